@@ -1,0 +1,38 @@
+"""Names for look-alike integers and bytes, so that an offset is never passed as a position.
+
+A topic id is its 16 raw bytes; people see it as Kafka prints it, in 22 characters of URL-safe base64.
+"""
+
+import base64
+import binascii
+from typing import NewType
+
+Offset = NewType("Offset", int)
+Position = NewType("Position", int)  # byte position in a file
+Epoch = NewType("Epoch", int)
+BrokerId = NewType("BrokerId", int)
+ProducerId = NewType("ProducerId", int)
+TopicId = NewType("TopicId", bytes)
+DirectoryId = NewType("DirectoryId", bytes)
+
+NO_TOPIC_ID = TopicId(bytes(16))
+METADATA_TOPIC_ID = TopicId(bytes(15) + b"\x01")  # Kafka's fixed id of __cluster_metadata
+
+NO_EPOCH = Epoch(-1)
+NO_PRODUCER_ID = ProducerId(-1)
+
+
+def id_text(raw: bytes) -> str:
+    """The 22 characters Kafka prints for a 16-byte id."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def id_from_text(text: str) -> bytes:
+    """The 16 bytes behind Kafka's text form; ValueError when it is not one."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "==")
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"not an id: {text!r}") from error
+    if len(raw) != 16:
+        raise ValueError(f"not an id of 16 bytes: {text!r}")
+    return raw

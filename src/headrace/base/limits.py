@@ -1,0 +1,33 @@
+"""Every limit that is not a user's setting, with its reason and what happens at the edge."""
+
+# --- frames and connections -------------------------------------------------------------------------
+# Kafka's socket.request.max.bytes default. A longer frame closes the connection before it is read.
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+
+# Requests of one connection that were accepted but not answered. librdkafka allows a million in flight but
+# keeps below 100 in practice; Java defaults to 5. At the edge the connection is not read from until
+# an answer leaves.
+UNANSWERED_PER_CONNECTION_MAX = 100
+
+# Parked requests of the whole node (long polls, acks=all waits). A parked fetch costs about 1 KB and one
+# per partition, so this is some 50 MB at the worst. At the edge a fetch is answered at once with what there is, and
+# a wait for a write is still accepted, since its record is already in the log.
+PARKED_REQUESTS_MAX = 50_000
+
+# Answers waiting in one connection's write buffer before it is not read from any more: two full fetches.
+UNSENT_BYTES_PER_CONNECTION_MAX = 16 * 1024 * 1024
+
+# --- names and counts ---------------------------------------------------------------------------------
+TOPIC_NAME_CHARACTERS_MAX = 249  # Kafka's; leaves room for "-<partition>" and ".deleted" in a file name
+
+# Partitions created by one request. Each is a directory and several records of metadata; Kafka has no such
+# limit and takes minutes. At the edge: POLICY_VIOLATION with the figure.
+PARTITIONS_PER_REQUEST_MAX = 20_000
+
+# Fetch sessions cached (KIP-227), Kafka's max.incremental.fetch.session.cache.slots.
+FETCH_SESSIONS_MAX = 1_000
+
+# --- records --------------------------------------------------------------------------------------------
+# What one compressed batch may become when it is opened: bombs are refused beyond either bound.
+UNCOMPRESSED_BATCH_BYTES_MAX = 256 * 1024 * 1024
+COMPRESSION_RATIO_MAX = 2_000

@@ -1,0 +1,54 @@
+"""What the node knows of one client's connection, and the order in which its answers leave.
+
+A request is answered in the order it came. Most are answered at once and never touch the queue; once one is
+parked, those behind it are worked on but their answers wait.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
+
+if TYPE_CHECKING:
+    from headrace.node.effects import Parts
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Pending:
+    """A place in a connection's queue of answers; `parts` is None until the answer is known."""
+
+    __slots__ = ("connection", "is_done", "parts")
+
+    def __init__(self, connection: "Connection") -> None:
+        self.connection = connection
+        self.parts: Parts | None = None
+        self.is_done = False
+
+
+class Connection:
+    __slots__ = (
+        "address",
+        "client_software",
+        "id",
+        "is_closed",
+        "listener",
+        "muted_until",
+        "pending",
+        "principal",
+    )
+
+    def __init__(self, id: int, *, listener: str, address: str, principal: str = ANONYMOUS) -> None:
+        self.id = id
+        self.listener = listener  # which listener it came in by: it is told that listener's addresses
+        self.address = address
+        self.principal = principal
+        self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
+        self.pending: deque[Pending] = deque()
+        self.muted_until = 0.0
+        self.is_closed = False
+
+    @property
+    def is_full(self) -> bool:
+        """Too many unanswered requests: do not read from it until one is answered."""
+        return len(self.pending) >= UNANSWERED_PER_CONNECTION_MAX

@@ -1,0 +1,106 @@
+"""The little that storage asks of a disk, so that it can be a real one, memory, or one that breaks.
+
+Paths are strings with forward slashes, relative to the disk's root. Errors are `OSError` with errno: ENOSPC
+means the disk is full and may have space again; ENOENT that the file is not there; everything else is an
+I/O error after which the log directory must not be trusted.
+
+Only what was `sync`ed survives a lost machine; only what was `append`ed survives a killed process. A new, renamed
+or removed name is durable after `sync_dir` of its directory.
+"""
+
+from typing import Protocol
+
+
+class File(Protocol):
+    """An open file that grows at its end. Reading and appending never move a shared cursor."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened; follows a rename made through the disk."""
+        ...
+
+    def append(self, data: bytes | bytearray | memoryview, /) -> None:
+        """Write all of data at the end. On an error an unknown prefix may have been written."""
+        ...
+
+    def read(self, position: int, size: int, /) -> bytes:
+        """Up to size bytes; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int, /) -> None: ...
+
+    def size(self) -> int: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None:
+        """Release the descriptor; idempotent."""
+        ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, /, *, create: bool = False) -> File:
+        """Open for reading and appending; missing directories are the caller's to make."""
+        ...
+
+    def list(self, path: str, /) -> list[str]:
+        """Names in a directory, sorted; ENOENT when there is no such directory."""
+        ...
+
+    def exists(self, path: str, /) -> bool: ...
+
+    def make_dir(self, path: str, /) -> None:
+        """The directory and its parents; fine when it is already there."""
+        ...
+
+    def rename(self, old: str, new: str, /) -> None:
+        """A file or a directory; replaces a file at the new name, atomically. Open files follow."""
+        ...
+
+    def remove(self, path: str, /) -> None:
+        """A file, or an empty directory."""
+        ...
+
+    def sync_dir(self, path: str, /) -> None: ...
+
+    def free_bytes(self) -> int: ...
+
+
+class Span:
+    """A range of a file that is sent as it is: the server reads or sends it, nobody copies it before."""
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"Span({self.file.path}, {self.position}+{self.size})"
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.size)
+
+
+def write_atomically(disk: Disk, path: str, data: bytes) -> None:
+    """Replace a small file so that a crash leaves the old or the new content, never a mixture."""
+    directory = path.rpartition("/")[0]
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.append(data)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_dir(directory)
+
+
+def read_whole(disk: Disk, path: str) -> bytes:
+    file = disk.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()

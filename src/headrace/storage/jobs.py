@@ -1,0 +1,22 @@
+"""Work that takes long, as values: paths and numbers only, so that it can run in a thread, in a
+child process, or at a moment the simulator chooses. What a job did counts only once its result was handed back.
+"""
+
+from enum import Enum
+from typing import Any, Protocol
+
+from headrace.storage.disk import Disk
+
+
+class JobKind(Enum):
+    IO = "io"  # spends its time in calls that release the interpreter: fsync, pread, unlink
+    CPU = "cpu"  # pure Python or compression: runs in a child process
+
+
+class Job(Protocol):
+    @property
+    def kind(self) -> JobKind: ...
+
+    def run(self, disk: Disk, /) -> Any:
+        """Do it; the result (or the OSError raised) reaches whoever ordered it."""
+        ...
