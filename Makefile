@@ -1,0 +1,62 @@
+# Every target sets up what it needs. `make test` asks PyPI alone; `make interop` and `make bench` also ask
+# Maven, npm, Go and Debian, and keep what they fetch under .cache/.
+
+VENV    := .venv
+PY      := $(VENV)/bin/python
+PYTEST  := $(PY) -m pytest -q
+SEEDS   ?= 1000
+CASES   ?= 200000
+REPEATS ?= 3
+ONLY    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint types unit test interop sim fuzz bench demo clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(VENV)/.tools: requirements.txt requirements-dev.txt
+	@test -x $(PY) || python3 -m venv $(VENV)
+	$(PY) -m pip install -q --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(wildcard src/headrace/records/_codec.py)
+	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+setup: $(VENV)/.built  ## virtual environment, test tools, editable install with the compiled module
+
+lint: setup types  ## ruff, mypy --strict, import-linter
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
+
+types: setup  ## mypy --strict over src
+	$(VENV)/bin/mypy
+
+unit: setup  ## unit and property tests, under a minute
+	$(PYTEST) tests/unit tests/property
+
+test: setup  ## everything that PyPI alone can serve, under ten minutes
+	$(PYTEST) tests --ignore=tests/interop
+
+interop: setup  ## clients and tools from other registries, each against Kafka 4.3.1 and against Headrace
+	$(PYTEST) tests/interop
+	$(PYTEST) tests/clients --broker=kafka
+
+sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000
+	$(PY) -m headrace.simulator --seeds $(SEEDS)
+
+fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
+	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) $$target || exit 1; done
+
+bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3
+	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY))
+
+demo: setup  ## a broker, a million records, kill -9, and nothing lost
+	$(VENV)/bin/headrace demo
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src -name '*.so' -delete
