@@ -1,4 +1,4 @@
-"""Which broker the client tests talk to: `--broker=headrace` (the default) or the oracle, `--broker=kafka`."""
+"""What the client tests talk to: `--broker=headrace`, the default, or the oracle, `--broker=kafka`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from harness.broker import Broker
 from harness.headrace import Headrace
 from harness.kafka import Kafka

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 as a one-node KRaft broker: fetched from Maven once, formatted, started, ended by pid."""
+"""Apache Kafka 4.3.1 as a one-node KRaft broker: fetched from Maven once, formatted, started, killed."""
 
 from __future__ import annotations
 

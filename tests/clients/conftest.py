@@ -1,0 +1,62 @@
+"""One broker for all client tests, fresh topic names, and the admin they are made with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.broker import Broker
+from harness.wait import eventually
+
+WAIT_S = 30
+
+
+@pytest.fixture(scope="session")
+def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    running = new_broker().start()
+    yield running
+    assert running.is_running, f"the broker died under the tests:\n{running.output()[-4000:]}"
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def partition_count(admin: AdminClient, topic: str) -> int:
+    """How many partitions clients are told of; 0 while the topic is unknown."""
+    return len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic name nobody else uses; the topic is not created."""
+    return f"{request.function.__name__.removeprefix('test_')}-{next(_numbers)}"
+
+
+@pytest.fixture
+def new_topic(admin: AdminClient, name: str) -> Callable[..., str]:
+    """Creates the topic `name`, with the partitions and configs asked for."""
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        config = {key.replace("_", "."): value for key, value in configs.items()}
+        created = admin.create_topics(
+            [NewTopic(name, partitions, 1, config=config)], operation_timeout=WAIT_S
+        )
+        created[name].result(WAIT_S)
+        eventually(lambda: partition_count(admin, name), partitions)
+        return name
+
+    return create
