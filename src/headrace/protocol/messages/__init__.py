@@ -1,0 +1,1 @@
+"""One module per API pair, imported when a codec of it is first asked for."""
