@@ -1,0 +1,101 @@
+# cython: language_level=3
+# The C types of _codec.py, read by Cython only.
+#
+# Bounds are not checked by the generated code: _codec.py checks each position itself, before it reads.
+
+cimport cython
+
+cdef bint COMPILED
+cdef long long _INT32_MAX
+cdef long long _INT64_MAX
+cdef long long _INT64_MIN
+
+
+@cython.locals(value="unsigned long long", byte="unsigned long long", shift=int)
+cdef (long long, Py_ssize_t) _read_varint(const unsigned char* buf, Py_ssize_t position, Py_ssize_t end, int bytes_max) except *
+
+
+cdef class Cursor:
+    cdef bytes records
+    cdef const unsigned char* buf
+    cdef Py_ssize_t position
+    cdef Py_ssize_t end
+    cdef long long base_timestamp
+    cdef long long delta_min
+    cdef long long delta_max
+    cdef long long timestamp
+    cdef long long offset_delta
+    cdef Py_ssize_t key_at
+    cdef long long key_length
+    cdef Py_ssize_t value_at
+    cdef long long value_length
+    cdef Py_ssize_t headers_at
+    cdef long long header_count
+
+    @cython.locals(buf="const unsigned char*", position=Py_ssize_t, end=Py_ssize_t, byte="long long", number="long long")
+    cdef void advance(self) except *
+    cdef void finish(self) except *
+
+
+@cython.locals(number="long long", _="long long")
+cdef Py_ssize_t _skip_headers(const unsigned char* buf, Py_ssize_t position, Py_ssize_t end, long long count) except -1
+
+@cython.locals(buf="const unsigned char*", end=Py_ssize_t, number="long long", headers=list, _="long long")
+cpdef tuple decode_headers(bytes records, Py_ssize_t position, long long count)
+
+@cython.locals(cursor=Cursor, buf="const unsigned char*", rows=list, headers=tuple, no_headers=tuple,
+               at=Py_ssize_t, length="long long", timestamp="long long", _="long long")
+cpdef list decode_rows(bytes records, long long count, long long base_offset, long long base_timestamp, long long append_time)
+
+@cython.locals(cursor=Cursor, buf="const unsigned char*", keys=list, at=Py_ssize_t, length="long long", _="long long")
+cpdef list decode_keys(bytes records, long long count, long long base_offset)
+
+@cython.locals(cursor=Cursor, _="long long")
+cpdef tuple first_from(bytes records, long long count, long long base_offset, long long base_timestamp, long long target)
+
+@cython.locals(cursor=Cursor, timestamp="long long", offset_delta="long long", index="long long")
+cpdef tuple latest(bytes records, long long count, long long base_offset, long long base_timestamp)
+
+@cython.locals(cursor=Cursor, timestamp="long long", index="long long")
+cpdef long long validate(bytes records, long long count, long long base_timestamp, bint keys_required) except? -1
+
+@cython.locals(
+    cursor=Cursor, index="Py_ssize_t",
+    offset_column="long long[::1]", timestamp_column="long long[::1]",
+    key_start_column="long long[::1]", key_end_column="int[::1]",
+    value_start_column="long long[::1]", value_end_column="int[::1]",
+    headers_at_column="long long[::1]", header_count_column="int[::1]",
+    key_end="long long", value_end="long long", null_keys="long long", null_values="long long", header_count="long long",
+)
+cpdef tuple decode_columns(
+    bytes records, long long count, long long base_offset, long long base_timestamp, long long append_time,
+    offsets, timestamps, key_starts, key_ends, value_starts, value_ends, headers_at, header_counts,
+)
+
+@cython.locals(
+    start_column="long long[::1]", end_column="int[::1]", source="const unsigned char[::1]", target="unsigned char[::1]",
+    size=Py_ssize_t, total=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t, length=Py_ssize_t, index=Py_ssize_t, step=Py_ssize_t,
+    data=bytearray,
+)
+cpdef bytearray gather(bytes records, Py_ssize_t count, starts, ends)
+
+@cython.locals(start_column="long long[::1]", bits="unsigned char[::1]", bitmap=bytearray, index=Py_ssize_t)
+cpdef bytearray validity(Py_ssize_t count, starts)
+
+@cython.locals(parts=list, offset_delta="long long", timestamp="long long")
+cpdef bytes encode(rows, long long base_timestamp)
+
+@cython.locals(parts=list, offset="long long", timestamp="long long")
+cpdef bytes encode_at(rows, long long base_offset, long long base_timestamp)
+
+@cython.locals(scratch=bytearray, target="unsigned char*", key_length="long long", value_length="long long",
+               middle=Py_ssize_t, after=Py_ssize_t, length=Py_ssize_t, size="long long", head=bytes, value_head=bytes, tail=bytes)
+cdef void _append(list parts, long long timestamp_delta, long long offset_delta, key, value, headers) except *
+
+@cython.locals(scratch=bytearray, target="unsigned char*", length=Py_ssize_t, parts=list)
+cdef bytes _encode_headers(headers)
+
+@cython.locals(rest="unsigned long long")
+cdef Py_ssize_t _write_varint(unsigned char* target, Py_ssize_t position, long long value) noexcept
+
+cdef void _check_base_offset(long long base_offset) except *

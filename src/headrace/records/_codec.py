@@ -1,0 +1,529 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The records of a batch, byte by byte: the one compiled module.
+
+This file is plain Python and runs as such. Where a compiler is at hand, Cython builds it with the C types
+that _codec.pxd beside it declares; the meaning is the same and tests hold both to it. What looks redundant
+here (`buf = records`) is a pointer there, which is why nothing may index past `end`: every varint and every
+length is checked against the bytes that are left before it is used, and CorruptRecords is raised otherwise.
+
+A record: length, attributes, timestamp delta, offset delta, key length, key, value length, value, header
+count, headers. All numbers but the attribute byte are zigzag varints; −1 as a length means null.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+from headrace.records.errors import CorruptRecords, InvalidBatch
+
+COMPILED = not __file__.endswith(".py")
+
+_INT32_MAX = 0x7FFFFFFF
+_INT64_MAX = 0x7FFFFFFFFFFFFFFF
+_INT64_MIN = -_INT64_MAX - 1
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Row = tuple[int, int, bytes | None, bytes | None, Headers]  # offset, timestamp, key, value, headers
+Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp, key, value, headers
+
+
+def _read_varint(buf: bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+    """The zigzag varint at `position` and the position after it."""
+    value = 0
+    shift = 0
+    while position < end:
+        byte = buf[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if shift == 63 and byte > 1:
+                break  # a tenth byte has room for one bit
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+        if shift >= 7 * bytes_max:
+            break
+    raise CorruptRecords("a varint is truncated or too long")
+
+
+class Cursor:
+    """Walks the records of one batch: after `advance` its fields describe the record it stands on.
+
+    Invariant: position <= end, and each span [at, at + length) of a record lies inside its bytes.
+    """
+
+    __slots__ = (
+        "base_timestamp",
+        "buf",
+        "delta_max",
+        "delta_min",
+        "end",
+        "header_count",
+        "headers_at",
+        "key_at",
+        "key_length",
+        "offset_delta",
+        "position",
+        "records",
+        "timestamp",
+        "value_at",
+        "value_length",
+    )
+
+    def __init__(self, records: bytes, count: int, base_timestamp: int) -> None:
+        self.records = records  # keeps the bytes alive that buf points to
+        self.buf = records
+        self.position = 0
+        self.end = len(records)
+        # asked before anybody allocates by the count: no record is shorter than seven bytes
+        if count < 0 or count > self.end // 7:
+            raise CorruptRecords(f"{count} records do not fit into {self.end} bytes")
+        self.base_timestamp = base_timestamp
+        # the deltas with which a timestamp stays an int64
+        self.delta_max = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
+        self.delta_min = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
+        self.timestamp = 0
+        self.offset_delta = 0
+        self.key_at = 0
+        self.key_length = -1
+        self.value_at = 0
+        self.value_length = -1
+        self.headers_at = 0
+        self.header_count = 0
+
+    def advance(self) -> None:
+        """Steps to the next record and takes it apart."""
+        buf = self.buf
+        position = self.position
+        end = self.end
+
+        # One-byte varints are read in place, here and below: a call costs more than all the rest.
+        if position >= end:
+            raise CorruptRecords("fewer records than the batch counts")
+        byte = buf[position]
+        if byte < 0x80:
+            number = (byte >> 1) ^ -(byte & 1)
+            position += 1
+        else:
+            number, position = _read_varint(buf, position, end, 5)
+        if number < 6 or number > end - position:
+            raise CorruptRecords(f"a record of {number} bytes where {end - position} are left")
+        end = position + number
+        self.position = end
+        position += 1  # the attributes, all unused
+
+        byte = buf[position]
+        if byte < 0x80:
+            number = (byte >> 1) ^ -(byte & 1)
+            position += 1
+        else:
+            number, position = _read_varint(buf, position, end, 10)
+        if number > self.delta_max or number < self.delta_min:
+            raise CorruptRecords(f"timestamp delta {number} overflows")
+        self.timestamp = self.base_timestamp + number
+
+        if position >= end:
+            raise CorruptRecords("a record ends before its offset")
+        byte = buf[position]
+        if byte < 0x80:
+            number = (byte >> 1) ^ -(byte & 1)
+            position += 1
+        else:
+            number, position = _read_varint(buf, position, end, 5)
+        if number < 0 or number > _INT32_MAX:
+            raise CorruptRecords(f"offset delta {number}")
+        self.offset_delta = number
+
+        if position >= end:
+            raise CorruptRecords("a record ends before its key")
+        byte = buf[position]
+        if byte < 0x80:
+            number = (byte >> 1) ^ -(byte & 1)
+            position += 1
+        else:
+            number, position = _read_varint(buf, position, end, 5)
+        if number < -1 or number > end - position:
+            raise CorruptRecords(f"a key of {number} bytes where {end - position} are left")
+        self.key_at = position
+        self.key_length = number
+        if number > 0:
+            position += number
+
+        if position >= end:
+            raise CorruptRecords("a record ends before its value")
+        byte = buf[position]
+        if byte < 0x80:
+            number = (byte >> 1) ^ -(byte & 1)
+            position += 1
+        else:
+            number, position = _read_varint(buf, position, end, 5)
+        if number < -1 or number > end - position:
+            raise CorruptRecords(f"a value of {number} bytes where {end - position} are left")
+        self.value_at = position
+        self.value_length = number
+        if number > 0:
+            position += number
+
+        if position >= end:
+            raise CorruptRecords("a record ends before its headers")
+        byte = buf[position]
+        if byte < 0x80:
+            number = (byte >> 1) ^ -(byte & 1)
+            position += 1
+        else:
+            number, position = _read_varint(buf, position, end, 5)
+        self.headers_at = position
+        self.header_count = number
+        if number != 0:
+            position = _skip_headers(buf, position, end, number)
+        if position != end:
+            raise CorruptRecords(f"{end - position} bytes are left in a record")
+
+    def finish(self) -> None:
+        """Nothing may follow the last record."""
+        if self.position != self.end:
+            raise CorruptRecords(f"{self.end - self.position} bytes after the last record")
+
+
+def _skip_headers(buf: bytes, position: int, end: int, count: int) -> int:
+    """The position after so many headers, each of them checked."""
+    if count < 0 or count > (end - position) // 2:
+        raise CorruptRecords(f"{count} headers do not fit into {end - position} bytes")
+    for _ in range(count):
+        number, position = _read_varint(buf, position, end, 5)
+        if number < 0 or number > end - position:
+            raise CorruptRecords(f"a header key of {number} bytes where {end - position} are left")
+        position += number
+        number, position = _read_varint(buf, position, end, 5)
+        if number < -1 or number > end - position:
+            raise CorruptRecords(f"a header value of {number} bytes where {end - position} are left")
+        if number > 0:
+            position += number
+    return position
+
+
+def decode_headers(records: bytes, position: int, count: int) -> Headers:
+    """The headers that begin at `position`. Keys that are not UTF-8 survive a round trip."""
+    buf = records
+    end = len(records)
+    if position < 0 or position > end or count < 0 or count > (end - position) // 2:
+        raise CorruptRecords(f"{count} headers at {position} of {end} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        number, position = _read_varint(buf, position, end, 5)
+        if number < 0 or number > end - position:
+            raise CorruptRecords(f"a header key of {number} bytes where {end - position} are left")
+        key = records[position : position + number].decode("utf-8", "surrogateescape")
+        position += number
+        number, position = _read_varint(buf, position, end, 5)
+        if number < -1 or number > end - position:
+            raise CorruptRecords(f"a header value of {number} bytes where {end - position} are left")
+        if number < 0:
+            headers.append((key, None))
+        else:
+            headers.append((key, buf[position : position + number]))
+            position += number
+    return tuple(headers)
+
+
+def decode_rows(
+    records: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int
+) -> list[Row]:
+    """All records as (offset, timestamp, key, value, headers); an `append_time` ≥ 0 goes for all."""
+    _check_base_offset(base_offset)
+    cursor = Cursor(records, count, base_timestamp)
+    buf = records
+    rows: list[Row] = []
+    headers: Headers
+    no_headers: Headers = ()
+    for _ in range(count):
+        cursor.advance()
+        at = cursor.key_at
+        length = cursor.key_length
+        key = buf[at : at + length] if length >= 0 else None
+        at = cursor.value_at
+        length = cursor.value_length
+        value = buf[at : at + length] if length >= 0 else None
+        if cursor.header_count:
+            headers = decode_headers(records, cursor.headers_at, cursor.header_count)
+        else:
+            headers = no_headers
+        timestamp = cursor.timestamp if append_time < 0 else append_time
+        rows.append((base_offset + cursor.offset_delta, timestamp, key, value, headers))
+    cursor.finish()
+    return rows
+
+
+def decode_keys(records: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bool]]:
+    """All records as (offset, key, value is null): what the cleaner needs to know."""
+    _check_base_offset(base_offset)
+    cursor = Cursor(records, count, 0)
+    buf = records
+    keys: list[tuple[int, bytes | None, bool]] = []
+    for _ in range(count):
+        cursor.advance()
+        at = cursor.key_at
+        length = cursor.key_length
+        key = buf[at : at + length] if length >= 0 else None
+        keys.append((base_offset + cursor.offset_delta, key, cursor.value_length < 0))
+    cursor.finish()
+    return keys
+
+
+def first_from(
+    records: bytes, count: int, base_offset: int, base_timestamp: int, target: int
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record whose own timestamp is at least `target`."""
+    _check_base_offset(base_offset)
+    cursor = Cursor(records, count, base_timestamp)
+    for _ in range(count):
+        cursor.advance()
+        if cursor.timestamp >= target:
+            return base_offset + cursor.offset_delta, cursor.timestamp
+    cursor.finish()
+    return None
+
+
+def latest(records: bytes, count: int, base_offset: int, base_timestamp: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record that has the largest timestamp; None without records."""
+    _check_base_offset(base_offset)
+    cursor = Cursor(records, count, base_timestamp)
+    if count == 0:
+        return None
+    timestamp = _INT64_MIN
+    offset_delta = 0
+    for index in range(count):
+        cursor.advance()
+        if index == 0 or cursor.timestamp > timestamp:
+            timestamp = cursor.timestamp
+            offset_delta = cursor.offset_delta
+    cursor.finish()
+    return base_offset + offset_delta, timestamp
+
+
+def validate(records: bytes, count: int, base_timestamp: int, keys_required: bool) -> int:
+    """Checks every record as a producer must send it, and gives the largest timestamp (count ≥ 1).
+
+    CorruptRecords when a record is malformed, InvalidBatch when the offsets are not 0, 1, 2 … or a key is
+    missing that the topic requires.
+    """
+    cursor = Cursor(records, count, base_timestamp)
+    timestamp = _INT64_MIN
+    for index in range(count):
+        cursor.advance()
+        if cursor.offset_delta != index:
+            raise InvalidBatch(f"record {index} has offset delta {cursor.offset_delta}")
+        if keys_required and cursor.key_length < 0:
+            raise InvalidBatch(f"record {index} has no key, and the topic is compacted")
+        if cursor.timestamp > timestamp:
+            timestamp = cursor.timestamp
+    cursor.finish()
+    return timestamp
+
+
+def decode_columns(
+    records: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int,
+    offsets: "array[int]",
+    timestamps: "array[int]",
+    key_starts: "array[int]",
+    key_ends: "array[int]",
+    value_starts: "array[int]",
+    value_ends: "array[int]",
+    headers_at: "array[int]",
+    header_counts: "array[int]",
+) -> tuple[int, int, int]:
+    """Fills one array per column; gives how many keys and values are null, and how many headers there are.
+
+    Each array has `count` elements, `key_ends` and `value_ends` one more: they hold the running sum of the
+    lengths, as Arrow's offsets do. A null has the start −1.
+    """
+    _check_base_offset(base_offset)
+    cursor = Cursor(records, count, base_timestamp)
+    if (
+        len(offsets) < count
+        or len(timestamps) < count
+        or len(headers_at) < count
+        or len(header_counts) < count
+    ):
+        raise ValueError("an array is shorter than the batch")
+    if (
+        len(key_starts) < count
+        or len(value_starts) < count
+        or len(key_ends) <= count
+        or len(value_ends) <= count
+    ):
+        raise ValueError("an array is shorter than the batch")
+    if len(records) > _INT32_MAX:
+        raise CorruptRecords("more bytes than Arrow's 32-bit offsets can address")
+    offset_column = offsets
+    timestamp_column = timestamps
+    key_start_column = key_starts
+    key_end_column = key_ends
+    value_start_column = value_starts
+    value_end_column = value_ends
+    headers_at_column = headers_at
+    header_count_column = header_counts
+    key_end = 0
+    value_end = 0
+    null_keys = 0
+    null_values = 0
+    header_count = 0
+    key_end_column[0] = 0
+    value_end_column[0] = 0
+    for index in range(count):
+        cursor.advance()
+        offset_column[index] = base_offset + cursor.offset_delta
+        timestamp_column[index] = cursor.timestamp if append_time < 0 else append_time
+        if cursor.key_length >= 0:
+            key_start_column[index] = cursor.key_at
+            key_end += cursor.key_length
+        else:
+            key_start_column[index] = -1
+            null_keys += 1
+        key_end_column[index + 1] = key_end
+        if cursor.value_length >= 0:
+            value_start_column[index] = cursor.value_at
+            value_end += cursor.value_length
+        else:
+            value_start_column[index] = -1
+            null_values += 1
+        value_end_column[index + 1] = value_end
+        headers_at_column[index] = cursor.headers_at
+        header_count_column[index] = cursor.header_count
+        header_count += cursor.header_count
+    cursor.finish()
+    return null_keys, null_values, header_count
+
+
+def gather(records: bytes, count: int, starts: "array[int]", ends: "array[int]") -> bytearray:
+    """The bytes that decode_columns found, back to back."""
+    if count < 0 or len(starts) < count or len(ends) <= count:
+        raise ValueError("an array is shorter than the batch")
+    start_column = starts
+    end_column = ends
+    source = records
+    size = len(records)
+    total = end_column[count]
+    data = bytearray(total)
+    target = data
+    at = 0
+    for index in range(count):
+        start = start_column[index]
+        length = end_column[index + 1] - at
+        if length == 0:
+            continue
+        if start < 0 or length < 0 or start > size - length or at > total - length:
+            raise ValueError("the spans are not those of this batch")
+        if COMPILED:
+            for step in range(length):  # becomes a memcpy
+                target[at + step] = source[start + step]
+        else:
+            target[at : at + length] = source[start : start + length]
+        at += length
+    return data
+
+
+def validity(count: int, starts: "array[int]") -> bytearray:
+    """Arrow's bitmap, least significant bit first: 1 where there is a value."""
+    if count < 0 or len(starts) < count:
+        raise ValueError("an array is shorter than the batch")
+    start_column = starts
+    bitmap = bytearray((count + 7) // 8)
+    bits = bitmap
+    for index in range(count):
+        if start_column[index] >= 0:
+            bits[index >> 3] |= 1 << (index & 7)
+    return bitmap
+
+
+def encode(rows: Sequence[Record], base_timestamp: int) -> bytes:
+    """The records of a batch from (timestamp, key, value, headers), with offset deltas 0, 1, 2 …"""
+    parts: list[bytes | bytearray] = []
+    for offset_delta, (timestamp, key, value, headers) in enumerate(rows):
+        _append(parts, timestamp - base_timestamp, offset_delta, key, value, headers)
+    return b"".join(parts)
+
+
+def encode_at(rows: Sequence[Row], base_offset: int, base_timestamp: int) -> bytes:
+    """The records of a batch from what decode_rows gives, offsets kept: they may have gaps."""
+    parts: list[bytes | bytearray] = []
+    for offset, timestamp, key, value, headers in rows:
+        if not 0 <= offset - base_offset <= _INT32_MAX:
+            raise ValueError(f"offset {offset} is out of reach of base offset {base_offset}")
+        _append(parts, timestamp - base_timestamp, offset - base_offset, key, value, headers)
+    return b"".join(parts)
+
+
+def _append(
+    parts: list[bytes | bytearray],
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+) -> None:
+    scratch = bytearray(32)
+    target = scratch
+    key_length = -1 if key is None else len(key)
+    value_length = -1 if value is None else len(value)
+    # attributes, both deltas and the key length first; what precedes and follows them depends on their size
+    target[0] = 0
+    middle = _write_varint(target, 1, timestamp_delta)
+    middle = _write_varint(target, middle, offset_delta)
+    middle = _write_varint(target, middle, key_length)
+    after = _write_varint(target, middle, value_length)
+    head = target[:middle]
+    value_head = target[middle:after]
+    tail = _encode_headers(headers) if headers else b"\x00"
+    size = after + len(tail)
+    if key_length > 0:
+        size += key_length
+    if value_length > 0:
+        size += value_length
+    if size > _INT32_MAX:
+        raise ValueError(f"a record of {size} bytes")
+    length = _write_varint(target, 0, size)
+    parts.append(target[:length])
+    parts.append(head)
+    if key is not None:
+        parts.append(key)
+    parts.append(value_head)
+    if value is not None:
+        parts.append(value)
+    parts.append(tail)
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    scratch = bytearray(16)
+    target = scratch
+    length = _write_varint(target, 0, len(headers))
+    parts: list[bytes | bytearray] = [target[:length]]
+    for key, value in headers:
+        name = key.encode("utf-8", "surrogateescape")
+        length = _write_varint(target, 0, len(name))
+        parts.append(target[:length])
+        parts.append(name)
+        length = _write_varint(target, 0, -1 if value is None else len(value))
+        parts.append(target[:length])
+        if value is not None:
+            parts.append(value)
+    return b"".join(parts)
+
+
+def _write_varint(target: bytearray, position: int, value: int) -> int:
+    """Writes a zigzag varint of at most ten bytes and gives the position after it."""
+    rest = (value << 1) ^ (value >> 63)
+    while rest >= 0x80:
+        target[position] = (rest & 0x7F) | 0x80
+        rest >>= 7
+        position += 1
+    target[position] = rest
+    return position + 1
+
+
+def _check_base_offset(base_offset: int) -> None:
+    """Offsets of a batch are int64 all through."""
+    if base_offset < 0 or base_offset > _INT64_MAX - _INT32_MAX:
+        raise CorruptRecords(f"base offset {base_offset}")

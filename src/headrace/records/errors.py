@@ -1,0 +1,41 @@
+"""What can be wrong with records that came from outside, as types.
+
+Each type has one Kafka error code on the wire; the node maps them, records/ knows no code numbers.
+All of them are the peer's fault (or the disk's, when the bytes came from there), never ours.
+"""
+
+
+class BadRecords(Exception):
+    """The bytes are not a record batch that we take."""
+
+
+class CorruptBatch(BadRecords):
+    """Length, checksum or content do not add up: CORRUPT_MESSAGE."""
+
+
+class CorruptRecords(CorruptBatch):
+    """The header is sound, the records behind it are not: truncated, overlong, or inconsistent."""
+
+
+class InvalidBatch(BadRecords):
+    """Well formed, but not allowed here: INVALID_RECORD."""
+
+
+class UnsupportedMagic(InvalidBatch):
+    """A message format other than 2: INVALID_RECORD, as Kafka answers since it dropped formats 0 and 1."""
+
+
+class UnsupportedCodec(BadRecords):
+    """A compression codec that does not exist or is not allowed: UNSUPPORTED_COMPRESSION_TYPE."""
+
+
+class BatchTooLarge(BadRecords):
+    """The batch is larger than the topic allows: MESSAGE_TOO_LARGE."""
+
+
+class BadCompression(CorruptBatch):
+    """The codec refuses the bytes: CORRUPT_MESSAGE."""
+
+
+class DecompressionBomb(BadCompression):
+    """Opened, the batch would exceed the allowed size or ratio; refused before memory is spent on it."""
