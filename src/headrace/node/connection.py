@@ -11,6 +11,7 @@ from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
     from headrace.node.effects import Parts
+    from headrace.node.parking import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -18,10 +19,11 @@ ANONYMOUS = "User:ANONYMOUS"
 class Pending:
     """A place in a connection's queue of answers; `parts` is None until the answer is known."""
 
-    __slots__ = ("connection", "is_done", "parts")
+    __slots__ = ("connection", "is_done", "parked", "parts")
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
+        self.parked: Parked | None = None
         self.parts: Parts | None = None
         self.is_done = False
 

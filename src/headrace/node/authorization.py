@@ -1,0 +1,71 @@
+"""The one place where it is asked whether somebody may do something.
+
+Until ACLs are on, everybody may; handlers ask all the same, so that turning them on touches no handler.
+"""
+
+from enum import IntEnum
+from typing import Protocol
+
+from headrace.node.connection import Connection
+
+
+class Operation(IntEnum):
+    """Kafka's operation codes."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class Resource(IntEnum):
+    """Kafka's resource-type codes."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+CLUSTER_NAME = "kafka-cluster"
+
+# "authorized operations not asked for", as the protocol spells it
+OPERATIONS_OMITTED = -(2**31)
+
+
+class Authorizer(Protocol):
+    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str, /) -> bool: ...
+
+
+def operations_bits(resource: Resource) -> int:
+    """Bit field of everything that can be done to a resource: what a client may do while ACLs are off."""
+    operations = {
+        Resource.TOPIC: (
+            Operation.READ,
+            Operation.WRITE,
+            Operation.CREATE,
+            Operation.DELETE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        ),
+        Resource.CLUSTER: (
+            Operation.CREATE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.CLUSTER_ACTION,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+            Operation.IDEMPOTENT_WRITE,
+        ),
+        Resource.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+        Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    }[resource]
+    return sum(1 << operation for operation in operations)

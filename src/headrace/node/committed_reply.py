@@ -1,0 +1,34 @@
+"""A reply that is true once the metadata it speaks of is durable."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import Instant, Now
+from headrace.node.parking import Parked
+from headrace.node.request import Request
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+
+class CommittedReply(Parked):
+    """Waits for the metadata log's commit to reach `offset`. `reply` is the message, or makes it then.
+
+    There is no deadline: the change has been made, and the disk either flushes it or ends the node.
+    """
+
+    __slots__ = ("_offset", "_reply")
+
+    def __init__(self, node: "Node", request: Request, offset: int, reply: Any | Callable[[Now], Any]) -> None:
+        super().__init__(node, request)
+        self._offset = offset
+        self._reply = reply
+        self.wait_for(node.metadata)
+
+    def deadline(self) -> Instant | None:
+        return None
+
+    def reply(self, now: Now, *, is_expired: bool) -> Any:
+        if self.node.metadata.committed_offset < self._offset:
+            return None
+        return self._reply(now) if callable(self._reply) else self._reply

@@ -1,0 +1,39 @@
+"""Whose fault it is, at one door: what records and storage raise, as Kafka's error codes."""
+
+from headrace.protocol.errors import ErrorCode
+from headrace.records.errors import BadRecords, BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedCodec
+from headrace.storage.errors import (
+    DiskFull,
+    InvalidTimestamp,
+    LogOffline,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StaleProducerEpoch,
+    StorageError,
+)
+
+# What an append or a read may raise because of the client or the disk; anything else is our own mistake.
+FAULTS = (BadRecords, StorageError)
+
+_CODES: dict[type[Exception], ErrorCode] = {
+    CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    InvalidBatch: ErrorCode.INVALID_RECORD,
+    UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
+    OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+}
+
+
+def code_of(fault: Exception) -> ErrorCode:
+    for kind in type(fault).__mro__:
+        code = _CODES.get(kind)
+        if code is not None:
+            return code
+    raise fault

@@ -1,0 +1,165 @@
+"""KIP-227: a client that asks for the same partitions again and again need not list them each time.
+
+A session remembers what its client asked for and what it was last told; an incremental answer holds only
+partitions with news. Sessions are a cache: a full one evicts who was quiet for long, and otherwise answers with session 0,
+after which the client goes on with full fetches.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.base.dice import Dice
+from headrace.base.time import Instant, Now
+from headrace.protocol.errors import ErrorCode
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+NO_SESSION = 0
+
+Key = tuple[str | bytes, int]
+
+
+class SessionRefused(Exception):
+    """The request's session id, epoch or way of naming topics does not fit."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class Remembered:
+    """One partition of a session: what is asked for, and what the client knows already."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "topic", "wanted")
+
+    def __init__(self, topic: str | bytes, wanted: Any) -> None:
+        self.topic = topic
+        self.wanted = wanted  # the request's FetchPartition
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+
+class FetchSession:
+    __slots__ = ("epoch", "id", "last_used", "partitions", "uses_ids")
+
+    def __init__(self, id: int, uses_ids: bool, last_used: Instant) -> None:
+        self.id = id
+        self.epoch = 1
+        self.uses_ids = uses_ids
+        self.last_used = last_used
+        self.partitions: dict[Key, Remembered] = {}
+
+    def update(self, topics: Iterator[tuple[str | bytes, Any]], forgotten: Iterator[Key]) -> None:
+        for topic, wanted in topics:
+            key = (topic, wanted.partition)
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = Remembered(topic, wanted)
+            else:
+                known.wanted = wanted
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+
+class FetchPlan:
+    """What one request asks for after its session had its say."""
+
+    __slots__ = ("is_incremental", "session", "wanted")
+
+    def __init__(
+        self, session: FetchSession | None, wanted: list[tuple[str | bytes, Any]], is_incremental: bool
+    ) -> None:
+        self.session = session
+        self.wanted = wanted
+        self.is_incremental = is_incremental
+
+    @property
+    def session_id(self) -> int:
+        return self.session.id if self.session is not None else NO_SESSION
+
+    def has_news(self, topic: str | bytes, data: Any) -> bool:
+        """Remember what is told; in an incremental answer, tell only what the client does not know."""
+        if self.session is None:
+            return True
+        key = (topic, data.partition_index)
+        known = self.session.partitions.get(key)
+        if known is None:  # forgotten while the fetch was parked
+            return not self.is_incremental
+        has_records = bool(data.records)
+        is_news = (
+            has_records
+            or data.error_code != 0
+            or data.high_watermark != known.high_watermark
+            or data.log_start_offset != known.log_start_offset
+            or data.diverging_epoch is not None
+        )
+        known.high_watermark = data.high_watermark
+        known.log_start_offset = data.log_start_offset
+        if data.error_code:
+            known.high_watermark = -1  # an error is told again until it is over
+        if has_records and self.is_incremental:
+            # who was served goes to the end, so that a busy partition does not starve the others
+            self.session.partitions[key] = self.session.partitions.pop(key)
+        return is_news or not self.is_incremental
+
+
+class FetchSessions:
+    __slots__ = ("_by_id", "_dice", "_eviction_seconds", "_slots")
+
+    def __init__(self, dice: Dice, *, slots: int, eviction_ms: int = 120_000) -> None:
+        self._dice = dice
+        self._slots = slots
+        self._eviction_seconds = eviction_ms / 1000
+        self._by_id: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def plan(
+        self,
+        now: Now,
+        session_id: int,
+        epoch: int,
+        uses_ids: bool,
+        wanted: list[tuple[str | bytes, Any]],
+        forgotten: list[Key],
+    ) -> FetchPlan:
+        if epoch == FINAL_EPOCH:
+            self._by_id.pop(session_id, None)
+            return FetchPlan(None, wanted, False)
+        if epoch == INITIAL_EPOCH:
+            self._by_id.pop(session_id, None)
+            session = self._new_session(now, uses_ids) if wanted else None
+            if session is not None:
+                session.update(iter(wanted), iter(()))
+            return FetchPlan(session, wanted, False)
+        session = self._by_id.pop(session_id, None)
+        if session is None:
+            raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        self._by_id[session_id] = session
+        if session.epoch != epoch:
+            raise SessionRefused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.last_used = now.mono
+        session.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
+        session.update(iter(wanted), iter(forgotten))
+        if not session.partitions:
+            del self._by_id[session_id]
+            return FetchPlan(None, [], False)
+        every = [(known.topic, known.wanted) for known in session.partitions.values()]
+        return FetchPlan(session, every, True)
+
+    def _new_session(self, now: Now, uses_ids: bool) -> FetchSession | None:
+        if len(self._by_id) >= self._slots:
+            if not self._by_id:
+                return None
+            oldest = next(iter(self._by_id.values()))
+            if now.mono - oldest.last_used < self._eviction_seconds:
+                return None
+            del self._by_id[oldest.id]
+        while (session_id := 1 + self._dice.randrange(2**31 - 1)) in self._by_id:
+            pass
+        session = FetchSession(session_id, uses_ids, now.mono)
+        self._by_id[session_id] = session
+        return session

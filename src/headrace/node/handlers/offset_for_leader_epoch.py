@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch, key 23, versions 2–4: where an epoch's records end, so that a client notices truncation."""
+
+from typing import Any
+
+from headrace.base.time import Now
+from headrace.node.authorization import Operation, Resource
+from headrace.node.faults import FAULTS, code_of
+from headrace.node.leadership import epoch_fault
+from headrace.node.node import Node
+from headrace.node.partition import Partition
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(node: Node, request: Request) -> OffsetForLeaderEpochResponse:
+    body: OffsetForLeaderEpochRequest = request.body
+    topics = []
+    for topic in body.topics:
+        partitions = node.partitions.of_name(topic.topic)
+        allowed = node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+        results = []
+        for asked in topic.partitions:
+            if not allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif partitions is None or not 0 <= asked.partition < len(partitions):
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                results.append(look_up(request.now, partitions[asked.partition], asked))
+                continue
+            results.append(EpochEndOffset(partition=asked.partition, error_code=code))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def look_up(now: Now, partition: Partition, asked: Any) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=asked.partition)
+    fault = epoch_fault(partition, asked.current_leader_epoch)
+    if fault is not None:
+        answer.error_code = fault
+        return answer
+    try:
+        answer.leader_epoch, answer.end_offset = partition.opened(now).epoch_end_offset(asked.leader_epoch)
+    except FAULTS as raised:
+        answer.error_code = code_of(raised)
+    return answer

@@ -1,0 +1,271 @@
+"""One broker as a value: frames and the time go in, answers and effects come out.
+
+A node never waits. What cannot be answered at once is parked; what takes long is ordered as a job; what has
+to happen later is on the one heap of deadlines. Whoever drives a node calls one of `handle`, `completed`, `wake`, then
+carries out `take_effects()`, then sets one timer to `deadline()`.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+from headrace.base.dice import Dice
+from headrace.base.limits import PARKED_REQUESTS_MAX
+from headrace.base.time import Instant, Now
+from headrace.node.authorization import Authorizer, Operation, Resource
+from headrace.node.connection import Connection, Pending
+from headrace.node.deadlines import Deadlines
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run
+from headrace.node.fetch_sessions import FetchSessions
+from headrace.node.group_commit import GroupCommit
+from headrace.node.housekeeping import Housekeeping
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.metrics import Metrics
+from headrace.node.parking import Parked, Waitable
+from headrace.node.partitions import Partitions
+from headrace.node.quotas import Quotas
+from headrace.node.request import Request
+from headrace.node.routes import Routes
+from headrace.node.settings import Settings
+from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.framing import response_frame
+from headrace.protocol.varint import skip_tags
+from headrace.storage.disk import Disk
+from headrace.storage.jobs import Job
+
+_PREFIX = Struct(">hhih")  # API key, version, correlation id, length of the client id
+_API_VERSIONS = 18
+
+Completion = Callable[[Now, Any], None]
+
+
+class Node:
+    def __init__(
+        self, settings: Settings, disks: dict[str, Disk], dice: Dice, boot_id: str, now: Now
+    ) -> None:
+        """Opens the directories and replays the metadata; ready once the registration is durable."""
+        self.settings = settings
+        self.id = settings.node_id
+        self.dice = dice
+        self.metrics = Metrics()
+        self.deadlines = Deadlines()
+        self.authorizer: Authorizer | None = None
+        self.quotas: Quotas | None = None
+        self.is_stopping = False
+        self.is_stopped = False
+        self._routes = Routes(self.metrics)
+        self._effects: list[Effect] = []
+        self._awake: list[Parked] = []
+        self._ticket = 0
+        self._jobs: dict[int, Completion] = {}
+        self.fetch_sessions = FetchSessions(
+            dice, slots=settings.max_incremental_fetch_session_cache_slots
+        )
+        self.partitions = Partitions(self, disks, boot_id, now)
+        self.metadata = MetadataLog.open(self, now)
+        self.housekeeping = Housekeeping(self, now)
+
+    # --- what the driver calls -------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        return self.metadata.is_ready
+
+    def connected(self, now: Now, connection: Connection) -> None:
+        self.metrics.connections += 1
+
+    def disconnected(self, now: Now, connection: Connection) -> None:
+        """Its parked requests go with it; appended records stay."""
+        self.metrics.connections -= 1
+        connection.is_closed = True
+        for pending in connection.pending:
+            if pending.parked is not None:
+                self._unpark(pending.parked)
+        connection.pending.clear()
+
+    def handle(self, now: Now, connection: Connection, frame: memoryview) -> Parts | None:
+        """Serve one frame (without its size prefix). None: no answer, or not yet."""
+        metrics = self.metrics
+        metrics.bytes_in += len(frame)
+        try:
+            api_key, version, correlation_id, name_bytes = _PREFIX.unpack_from(frame)
+        except StructError:
+            return self._refuse(connection, f"frame of {len(frame)} bytes is no request")
+        route = self._routes.find(api_key, version)
+        if route is None:
+            return self._unsupported(connection, api_key, version, correlation_id)
+        try:
+            position = 10
+            client_id = ""
+            if name_bytes > 0:
+                position += name_bytes
+                client_id = str(frame[10:position], "utf-8")
+            if route.has_tags:
+                if frame[position] == 0:
+                    position += 1
+                else:
+                    position = skip_tags(frame, position)
+            body = route.decode(frame, position)
+        except (MalformedMessage, IndexError, UnicodeDecodeError) as fault:
+            return self._refuse(connection, f"malformed request, API {api_key} v{version}: {fault}")
+        route.metrics.requests += 1
+        request = Request(now, connection, route, correlation_id, client_id, body)
+        reply = route.handle(self, request)
+        if self._awake:
+            self._ask_awake(now)
+        if reply is None:
+            return None
+        if isinstance(reply, Parked):
+            self._park(reply)
+            return None
+        parts = self._encode(request, reply)
+        if connection.pending:
+            pending = Pending(connection)
+            pending.parts = parts
+            pending.is_done = True
+            connection.pending.append(pending)
+            return None
+        return parts
+
+    def completed(self, now: Now, ticket: int, result: Any) -> None:
+        """A job's result, or the exception it ended with."""
+        self._jobs.pop(ticket)(now, result)
+        self._settle(now)
+
+    def wake(self, now: Now) -> None:
+        self.deadlines.fire(now)
+        self._settle(now)
+
+    def deadline(self) -> Instant | None:
+        return self.deadlines.next()
+
+    def take_effects(self) -> list[Effect]:
+        effects = self._effects
+        if effects:
+            self._effects = []
+        return effects
+
+    def shutdown(self, now: Now) -> None:
+        """Flush everything, then write the clean markers; `is_stopped` tells when."""
+        if not self.is_stopping:
+            self.is_stopping = True
+            self.housekeeping.shut_down(now)
+            self._settle(now)
+
+    # --- what the inside calls ---------------------------------------------------------------------------
+
+    def run(self, directory: str, lane: str, job: Job, then: Completion) -> None:
+        self._ticket += 1
+        self._jobs[self._ticket] = then
+        self._effects.append(Run(self._ticket, directory, lane, job))
+
+    def report(self, level: str, event: str, **facts: Any) -> None:
+        self._effects.append(Report(level, event, facts))
+
+    def halt(self, reason: str) -> None:
+        self._effects.append(Halt(reason))
+
+    def close(self, connection: Connection, reason: str) -> None:
+        self._effects.append(Close(connection, reason))
+
+    def allows(self, request: Request, operation: Operation, resource: Resource, name: str) -> bool:
+        authorizer = self.authorizer
+        return authorizer is None or authorizer.allows(request.connection, operation, resource, name)
+
+    def commit_of(self, directory: str) -> GroupCommit:
+        return self.partitions.commits[directory]
+
+    def wake_waiters(self, waitable: Waitable) -> None:
+        """Ask everybody who waits for this; at the end of the current call, so that no reply sees half a change."""
+        for parked in waitable.waiters:
+            if not parked.is_awake:
+                parked.is_awake = True
+                self._awake.append(parked)
+
+    @property
+    def has_room_to_park(self) -> bool:
+        return self.metrics.parked < PARKED_REQUESTS_MAX
+
+    def answer_parked(self, now: Now, parked: Parked, reply: Any) -> None:
+        self._unpark(parked)
+        pending = parked.pending
+        if pending is None or parked.request.connection.is_closed:
+            return
+        parked.request.route.metrics.observe(now.mono - parked.request.now.mono)
+        pending.parked = None
+        pending.parts = self._encode(parked.request, reply)
+        pending.is_done = True
+        queue = pending.connection.pending
+        while queue and queue[0].is_done:
+            ready = queue.popleft()
+            if ready.parts is not None:
+                self._effects.append(Answer(ready.connection, ready.parts))
+
+    # --- inside ------------------------------------------------------------------------------------------
+
+    def _park(self, parked: Parked) -> None:
+        self.metrics.parked += 1
+        pending = parked.pending = Pending(parked.request.connection)
+        pending.parked = parked
+        parked.request.connection.pending.append(pending)
+        at = parked.deadline()
+        if at is not None:
+            self.deadlines.add(at, parked)
+
+    def _unpark(self, parked: Parked) -> None:
+        if not parked.is_done:
+            self.metrics.parked -= 1
+            parked.forget()
+            if parked.deadline() is not None:
+                self.deadlines.cancelled()
+
+    def _ask_awake(self, now: Now) -> None:
+        while self._awake:
+            awake, self._awake = self._awake, []
+            for parked in awake:
+                parked.is_awake = False
+                if not parked.is_done:
+                    reply = parked.reply(now, is_expired=False)
+                    if reply is not None:
+                        self.answer_parked(now, parked, reply)
+
+    def _settle(self, now: Now) -> None:
+        if self._awake:
+            self._ask_awake(now)
+
+    def _encode(self, request: Request, reply: Any) -> Parts:
+        response = request.route.response
+        parts: Parts = response_frame(
+            request.correlation_id, response.header_version, response.encode_parts(reply)
+        )
+        if self.quotas is not None:
+            parts = self._throttle(self.quotas, request, reply, parts)
+        return parts
+
+    def _throttle(self, quotas: Quotas, request: Request, reply: Any, parts: Parts) -> Parts:
+        throttle_ms = quotas.throttle_ms(request, sum(map(len, parts[:1])))
+        if throttle_ms <= 0:
+            return parts
+        reply.throttle_time_ms = throttle_ms
+        request.connection.muted_until = request.now.after_ms(throttle_ms)
+        self._effects.append(Mute(request.connection, request.now.after_ms(throttle_ms)))
+        response = request.route.response
+        return response_frame(
+            request.correlation_id, response.header_version, response.encode_parts(reply)
+        )
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self._effects.append(Close(connection, reason))
+
+    def _unsupported(
+        self, connection: Connection, api_key: int, version: int, correlation_id: int
+    ) -> Parts | None:
+        if api_key != _API_VERSIONS:
+            return self._refuse(connection, f"API {api_key} v{version} is not served")
+        # KIP-511: a v0 body with the error, so that the client can try again inside our range
+        route = self._routes.find(_API_VERSIONS, 0)
+        assert route is not None
+        from headrace.node.handlers.api_versions import unsupported
+
+        return response_frame(correlation_id, 0, route.response.encode_parts(unsupported()))

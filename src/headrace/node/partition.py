@@ -1,0 +1,167 @@
+"""One partition that this node leads: its log, its high watermark, and whoever waits for either.
+
+The log is opened at first use or by the background opener, whichever comes first: a restart with ten thousand
+partitions serves at once.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.base.ids import BrokerId, Epoch, Offset, TopicId
+from headrace.base.time import Now
+from headrace.machines.replication.leader import PartitionLeader
+from headrace.node.parking import Waitable
+from headrace.storage.config import LogConfig
+from headrace.storage.errors import LogOffline
+from headrace.storage.log import Appended, PartitionLog
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+READ_COMMITTED = 1
+NEVER_FLUSH = 2**63 - 1
+
+
+class Partition(Waitable):
+    __slots__ = (
+        "_flush_each",
+        "_flush_messages",
+        "_flush_timer",
+        "config",
+        "directory",
+        "flush_wanted",
+        "index",
+        "is_deleted",
+        "is_offline",
+        "leader",
+        "log",
+        "min_insync_replicas",
+        "node",
+        "open_log",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        node: "Node",
+        topic: str,
+        topic_id: TopicId,
+        index: int,
+        *,
+        directory: str,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        leader_epoch: int,
+        config: LogConfig,
+        min_insync_replicas: int,
+        open_log: "Callable[[Partition, Now], PartitionLog]",
+    ) -> None:
+        super().__init__()
+        self.node = node
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.directory = directory
+        self.replicas = replicas
+        self.leader = PartitionLeader(BrokerId(node.id), Epoch(leader_epoch), map(BrokerId, isr), Offset(0))
+        self.open_log = open_log
+        self.log: PartitionLog | None = None
+        self.is_deleted = False
+        self.is_offline = False
+        self._flush_timer: FlushTimer | None = None
+        self.configure(config, min_insync_replicas)
+
+    def configure(self, config: LogConfig, min_insync_replicas: int) -> None:
+        """Take new settings at once; nothing else reads topic configs on the hot path."""
+        self.config = config
+        self.min_insync_replicas = min_insync_replicas
+        self._flush_messages = config.flush_messages
+        self._flush_each = config.flush_messages <= 1
+        if self.log is not None:
+            self.log.config = config
+
+    def opened(self, now: Now) -> PartitionLog:
+        """The log, opened if it was not yet; LogOffline when its directory is."""
+        log = self.log
+        if log is None:
+            if self.is_offline:
+                raise LogOffline(f"the log directory of {self.topic}-{self.index} is offline")
+            log = self.log = self.open_log(self, now)
+            log.assign_epoch(self.leader.epoch)
+            self.leader.local_end_moved(self.promised_end(log))
+        return log
+
+    def promised_end(self, log: PartitionLog) -> int:
+        """Up to where this replica can vouch for its records."""
+        return log.flushed_offset if self._flush_each else log.log_end_offset
+
+    def append(self, records: memoryview, now: Now) -> Appended:
+        """One batch from a client. The caller looks at `flush_wanted_by` for whether it must await an fsync."""
+        log = self.log or self.opened(now)
+        appended = log.append(records, wall_ms=now.wall_ms, leader_epoch=self.leader.epoch)
+        end = log.log_end_offset
+        if end - log.flushed_offset >= self._flush_messages:
+            self.node.commit_of(self.directory).want(self)
+        elif self.config.flush_ms < NEVER_FLUSH and self._flush_timer is None:
+            self._flush_timer = FlushTimer(self, now)
+        if not self._flush_each and self.leader.local_end_moved(end) and self.waiters:
+            self.node.wake_waiters(self)
+        return appended
+
+    def must_await_flush(self, appended: Appended) -> bool:
+        """flush.messages was reached by this very append: the acknowledgement speaks of durable records."""
+        log = self.log
+        assert log is not None
+        return appended.last_offset + 1 - log.flushed_offset >= self._flush_messages
+
+    def flushed(self, now: Now, result: object) -> None:
+        log = self.log
+        if log is None:
+            return
+        log.flushed(result)
+        if self._flush_each:
+            self.leader.local_end_moved(log.flushed_offset)
+        if log.log_end_offset - log.flushed_offset >= self._flush_messages:
+            self.node.commit_of(self.directory).want(self)
+        if self.waiters:
+            self.node.wake_waiters(self)
+
+    def flush_timer_fired(self) -> None:
+        self._flush_timer = None
+        if self.log is not None and not self.is_offline:
+            self.node.commit_of(self.directory).want(self)
+
+    def visible_end(self, isolation: int) -> int:
+        """What a consumer may see: below the high watermark, or below the last stable offset."""
+        high_watermark = self.leader.high_watermark
+        if isolation == READ_COMMITTED and self.log is not None:
+            return self.log.last_stable_offset(high_watermark)
+        return high_watermark
+
+    def go_offline(self) -> None:
+        self.is_offline = True
+        self.node.wake_waiters(self)
+
+    def delete(self) -> None:
+        """The topic is gone: whoever waits is told so."""
+        self.is_deleted = True
+        if self.log is not None:
+            self.log.close(clean=False)
+            self.log = None
+        self.node.wake_waiters(self)
+
+
+class FlushTimer:
+    """flush.ms of one partition, running since its first unflushed append."""
+
+    __slots__ = ("_partition", "is_done")
+
+    def __init__(self, partition: Partition, now: Now) -> None:
+        self._partition = partition
+        self.is_done = False
+        partition.node.deadlines.add(now.after_ms(partition.config.flush_ms), self)
+
+    def expired(self, now: Now) -> None:
+        self._partition.flush_timer_fired()
