@@ -28,6 +28,11 @@ Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp, key, valu
 
 def _read_varint(buf: bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
     """The zigzag varint at `position` and the position after it."""
+    if end - position > 1 and buf[position] >= 0x80:  # the usual case, two bytes, without the loop
+        byte = buf[position + 1]
+        if byte < 0x80:
+            value = (buf[position] & 0x7F) | (byte << 7)
+            return (value >> 1) ^ -(value & 1), position + 2
     value = 0
     shift = 0
     while position < end:

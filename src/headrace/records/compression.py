@@ -69,7 +69,9 @@ def compress(codec: int, data: Bytes, *, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+            frame = cramjam.lz4.Compressor(
+                level=1 if level is None else level, content_checksum=False, block_linked=False
+            )
             frame.compress(data)
             return bytes(frame.finish())
         case Codec.ZSTD:
