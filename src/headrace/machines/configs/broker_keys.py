@@ -154,6 +154,8 @@ headrace.sealed.compression.type string none {none,gzip,snappy,lz4,zstd} medium 
     Codec to which closed segments are recompressed in the background, for topics that do not say it themselves.
 headrace.validate.records boolean false * medium cluster
     Opens every produced batch and refuses one whose records do not decode, for topics that do not say it themselves.
+headrace.cluster.id string null * high ro
+    Name of the cluster for a directory that is new; a random one when it is not given.
 headrace.open.files.max int 2000 16.. medium ro
     Segment and index files kept open at once, over all partitions; the least recently used are closed.
 headrace.metrics.port int -1 -1..65535 low ro

@@ -8,10 +8,10 @@ The keys are written as tables of text, one line per key, parsed on first use (a
 that is: key, type, default, allowed values, importance, update, the broker keys that give the default (most
 specific first), and on indented lines what it does.
 - Default: `null`, `required`, `""` for the empty text, or the text itself.
-- Allowed: `*` anything, `1..9` a range open at either end, `|-1` one more value, `{a,b}` a choice (`~{a,b}` in any
-  case), `replicas` a throttle list.
-- Update: `topic`; of a broker `ro` only at the start, `broker` per broker while running, `cluster` also for all
-  brokers at once; `internal` is accepted but not listed.
+- Allowed: `*` anything, `1..9` a range open at either end, `|-1` one more value, `{a,b}` a choice (`~{a,b}`
+  in any case), `replicas` a throttle list.
+- Update: `topic`; of a broker `ro` only at the start, `broker` per broker while running, `cluster` also for
+  all brokers at once; `internal` is accepted but not listed.
 """
 
 from enum import IntEnum

@@ -1,7 +1,7 @@
 """A setting's text and its value: parsing, checking, and lists that are appended to or subtracted from.
 
-A wrong value raises `InvalidConfig`, whose message names the key, the value and what would be allowed, close to
-Kafka's words, since tools show them to people.
+A wrong value raises `InvalidConfig`, whose message names the key, the value and what would be allowed, close
+to Kafka's words, since tools show them to people.
 """
 
 import re

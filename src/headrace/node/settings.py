@@ -1,0 +1,229 @@
+"""What a node was told when it was started: Kafka's key names as texts in, typed values out.
+
+A field's name is its key with underscores for dots. Keys that nobody knows are kept for a warning; a wrong
+value of a known key is refused with `InvalidConfig`. Dynamic settings are laid over the file's with
+`overlaid`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+from headrace.machines.configs.definition import broker_config_keys
+from headrace.machines.configs.topic import broker_value
+from headrace.machines.configs.values import InvalidConfig, closest
+
+ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]/:]*)):([0-9]{1,5})")
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}  # Kafka's numbers
+
+# What `queued.max.request.bytes=-1` comes to: several full frames, and far from filling a small machine.
+QUEUED_REQUEST_BYTES_DEFAULT = 512 * 1024 * 1024
+
+# The first words of key families that plug-ins and listeners bring along: they are not misspellings.
+OPEN_FAMILIES = ("listener.name.", "rsm.config.", "rlmm.config.", "config.providers.")
+
+
+class Listener(NamedTuple):
+    name: str
+    host: str  # "" is every address of the machine
+    port: int
+    security_protocol: str
+
+    @property
+    def security_protocol_id(self) -> int:
+        return SECURITY_PROTOCOLS[self.security_protocol]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    texts: dict[str, str]  # as given: what DescribeConfigs tells as static
+    unknown: dict[str, str | None]  # keys nobody knows, each with the key that was perhaps meant
+
+    node_id: int
+    process_roles: tuple[str, ...]
+    cluster_id: str | None  # headrace.cluster.id; None: the directory's own, or a new one
+    broker_rack: str | None
+
+    listeners: tuple[Listener, ...]
+    advertised_listeners: tuple[Listener, ...]
+    controller_listener_names: tuple[str, ...]
+    inter_broker_listener_name: str
+
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    min_insync_replicas: int
+    message_max_bytes: int
+
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: dict[str, int]
+    connections_max_idle_ms: int
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    queued_max_request_bytes: int
+
+    log_retention_check_interval_ms: int
+    log_flush_interval_messages: int
+    log_flush_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+
+    headrace_open_files_max: int
+    headrace_metrics_port: int
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str]) -> "Settings":
+        return _parse(dict(texts), ({},))
+
+    def overlaid(self, dynamic: Mapping[str, str], cluster: Mapping[str, str]) -> "Settings":
+        """The same node after its dynamic settings changed: this broker's own, then the cluster-wide ones."""
+        fresh = _parse(self.texts, (dynamic, cluster))
+        return replace(fresh, listeners=self.listeners, advertised_listeners=self.advertised_listeners)
+
+    def bound(self, ports: Mapping[str, int], hostname: str) -> "Settings":
+        """With the ports that listeners on port 0 came to, and a name for addresses that have none."""
+
+        def told(listener: Listener) -> Listener:
+            return listener._replace(
+                host=listener.host or hostname, port=listener.port or ports.get(listener.name, 0)
+            )
+
+        return replace(
+            self,
+            listeners=tuple(
+                listener._replace(port=listener.port or ports.get(listener.name, 0))
+                for listener in self.listeners
+            ),
+            advertised_listeners=tuple(told(listener) for listener in self.advertised_listeners),
+        )
+
+    def advertised(self, listener: str) -> Listener:
+        """What a client of that listener is told; the first one where there is none of that name."""
+        for candidate in self.advertised_listeners:
+            if candidate.name == listener:
+                return candidate
+        return self.advertised_listeners[0]
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        return tuple(one for one in self.listeners if one.name not in self.controller_listener_names)
+
+
+def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Settings:
+    known = broker_config_keys()
+    layers = (*above, texts)
+    values: dict[str, Any] = {
+        field.name: broker_value(key, layers)
+        for field in fields(Settings)
+        if (key := field.name.replace("_", ".")) in known
+    }
+    for key in texts.keys() & known.keys():
+        broker_value(key, (texts,))  # wrong values of keys that nothing reads are refused too
+    if values["node_id"] is None:
+        values["node_id"] = broker_value("broker.id", layers)
+        if "broker.id" not in texts:
+            raise InvalidConfig("Missing required configuration node.id: this node's number in the cluster")
+    values["process_roles"] = tuple(values["process_roles"] or ("broker", "controller"))
+    protocols = _protocols(broker_value("listener.security.protocol.map", layers))
+    controllers = tuple(values["controller_listener_names"] or ())
+    listeners = _listeners("listeners", values["listeners"], protocols, controllers)
+    clients = tuple(listener for listener in listeners if listener.name not in controllers)
+    advertised = values["advertised_listeners"]
+    values["listeners"] = listeners
+    values["controller_listener_names"] = controllers
+    values["advertised_listeners"] = (
+        _listeners("advertised.listeners", advertised, protocols, controllers) if advertised else clients
+    )
+    if not clients and "broker" in values["process_roles"]:
+        raise InvalidConfig("listeners must name at least one listener that is not a controller listener")
+    for listener in values["advertised_listeners"]:
+        if listener.name not in {client.name for client in clients}:
+            raise InvalidConfig(f"advertised.listeners: {listener.name} is not one of the client listeners")
+    first = values["advertised_listeners"][0].name if values["advertised_listeners"] else ""
+    values["inter_broker_listener_name"] = values["inter_broker_listener_name"] or first
+    values["log_dirs"] = tuple(values["log_dirs"] or _strings(broker_value("log.dir", layers)))
+    values["metadata_log_dir"] = values["metadata_log_dir"] or values["log_dirs"][0]
+    smaller = broker_value("internal.metadata.log.segment.bytes", layers)
+    values["metadata_log_segment_bytes"] = smaller or values["metadata_log_segment_bytes"]
+    values["max_connections_per_ip_overrides"] = _overrides(values["max_connections_per_ip_overrides"])
+    if values["queued_max_request_bytes"] <= 0:
+        values["queued_max_request_bytes"] = QUEUED_REQUEST_BYTES_DEFAULT
+    values["cluster_id"] = broker_value("headrace.cluster.id", layers)
+    unknown = {
+        key: closest(key, known)
+        for key in sorted(texts.keys() - known.keys())
+        if not key.startswith(OPEN_FAMILIES)
+    }
+    return Settings(texts=texts, unknown=unknown, **values)
+
+
+def _strings(value: Any) -> list[str]:
+    assert isinstance(value, list)
+    return value
+
+
+def _protocols(text: Any) -> dict[str, str]:
+    protocols = {}
+    for pair in str(text).split(","):
+        name, colon, protocol = pair.strip().rpartition(":")
+        if not colon or protocol not in SECURITY_PROTOCOLS:
+            choices = ", ".join(SECURITY_PROTOCOLS)
+            raise InvalidConfig(
+                f"Invalid value {pair} for configuration listener.security.protocol.map: "
+                f"expected NAME:PROTOCOL with a protocol of {choices}"
+            )
+        protocols[name] = protocol
+    return protocols
+
+
+def _listeners(
+    key: str, texts: list[str], protocols: Mapping[str, str], controllers: tuple[str, ...]
+) -> tuple[Listener, ...]:
+    listeners: list[Listener] = []
+    for text in texts:
+        match = ENDPOINT.fullmatch(text)
+        if match is None or int(match[4]) > 65_535:
+            raise InvalidConfig(f"Invalid value {text} for configuration {key}: expected NAME://host:port")
+        name = match[1]
+        protocol = protocols.get(name)
+        if protocol is None and name in controllers and len(protocols) == len(SECURITY_PROTOCOLS):
+            protocol = "PLAINTEXT"  # as in Kafka: a controller listener needs no entry in the default map
+        if protocol is None:
+            raise InvalidConfig(f"{key}: listener {name} is not in listener.security.protocol.map")
+        if any(listener.name == name for listener in listeners):
+            raise InvalidConfig(f"{key}: each listener must have a different name, {name} is there twice")
+        listeners.append(Listener(name, match[2] or match[3] or "", int(match[4]), protocol))
+    return tuple(listeners)
+
+
+def _overrides(text: str) -> dict[str, int]:
+    overrides = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        address, _, count = pair.rpartition(":")
+        if not address or not count.isdecimal():
+            raise InvalidConfig(
+                f"Invalid value {pair} for configuration max.connections.per.ip.overrides: "
+                "expected address:count"
+            )
+        overrides[address] = int(count)
+    return overrides
