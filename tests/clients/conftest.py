@@ -29,7 +29,7 @@ def bootstrap(broker: Broker) -> str:
 
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
 def partition_count(admin: AdminClient, topic: str) -> int:

@@ -19,7 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from clients.samples import BASE_MS, CODECS, SAMPLES, Row
+from clients.samples import BASE_MS, CODECS, NOTHING, SAMPLES, Row
 from harness.broker import Broker
 
 WAIT_S = 30
@@ -94,10 +94,11 @@ def test_every_codec_carries_every_kind_of_record(
     bootstrap: str, new_topic: Callable[..., str], codec: str
 ) -> None:
     topic = new_topic()
-    reports = delivered(producer(bootstrap, compression_type=codec, linger_ms=50), topic, list(SAMPLES))
-    assert [report.offset() for report in reports] == [sample.offset for sample in SAMPLES]
+    sent = [*SAMPLES, NOTHING]
+    reports = delivered(producer(bootstrap, compression_type=codec, linger_ms=50), topic, sent)
+    assert [report.offset() for report in reports] == [sample.offset for sample in sent]
     with consumer(bootstrap, TopicPartition(topic, 0, OFFSET_BEGINNING)) as reader:
-        assert [row(message) for message in read(reader, len(SAMPLES))] == list(SAMPLES)
+        assert [row(message) for message in read(reader, len(sent))] == sent
 
 
 @pytest.mark.parametrize("size", [1, 100, 10_000, MIB, 10 * MIB])
