@@ -1,6 +1,9 @@
 """Builds the one compiled module where a compiler is at hand; without one it runs interpreted."""
 
+from pathlib import Path
+
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 SOURCES = ["src/headrace/records/_codec.py"]
 
@@ -14,12 +17,28 @@ def extensions() -> list[Extension]:
         Extension(
             source.removeprefix("src/").removesuffix(".py").replace("/", "."),
             [source],
-            extra_compile_args=["-O3"],
-            optional=True,
+            extra_compile_args=["-O3", "-g0"],
         )
         for source in SOURCES
     ]
-    return list(cythonize(modules, language_level="3str", build_dir="build/cython"))
+    compiled: list[Extension] = cythonize(modules, language_level="3str", build_dir="build/cython")
+    for module in compiled:
+        module.optional = True  # here, because cythonize forgets it
+    return compiled
 
 
-setup(ext_modules=extensions())
+class BuildOrInterpret(build_ext):
+    """A failed build leaves no older binary behind, which would hide the source that was to be compiled."""
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception:
+            built = Path(self.get_ext_fullpath(ext.name))
+            beside_source = Path("src", *ext.name.split(".")[:-1], built.name)
+            built.unlink(missing_ok=True)
+            beside_source.unlink(missing_ok=True)
+            raise
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildOrInterpret})
