@@ -24,7 +24,7 @@ WAIT_S = 60
 
 
 class Load:
-    """Sends numbered records, key by key in turn, until told to stop; remembers what was acknowledged where."""
+    """Sends numbered records, key by key in turn, until told to stop; remembers what was acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
@@ -43,7 +43,7 @@ class Load:
                 "reconnect.backoff.max.ms": 50,
                 "retry.backoff.ms": 10,
                 "retry.backoff.max.ms": 50,
-                "message.timeout.ms": WAIT_S * 1000,
+                "message.timeout.ms": 0,  # none: a slow restart must not look like a loss
                 "queue.buffering.max.messages": 2000,
                 "log_level": 2,
             }
