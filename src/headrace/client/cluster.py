@@ -1,0 +1,144 @@
+"""What the brokers last said about themselves: addresses, leaders, partition counts.
+
+A view only: it is replaced piece by piece as Metadata answers arrive, and may be out of date at any time.
+Whoever is told that a leader has moved marks the topic stale and asks again.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.base.ids import NO_TOPIC_ID
+from headrace.client.errors import InvalidInput, KafkaError
+from headrace.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+DEFAULT_PORT = 9092
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def parse_bootstrap(text: str) -> list[Address]:
+    """Addresses from `host:port,host:port`; a missing port is Kafka's 9092."""
+    addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
+    if not addresses:
+        raise InvalidInput("no broker address was given")
+    return addresses
+
+
+def _parse_address(text: str) -> Address:
+    _, _, bare = text.rpartition("://")
+    if bare.startswith("["):
+        host, bracket, rest = bare[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise InvalidInput(f"{text!r} is not host:port")
+        port = rest[1:]
+    else:
+        host, _, port = bare.partition(":")
+    if not host or (port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536)):
+        raise InvalidInput(f"{text!r} is not host:port")
+    return Address(host, int(port) if port else DEFAULT_PORT)
+
+
+@dataclass(slots=True)
+class Partition:
+    index: int
+    leader: int  # -1: none at the moment
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    offline: list[int]
+
+
+@dataclass(slots=True)
+class Topic:
+    name: str
+    topic_id: bytes  # zeros from brokers that know no ids
+    is_internal: bool
+    partitions: list[Partition]  # by index, without gaps
+
+    @property
+    def has_id(self) -> bool:
+        return self.topic_id != NO_TOPIC_ID
+
+
+class Cluster:
+    """The view itself; changed only by `update` and `mark_stale`."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Address] = {}
+        self.racks: dict[int, str | None] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.topics: dict[str, Topic] = {}
+        self.names_by_id: dict[bytes, str] = {}
+        self.stale: set[str] = set()
+
+    def update(self, answer: MetadataResponse) -> dict[str, KafkaError]:
+        """Takes an answer in; the topics that it answered with an error."""
+        self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
+        self.racks = {broker.node_id: broker.rack for broker in answer.brokers}
+        self.cluster_id = answer.cluster_id
+        self.controller_id = answer.controller_id
+        errors: dict[str, KafkaError] = {}
+        for told in answer.topics:
+            name = told.name or ""
+            if told.error_code:
+                errors[name] = KafkaError(told.error_code, subject=f"topic {name!r}")
+                self._forget(name)
+            else:
+                self._learn(name, told)
+        return errors
+
+    def _forget(self, name: str) -> None:
+        gone = self.topics.pop(name, None)
+        if gone is not None:
+            self.names_by_id.pop(gone.topic_id, None)
+
+    def _learn(self, name: str, told: MetadataResponseTopic) -> None:
+        self._forget(name)
+        partitions = [
+            Partition(
+                partition.partition_index,
+                partition.leader_id,
+                partition.leader_epoch,
+                partition.replica_nodes,
+                partition.isr_nodes,
+                partition.offline_replicas,
+            )
+            for partition in sorted(told.partitions, key=lambda partition: partition.partition_index)
+        ]
+        topic = Topic(name, told.topic_id, told.is_internal, partitions)
+        self.topics[name] = topic
+        self.stale.discard(name)
+        if topic.has_id:
+            self.names_by_id[topic.topic_id] = name
+
+    def mark_stale(self, topic: str) -> None:
+        self.stale.add(topic)
+
+    def leader_of(self, at: TopicPartition) -> int | None:
+        """The broker that leads the partition, as far as we know; None when nobody does or we do not know
+        it.
+        """
+        topic = self.topics.get(at.topic)
+        if topic is None or not 0 <= at.partition < len(topic.partitions):
+            return None
+        leader = topic.partitions[at.partition].leader
+        return leader if leader in self.brokers else None
+
+    def name_of(self, name: str, topic_id: bytes) -> str:
+        """The topic that an answer means: newer answers carry only its id."""
+        return name or self.names_by_id.get(topic_id, "")

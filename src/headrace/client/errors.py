@@ -1,0 +1,126 @@
+"""What can go wrong for a client, by whose fault it is; each says whether trying again helps and what to
+do.
+"""
+
+from headrace.protocol.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """Base of all that a client raises."""
+
+    is_retriable = False
+    advice = ""
+
+
+class Unreachable(ClientError):
+    """No broker could be connected to."""
+
+    is_retriable = True
+    advice = "Check the address, and that a broker is running there (`headrace up` starts one)."
+
+
+class ConnectionLost(ClientError):
+    """The peer ended the connection; what was unanswered may or may not have happened."""
+
+    is_retriable = True
+    advice = "Look at the broker's log; it may be restarting."
+
+
+class TimedOut(ClientError):
+    """No answer in time; what was asked may or may not have happened."""
+
+    is_retriable = True
+    advice = "The broker is overloaded or not responding; a longer --timeout may help."
+
+
+class BadResponse(ClientError):
+    """The peer breaks the protocol: it is no Kafka broker, or a broken one."""
+
+    advice = "Check that the address and port belong to a plaintext Kafka listener."
+
+
+class UnsupportedByBroker(ClientError):
+    """The broker does not serve this API, or in none of the versions we speak."""
+
+    advice = "Use a newer broker for this command."
+
+    def __init__(self, api: str, offered: tuple[int, int] | None = None) -> None:
+        detail = "" if offered is None else f" (it speaks versions {offered[0]} to {offered[1]}, we do not)"
+        super().__init__(f"the broker does not support {api}{detail}")
+        self.api = api
+
+
+class InvalidInput(ClientError):
+    """The caller asked for something that cannot be: a partition that does not exist, a record without
+    room.
+    """
+
+
+class RecordLost(ClientError):
+    """Records were not acknowledged in time; without an acknowledgement nobody knows whether the broker has
+    them.
+    """
+
+    advice = "Look at the broker's log, then send the records again; what was acknowledged is not lost."
+
+
+class KafkaError(ClientError):
+    """An error code in a broker's answer, with Kafka's name for it."""
+
+    def __init__(self, code: int, message: str | None = None, *, subject: str = "") -> None:
+        known = _KNOWN.get(code)
+        self.code = code
+        self.name = known.name if known is not None else f"ERROR_{code}"
+        self.message = message
+        self.is_retriable = known is not None and known.is_retriable
+        self.advice = _ADVICE.get(code, "")
+        said = message or (
+            known.text if known is not None else "the broker answered with a code that we do not know"
+        )
+        super().__init__(f"{subject + ': ' if subject else ''}{said} ({self.name})")
+
+    @property
+    def is_unknown_topic(self) -> bool:
+        return self.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+    @property
+    def is_metadata_stale(self) -> bool:
+        """Whether the broker we asked is, as it says, not the one to ask."""
+        return self.code in _STALE
+
+
+_KNOWN = {int(code): code for code in ErrorCode}
+
+_STALE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+_ADVICE: dict[int, str] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: "`headrace topic describe` shows which offsets are there.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "See `headrace topic list`; `headrace topic create` makes one.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted or made anew; run the command again.",
+    ErrorCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the topic, or send smaller records or batches.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Use another name, or --if-not-exists.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "A name has 1 to 249 letters, digits, dots, dashes and underscores.",
+    ErrorCode.INVALID_PARTITIONS: "A topic has one partition or more, and never fewer than before.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "No more replicas than brokers: see `headrace cluster describe`.",
+    ErrorCode.INVALID_CONFIG: "Look at the keys and values with `headrace config get --all`.",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Bring brokers back, or lower min.insync.replicas of the topic.",
+    ErrorCode.KAFKA_STORAGE_ERROR: "The broker's disk is full or broken; look at its log.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for access to the topic.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for access to the cluster.",
+    ErrorCode.TOPIC_DELETION_DISABLED: "The broker's delete.topic.enable is false.",
+    ErrorCode.INVALID_RECORD: "A compacted topic takes only records with keys (--key-separator).",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "Choose another --compression.",
+    ErrorCode.INVALID_TIMESTAMP: "The record's timestamp is too far from the broker's clock for this topic.",
+}
