@@ -6,6 +6,7 @@ before (a partition of an unknown topic) means that the log is not ours or was d
 `BadMetadata`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +98,7 @@ class ClusterImage:
         "controllers",
         "features",
         "next_producer_id",
+        "partitions_by_directory",
         "topics",
         "topics_by_id",
     )
@@ -111,6 +113,7 @@ class ClusterImage:
         self.controllers: dict[int, RegisterControllerRecord] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.partitions_by_directory: Counter[bytes] = Counter()  # replicas in each directory
 
     # --- questions ---------------------------------------------------------------------------------------
 
@@ -161,6 +164,8 @@ class ClusterImage:
         if topic is None:
             raise BadMetadata(f"topic id {record.topic_id.hex()} was removed but never made")
         del self.topics[topic.name]
+        for partition in topic.partitions.values():
+            self.partitions_by_directory.subtract(partition.directories)
         self.configs.pop((TOPIC_RESOURCE, topic.name), None)
         if has_colliding_characters(topic.name):
             names = self.colliding_names[collision_name(topic.name)]
@@ -172,7 +177,7 @@ class ClusterImage:
         topic = self.topics_by_id.get(TopicId(record.topic_id))
         if topic is None:
             raise BadMetadata(f"partition of topic id {record.topic_id.hex()}, which was never made")
-        topic.partitions[record.partition_id] = PartitionState(
+        partition = topic.partitions[record.partition_id] = PartitionState(
             replicas=tuple(record.replicas),
             isr=tuple(record.isr),
             leader=record.leader,
@@ -185,6 +190,7 @@ class ClusterImage:
             last_known_elr=tuple(record.last_known_elr or ()),
             leader_recovery_state=record.leader_recovery_state,
         )
+        self.partitions_by_directory.update(partition.directories)
 
     def _partition_change(self, record: PartitionChangeRecord) -> None:
         partition = self.partition(record.topic_id, record.partition_id)
@@ -197,6 +203,8 @@ class ClusterImage:
         if record.adding_replicas is not None:
             partition.adding_replicas = tuple(record.adding_replicas)
         if record.directories is not None:
+            self.partitions_by_directory.subtract(partition.directories)
+            self.partitions_by_directory.update(record.directories)
             partition.directories = tuple(record.directories)
         if record.eligible_leader_replicas is not None:
             partition.eligible_leader_replicas = tuple(record.eligible_leader_replicas)

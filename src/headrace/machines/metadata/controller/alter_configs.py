@@ -1,0 +1,189 @@
+"""Decides changes of settings: of a topic, of one broker, or of all brokers at once.
+
+The incremental form sets, deletes, appends and subtracts single keys; the old form replaces all that a
+resource overrides. Both are checked as a whole: a resource changes completely or not at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from headrace.machines.configs.definition import ConfigType, broker_config_keys, topic_config_keys
+from headrace.machines.configs.topic import check_topic_overrides
+from headrace.machines.configs.values import (
+    InvalidConfig,
+    Value,
+    appended,
+    parse_value,
+    subtracted,
+    unknown_key,
+)
+from headrace.machines.metadata.controller.decision import Decision, Refusal
+from headrace.machines.metadata.image import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.metadata_records import ConfigRecord
+from headrace.protocol.notation import Data
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True)
+class KeyChange:
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(slots=True)
+class ResourceChange:
+    resource_type: int
+    resource_name: str
+    changes: list[KeyChange]
+    replaces_all: bool = False  # the old form: what is not named is deleted
+
+
+@dataclass(slots=True)
+class AlteredResource:
+    resource_type: int
+    resource_name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+def alter_configs(
+    image: ClusterImage,
+    resources: Sequence[ResourceChange],
+    topic_defaults: Mapping[str, Value],
+    *,
+    validate_only: bool = False,
+) -> Decision[list[AlteredResource]]:
+    """`topic_defaults` are the broker's values under a topic's overrides: appending begins from them."""
+    records: list[Data] = []
+    altered: list[AlteredResource] = []
+    named = [(resource.resource_type, resource.resource_name) for resource in resources]
+    for resource in resources:
+        result = AlteredResource(resource.resource_type, resource.resource_name)
+        altered.append(result)
+        try:
+            if named.count((resource.resource_type, resource.resource_name)) > 1:
+                raise Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records += alter(image, resource, topic_defaults)
+        except Refusal as refusal:
+            result.error, result.message = refusal.code, refusal.message
+    return Decision(altered, [] if validate_only else records)
+
+
+def alter(image: ClusterImage, resource: ResourceChange, topic_defaults: Mapping[str, Value]) -> list[Data]:
+    before = image.configs.get((resource.resource_type, resource.resource_name), {})
+    match resource.resource_type:
+        case _ if resource.resource_type == TOPIC_RESOURCE:
+            after = changed(before, resource, topic_list_value(before, topic_defaults))
+            check_topic(image, resource.resource_name, after, topic_defaults)
+        case _ if resource.resource_type == BROKER_RESOURCE:
+            after = changed(before, resource, broker_list_value(before))
+            check_broker(image, resource.resource_name, before, after)
+        case other:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {other}")
+    return [
+        ConfigRecord(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            name=name,
+            value=after.get(name),
+        )
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+class ListValues:
+    """The text a list has now, asked for by key when something is appended or subtracted."""
+
+    def __init__(self, types: Mapping[str, ConfigType], texts: Mapping[str, str]) -> None:
+        self.types = types
+        self.texts = texts
+
+
+def topic_list_value(before: Mapping[str, str], defaults: Mapping[str, Value]) -> ListValues:
+    texts = {name: ",".join(value) for name, value in defaults.items() if isinstance(value, list)}
+    return ListValues({key.name: key.type for key in topic_config_keys().values()}, texts | dict(before))
+
+
+def broker_list_value(before: Mapping[str, str]) -> ListValues:
+    keys = broker_config_keys().values()
+    texts = {key.name: key.default or "" for key in keys if key.type is ConfigType.LIST}
+    return ListValues({key.name: key.type for key in keys}, texts | dict(before))
+
+
+def changed(before: Mapping[str, str], resource: ResourceChange, lists: ListValues) -> dict[str, str]:
+    """The overrides after the changes, not checked yet."""
+    after = {} if resource.replaces_all else dict(before)
+    seen: set[str] = set()
+    for change in resource.changes:
+        if change.name in seen:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Duplicate config key {change.name} in the request")
+        seen.add(change.name)
+        if change.operation == Operation.DELETE:
+            after.pop(change.name, None)
+            continue
+        if change.value is None:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+        if change.operation == Operation.SET:
+            after[change.name] = change.value
+            continue
+        if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation}")
+        verb = Operation(change.operation)
+        if lists.types.get(change.name) is not ConfigType.LIST:
+            raise Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"Can't {verb.name} to key {change.name} because its type is not LIST.",
+            )
+        combine = appended if verb is Operation.APPEND else subtracted
+        after[change.name] = combine(lists.texts.get(change.name), change.value)
+    return after
+
+
+def check_topic(
+    image: ClusterImage, name: str, after: Mapping[str, str], defaults: Mapping[str, Value]
+) -> None:
+    try:
+        check_topic_overrides(after, defaults)
+    except InvalidConfig as fault:
+        raise Refusal(ErrorCode.INVALID_CONFIG, str(fault)) from fault
+    if name not in image.topics:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def check_broker(image: ClusterImage, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    if name != ALL_BROKERS:
+        if not name.isdecimal():
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"Broker id must be an integer, but it is: {name}",
+            )
+        if int(name) not in image.brokers:
+            raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {name} is not registered.")
+    keys = broker_config_keys()
+    for key_name in sorted(after):
+        if after[key_name] == before.get(key_name):
+            continue
+        key = keys.get(key_name)
+        if key is None:
+            raise Refusal(ErrorCode.INVALID_CONFIG, str(unknown_key("broker", key_name, keys)))
+        if key.is_read_only:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{key_name}]")
+        if name == ALL_BROKERS and key.update == "broker":
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot update these configs for all brokers at once, only for one: [{key_name}]",
+            )
+        try:
+            parse_value(key, after[key_name])
+        except InvalidConfig as fault:
+            raise Refusal(ErrorCode.INVALID_REQUEST, str(fault)) from fault

@@ -1,0 +1,207 @@
+"""Decides the creation of topics: all that is asked for in one request, each granted or refused by itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.base.dice import Dice
+from headrace.base.ids import METADATA_TOPIC_ID, NO_TOPIC_ID, TopicId
+from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.machines.configs.topic import check_topic_overrides
+from headrace.machines.configs.values import InvalidConfig, Value
+from headrace.machines.metadata.controller.decision import Decision, Refusal
+from headrace.machines.metadata.controller.names import check_collision, check_topic_name
+from headrace.machines.metadata.controller.placement import Placement, refused_assignment
+from headrace.machines.metadata.image import TOPIC_RESOURCE, ClusterImage
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
+from headrace.protocol.notation import Data
+
+BROKER_DEFAULT = -1
+
+
+@dataclass(slots=True)
+class NewTopic:
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignments: dict[int, list[int]] = field(default_factory=dict)  # partition → replicas; empty: we choose
+    configs: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CreatedTopic:
+    name: str
+    topic_id: TopicId = NO_TOPIC_ID
+    partitions: int = -1
+    replication_factor: int = -1
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class TopicDefaults:
+    """What a broker fills in for a creator who did not say."""
+
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, Value]
+
+
+def create_topics(
+    image: ClusterImage,
+    topics: Sequence[NewTopic],
+    defaults: TopicDefaults,
+    dice: Dice,
+    *,
+    validate_only: bool = False,
+) -> Decision[list[CreatedTopic]]:
+    placement = Placement(image, dice.randrange(max(1, len(image.brokers))))
+    records: list[Data] = []
+    created: list[CreatedTopic] = []
+    granted: set[str] = set()
+    budget = PARTITIONS_PER_REQUEST_MAX
+    for topic in topics:
+        try:
+            result, own = create_topic(image, topic, defaults, placement, dice, also=granted, budget=budget)
+        except Refusal as refusal:
+            created.append(CreatedTopic(topic.name, error=refusal.code, message=refusal.message))
+            continue
+        budget -= result.partitions
+        granted.add(topic.name)
+        created.append(result)
+        records += own
+    return Decision(created, [] if validate_only else records)
+
+
+def create_topic(
+    image: ClusterImage,
+    topic: NewTopic,
+    defaults: TopicDefaults,
+    placement: Placement,
+    dice: Dice,
+    *,
+    also: set[str],
+    budget: int,
+) -> tuple[CreatedTopic, list[Data]]:
+    """One topic's result and records; `also` are the names granted before it in the same request."""
+    check_topic_name(topic.name)
+    if topic.name in image.topics or topic.name in also:
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    check_collision(image, topic.name, also)
+    configs = checked_configs(topic.configs, defaults.configs)
+    assignments = assigned(topic, defaults, placement, budget)
+    topic_id = new_topic_id(image, dice)
+    records: list[Data] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    for key, value in configs.items():
+        records.append(
+            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=key, value=value)
+        )
+    for index, replicas in enumerate(assignments):
+        records.append(new_partition(topic_id, index, replicas, placement))
+    return CreatedTopic(topic.name, topic_id, len(assignments), len(assignments[0])), records
+
+
+def checked_configs(given: Mapping[str, str | None], defaults: Mapping[str, Value]) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for key, value in given.items():
+        if value is None:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}")
+        configs[key] = value
+    try:
+        check_topic_overrides(configs, defaults)
+    except InvalidConfig as fault:
+        raise Refusal(ErrorCode.INVALID_CONFIG, str(fault)) from fault
+    return configs
+
+
+def assigned(topic: NewTopic, defaults: TopicDefaults, placement: Placement, budget: int) -> list[list[int]]:
+    """The replicas of each partition, as the creator said or as we place them."""
+    if topic.assignments:
+        return manual_assignment(topic, placement, budget)
+    partitions = defaults.partitions if topic.partitions == BROKER_DEFAULT else topic.partitions
+    factor = (
+        defaults.replication_factor
+        if topic.replication_factor == BROKER_DEFAULT
+        else topic.replication_factor
+    )
+    if partitions <= 0:
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
+    if factor <= 0:
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    check_budget(partitions, budget)
+    return [placement.replicas(factor) for _ in range(partitions)]
+
+
+def manual_assignment(topic: NewTopic, placement: Placement, budget: int) -> list[list[int]]:
+    if topic.replication_factor != BROKER_DEFAULT:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor was not set to -1.",
+        )
+    if topic.partitions != BROKER_DEFAULT:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        )
+    check_budget(len(topic.assignments), budget)
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise refused_assignment("partitions should be a consecutive 0-based integer sequence")
+    assignments = [topic.assignments[index] for index in range(len(topic.assignments))]
+    for replicas in assignments:
+        placement.check_assignment(replicas)
+        if len(replicas) != len(assignments[0]):
+            raise refused_assignment(
+                "The manual partition assignment includes partitions with different numbers of replicas."
+            )
+        check_live(replicas, placement)
+    return assignments
+
+
+def check_live(replicas: Sequence[int], placement: Placement) -> None:
+    if not placement.live(replicas):
+        raise refused_assignment("All brokers specified in the manual partition assignment are fenced.")
+
+
+def check_budget(partitions: int, budget: int) -> None:
+    if partitions > budget:
+        raise Refusal(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX}.",
+        )
+
+
+def new_partition(
+    topic_id: bytes, index: int, replicas: Sequence[int], placement: Placement
+) -> PartitionRecord:
+    isr = placement.live(replicas)
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=isr,
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=placement.directories(replicas),
+    )
+
+
+def new_topic_id(image: ClusterImage, dice: Dice) -> TopicId:
+    """A random id in the form of a version-4 UUID, as Kafka makes them: never a reserved one, never one in
+    use.
+
+    Like Kafka we take none whose text begins with '-', which command lines would read as an option.
+    """
+    while True:
+        raw = bytearray(dice.randbytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        topic_id = TopicId(bytes(raw))
+        starts_with_dash = raw[0] >> 2 == 62
+        if topic_id not in image.topics_by_id and topic_id != METADATA_TOPIC_ID and not starts_with_dash:
+            return topic_id

@@ -1,0 +1,70 @@
+"""Decides the deletion of topics, by name or by id."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.base.ids import NO_TOPIC_ID, TopicId
+from headrace.machines.metadata.controller.decision import Decision
+from headrace.machines.metadata.image import ClusterImage
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.metadata_records import RemoveTopicRecord
+from headrace.protocol.notation import Data
+
+
+@dataclass(slots=True)
+class DoomedTopic:
+    """By name, or by id with no name."""
+
+    name: str | None
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+@dataclass(slots=True)
+class DeletedTopic:
+    name: str | None
+    topic_id: TopicId
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> Decision[list[DeletedTopic]]:
+    records: list[Data] = []
+    deleted: list[DeletedTopic] = []
+    gone: set[bytes] = set()
+    for topic in topics:
+        result = resolve(image, topic)
+        if result.error is ErrorCode.NONE and result.topic_id in gone:
+            result.error, result.message = ErrorCode.INVALID_REQUEST, "Duplicate topic in the request."
+        if result.error is ErrorCode.NONE:
+            gone.add(result.topic_id)
+            records.append(RemoveTopicRecord(topic_id=result.topic_id))
+        deleted.append(result)
+    return Decision(deleted, records)
+
+
+def resolve(image: ClusterImage, topic: DoomedTopic) -> DeletedTopic:
+    """Which topic is meant; with an error when there is none."""
+    if topic.name is not None:
+        if topic.topic_id != NO_TOPIC_ID:
+            return DeletedTopic(
+                topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, "Topic name and id are both given."
+            )
+        found = image.topics.get(topic.name)
+        if found is None:
+            return DeletedTopic(
+                topic.name,
+                NO_TOPIC_ID,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                "This server does not host this topic-partition.",
+            )
+        return DeletedTopic(found.name, found.id)
+    if topic.topic_id == NO_TOPIC_ID:
+        return DeletedTopic(
+            None, NO_TOPIC_ID, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."
+        )
+    found = image.topics_by_id.get(topic.topic_id)
+    if found is None:
+        return DeletedTopic(
+            None, topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
+        )
+    return DeletedTopic(found.name, found.id)
