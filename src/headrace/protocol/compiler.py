@@ -61,9 +61,7 @@ class Codec(Generic[M]):
     version: int
     flexible: bool
     header_version: int  # of the request or response header that goes before the body
-    decode: Callable[
-        ..., M
-    ]  # (buffer, position=0, trailing=False): trailing bytes are refused unless asked for
+    decode: Callable[..., M]  # (buffer, position=0, trailing=...): whether bytes may be left over
     encode: Callable[[M], bytes]
     encode_parts: Callable[[M], list[Part]]
 

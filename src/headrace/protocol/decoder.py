@@ -20,6 +20,8 @@ from headrace.protocol.notation import (
     Field,
     Message,
     Primitive,
+    Request,
+    Response,
     Struct,
 )
 
@@ -55,7 +57,10 @@ def smallest_size(kind: Primitive | Array | type[Struct], version: int, *, flexi
 
 
 class Decoder:
-    """Collects the lines of `decode(b, p=0, trailing=False)` and the constants they use."""
+    """Collects the lines of `decode(b, p=0, trailing=...)` and the constants they use.
+
+    As in Kafka, bytes behind a request or response are ignored, bytes behind any other message are refused.
+    """
 
     def __init__(self, message: type[Message], version: int, constants: dict[str, Any]) -> None:
         self.version = version
@@ -74,7 +79,7 @@ class Decoder:
         return "\n".join(self.lines) + "\n"
 
     def _write(self, message: type[Message]) -> None:
-        self.lines.append("def decode(b, p=0, trailing=False):")
+        self.lines.append(f"def decode(b, p=0, trailing={issubclass(message, (Request, Response))}):")
         if self.from_view:
             self._line("if type(b) is not memoryview: b = memoryview(b)")
         else:

@@ -42,10 +42,8 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
         position += length
         if position > len(frame):
             raise MalformedMessage("the client id is longer than the frame")
-        try:
-            client_id = str(frame[10:position], "utf-8")
-        except UnicodeDecodeError as fault:
-            raise MalformedMessage("the client id is not UTF-8") from fault
+        # a label and nothing more: Kafka does not refuse one that is not UTF-8 either
+        client_id = str(frame[10:position], "utf-8", "replace")
     if version >= flexible_from:
         try:
             tags = frame[position]

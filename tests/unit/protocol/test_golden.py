@@ -1,0 +1,96 @@
+"""Bytes that Kafka 4.3.1 and its Java clients sent: decoded, and encoded again to the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.protocol import framing
+from headrace.protocol.api import APIS, ApiKey, request_codec, response_codec
+from headrace.protocol.compiler import codec
+from headrace.protocol.messages.control_records import (
+    ControlRecordKey,
+    ControlRecordType,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+)
+from headrace.protocol.metadata_records import decode_record, encode_record
+from headrace.protocol.versioned import decode_versioned, encode_versioned
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def lines(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
+
+
+FRAMES = [
+    (ApiKey[path.stem.upper()], int(version), bytes.fromhex(data))
+    for path in sorted((GOLDEN / "frames").glob("*.txt"))
+    for version, kind, data in lines(path)
+    if kind == "request"
+]
+ANSWERS = [
+    (ApiKey[path.stem.upper()], int(version), bytes.fromhex(data))
+    for path in sorted((GOLDEN / "frames").glob("*.txt"))
+    for version, kind, data in lines(path)
+    if kind == "response"
+]
+
+
+@pytest.mark.parametrize(("key", "version", "frame"), FRAMES, ids=lambda value: str(value)[:20])
+def test_request_keeps_its_bytes(key: ApiKey, version: int, frame: bytes) -> None:
+    api_key, api_version, correlation_id, client_id, body = framing.decode_request_header(memoryview(frame))
+    assert (api_key, api_version) == (key, version)
+    compiled = request_codec(key, version)
+    parts = compiled.encode_parts(compiled.decode(memoryview(frame), body))
+    again = b"".join(map(bytes, framing.request_frame(key, version, correlation_id, client_id, parts)))
+    assert again == len(frame).to_bytes(4, "big") + frame
+
+
+@pytest.mark.parametrize(("key", "version", "frame"), ANSWERS, ids=lambda value: str(value)[:20])
+def test_response_keeps_its_bytes(key: ApiKey, version: int, frame: bytes) -> None:
+    compiled = response_codec(key, version)
+    correlation_id, body = framing.decode_response_header(memoryview(frame), compiled.header_version)
+    parts = compiled.encode_parts(compiled.decode(memoryview(frame), body))
+    again = b"".join(map(bytes, framing.response_frame(correlation_id, compiled.header_version, parts)))
+    assert again == len(frame).to_bytes(4, "big") + frame
+
+
+def test_api_versions_agree_with_our_table() -> None:
+    version, _, data = next(row for row in lines(GOLDEN / "frames/api_versions.txt") if row[1] == "response")
+    told = response_codec(ApiKey.API_VERSIONS, int(version)).decode(bytes.fromhex(data), 4)
+    served = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+    assert served.pop(ApiKey.PRODUCE) == (0, APIS[ApiKey.PRODUCE].last)
+    ours = {key: (api.first, api.last) for key, api in APIS.items()}
+    assert {key: span for key, span in served.items() if key in ours} == {
+        key: ours[key] for key in served if key in ours
+    }
+    assert len(served.keys() & ours.keys()) > 50
+
+
+@pytest.mark.parametrize("row", lines(GOLDEN / "metadata_records.txt"), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_metadata_record_keeps_its_bytes(row: list[str]) -> None:
+    name, version, data = row
+    message = decode_record(memoryview(bytes.fromhex(data)))
+    assert type(message).__name__ == name
+    assert encode_record(message, int(version)) == bytes.fromhex(data)
+
+
+def test_control_records_keep_their_bytes() -> None:
+    values = {
+        ControlRecordType.LEADER_CHANGE: LeaderChangeMessage,
+        ControlRecordType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+        ControlRecordType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    }
+    seen = set()
+    for key, value in lines(GOLDEN / "control_records.txt"):
+        decoded = decode_versioned(ControlRecordKey, bytes.fromhex(key))
+        assert encode_versioned(decoded, 0) == bytes.fromhex(key)
+        kind = ControlRecordType(decoded.type)
+        compiled = codec(values[kind], 0)
+        assert compiled.encode(compiled.decode(bytes.fromhex(value))) == bytes.fromhex(value)
+        seen.add(kind)
+    assert seen == values.keys()
