@@ -1,0 +1,173 @@
+"""A settings file: TOML, or Kafka's `server.properties`, read into a flat dict of Kafka's key names.
+
+In TOML, tables are joined with dots, so `[log.retention]` with `hours = 24` is `log.retention.hours=24`;
+lists become comma-separated. What is wrong is said with file and line; a key that nobody knows is only
+warned of, with the one that was perhaps meant.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.machines.configs.values import InvalidConfig
+from headrace.node.settings import Settings
+
+_TOML_LINE = re.compile(r"\(at line (\d+)")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class WrongSettings(Exception):
+    """The file cannot be used; the message says where and why."""
+
+
+@dataclass(slots=True)
+class SettingsFile:
+    settings: Settings
+    warnings: list[str]
+
+
+def read_settings(path: str | Path, overrides: dict[str, str] | None = None) -> SettingsFile:
+    """The settings of a file, with some laid over them; wrong values are refused, unknown keys warned of."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise WrongSettings(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise WrongSettings(f"{path}: not UTF-8 at byte {error.start}") from None
+    lines: dict[str, int] = {}
+    read = _from_toml if path.suffix == ".toml" else _from_properties
+    values = read(path, text, lines)
+    try:
+        settings = Settings.parse(values | (overrides or {}))
+    except InvalidConfig as error:
+        # The longest name in the message is the one that it is about: log.dir is in log.dirs too.
+        named = max((name for name in lines if name in str(error)), key=len, default="")
+        raise WrongSettings(f"{_at(path, lines, named)}: {error}") from None
+    warnings = []
+    for name, meant in settings.unknown.items():
+        suggestion = f"; did you mean {meant}?" if meant else ""
+        warnings.append(f"{_at(path, lines, name)}: unknown setting {name}{suggestion}")
+    return SettingsFile(settings, warnings)
+
+
+def _at(path: Path, lines: dict[str, int], name: str) -> str:
+    line = lines.get(name)
+    return f"{path}:{line}" if line else str(path)
+
+
+# --- TOML -----------------------------------------------------------------------------------------------
+
+
+def _from_toml(path: Path, text: str, lines: dict[str, int]) -> dict[str, str]:
+    import tomllib
+
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = _TOML_LINE.search(str(error))
+        where = f"{path}:{at[1]}" if at else str(path)
+        raise WrongSettings(f"{where}: {error}") from None
+    values: dict[str, str] = {}
+    _flatten(path, "", tree, values)
+    for name in values:
+        lines[name] = _line_of(text, name)
+    return values
+
+
+def _flatten(path: Path, prefix: str, tree: dict[str, Any], values: dict[str, str]) -> None:
+    for key, value in tree.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            _flatten(path, name + ".", value, values)
+            continue
+        if name in values:
+            raise WrongSettings(f"{path}: {name} is given twice")
+        values[name] = _toml_text(path, name, value)
+
+
+def _toml_text(path: Path, name: str, value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+        case list() if all(isinstance(item, str | int | float) for item in value):
+            return ",".join(_toml_text(path, name, item) for item in value)
+        case _:
+            raise WrongSettings(f"{path}: {name} must be a text, a number, true or false, or a list of those")
+
+
+def _line_of(text: str, name: str) -> int:
+    """The line where the key's last word stands before an equals sign; 0 when it is written in another
+    way.
+    """
+    last = re.escape(name.rpartition(".")[2])
+    found = re.search(rf"^[^#\n]*\b{last}[\"']?[ \t]*=", text, re.MULTILINE)
+    return text.count("\n", 0, found.end()) + 1 if found else 0
+
+
+# --- properties -----------------------------------------------------------------------------------------
+
+
+def _from_properties(path: Path, text: str, lines: dict[str, int]) -> dict[str, str]:
+    """Java's format: `key=value`, `key: value` or `key value`; # and ! comment, a backslash at the end
+    continues.
+    """
+    values: dict[str, str] = {}
+    logical = ""
+    began = 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        stripped = line.lstrip(" \t\f")
+        if not logical:
+            if not stripped or stripped[0] in "#!":
+                continue
+            began = number
+        body = stripped
+        trailing = len(body) - len(body.rstrip("\\"))
+        if trailing % 2:
+            logical += body[:-1]
+            continue
+        name, value = _split_property(path, began, logical + body)
+        logical = ""
+        values[name] = value
+        lines[name] = began
+    return values
+
+
+def _split_property(path: Path, line: int, text: str) -> tuple[str, str]:
+    position = 0
+    while position < len(text) and text[position] not in "=: \t\f":
+        position += 2 if text[position] == "\\" else 1
+    name = _unescape(path, line, text[:position])
+    rest = text[position:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    if not name:
+        raise WrongSettings(f"{path}:{line}: a value without a name")
+    return name, _unescape(path, line, rest).rstrip()
+
+
+def _unescape(path: Path, line: int, text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character != "\\" or position == len(text):
+            out.append(character)
+            continue
+        escaped = text[position]
+        position += 1
+        if escaped == "u":
+            digits = text[position : position + 4]
+            if not re.fullmatch("[0-9a-fA-F]{4}", digits):
+                raise WrongSettings(f"{path}:{line}: \\u{digits} is not a character")
+            out.append(chr(int(digits, 16)))
+            position += 4
+        else:
+            out.append(_ESCAPES.get(escaped, escaped))
+    return "".join(out)

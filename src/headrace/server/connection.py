@@ -1,0 +1,468 @@
+"""One client's connection: bytes in, frames to the node, answers out in order.
+
+Frames are handled where they lie, one after the other, as plain calls. While anything holds the connection,
+nothing more is handled and the socket is not read: TCP then slows the client down. No view of a buffer
+outlives the node's `handle`: what remains of a read is copied into a buffer of our own, since the shared
+one is the next one's.
+"""
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from headrace.base.limits import UNSENT_BYTES_PER_CONNECTION_MAX
+from headrace.node.connection import Connection
+from headrace.node.effects import Parts
+from headrace.server.disk import RealFile
+from headrace.storage.disk import Span
+
+if TYPE_CHECKING:
+    from headrace.server.driver import Driver
+    from headrace.server.gate import Gate
+
+# API key, version and correlation id: what every request begins with.
+FRAME_BYTES_MIN = 8
+
+# Frames up to this size get their whole buffer at once; longer ones as their bytes really arrive, so that a
+# lying length costs its sender as much as it costs us.
+TRUSTED_FRAME_BYTES = 2 * 1024 * 1024
+# A connection's first buffer. It is not counted against the memory for requests: thousands may have one.
+SMALL_BUFFER_BYTES = 16 * 1024
+# Bigger ones have room beyond the frame, so that the next frame's head is read along.
+BUFFER_STEP_BYTES = 64 * 1024
+
+# How much of a file is read at a time: what a slow reader can make us hold.
+CHUNK_BYTES = 1024 * 1024
+
+# After so long without a break the other connections have their turn; the clock is read every few frames.
+TURN_S_MAX = 0.002
+FRAMES_BETWEEN_CLOCKS = 16
+
+# Why a connection is not read from. Bits, since several may hold at once and the hot path asks for any.
+WRITING = 1  # its answers fill the socket's buffer
+UNSENT = 2  # answers wait for a file's bytes, or behind such
+FULL = 4  # too many requests without an answer
+MUTED = 8  # throttled by the node
+MEMORY = 16  # a big frame waits for memory
+TURN = 32  # others have their turn
+STOPPING = 64  # the process takes no new requests
+CLOSED = 128
+
+_size_at = struct.Struct(">i").unpack_from
+_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
+
+
+class Channel(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_buffer",
+        "_closes_when_sent",
+        "_driver",
+        "_end",
+        "_frame_began_at",
+        "_gate",
+        "_handle",
+        "_holds",
+        "_is_paused",
+        "_is_reading_file",
+        "_mute_timer",
+        "_start",
+        "_take_effects",
+        "_taken",
+        "_transport",
+        "_unsent",
+        "active_at",
+        "connection",
+    )
+
+    def __init__(self, gate: "Gate", driver: "Driver", listener: str) -> None:
+        self._gate = gate
+        self._driver = driver
+        self._handle = driver.handle
+        self._take_effects = driver.node.take_effects
+        self.connection = Connection(driver.next_connection_id(), listener=listener, address="")
+        self._transport: asyncio.Transport
+        self._buffer: memoryview | None = None  # our own; None: read into the shared one
+        self._start = 0  # of what is not handled yet, in our own buffer
+        self._end = 0
+        self._taken = 0  # of the memory for requests
+        self._unsent: deque[bytes | bytearray | memoryview | Span] = deque()  # its spans' files are pinned
+        self._holds = 0
+        self._is_paused = False  # as the transport was told
+        self._is_reading_file = False
+        self._closes_when_sent = False
+        self._mute_timer: asyncio.TimerHandle | None = None
+        self.active_at = 0.0  # when bytes last moved, in or out
+        self._frame_began_at = 0.0  # when the frame that is not complete yet began; 0: none
+
+    # --- asyncio's calls --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.connection.address = peer[0] if peer else ""
+        now = self._gate.clock.now()
+        self.active_at = now.mono
+        refusal = self._gate.admit(self)
+        if refusal is not None:
+            self._holds |= CLOSED
+            self._gate.log.sometimes(
+                now.mono, "warning", "connection_refused", address=self.connection.address, reason=refusal
+            )
+            self._transport.abort()
+            return
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
+        self._driver.connected(now, self.connection)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._holds |= CLOSED
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self._drop_buffer()
+        self._gate.memory.forget(self)
+        for part in self._unsent:
+            if type(part) is Span:
+                part.file.close()
+        self._unsent.clear()
+        if self.connection.id in self._gate.channels:
+            self._gate.leave(self)
+            self._driver.disconnected(self._gate.clock.now(), self.connection)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        buffer = self._buffer
+        return self._gate.shared_view if buffer is None else buffer[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        gate = self._gate
+        gate.bytes_in += count
+        buffer = self._buffer
+        self._frames(gate.shared_view if buffer is None else buffer, self._start, self._end + count)
+
+    def eof_received(self) -> bool:
+        return False  # nobody reads our answers any more
+
+    def pause_writing(self) -> None:
+        self.hold(WRITING)
+
+    def resume_writing(self) -> None:
+        self.active_at = monotonic()
+        self.release(WRITING)
+        if self._unsent:
+            self._send_unsent()
+
+    # --- frames -----------------------------------------------------------------------------------------
+
+    def _frames(self, view: memoryview, start: int, end: int) -> None:
+        """Hand all whole frames in view[start:end] to the node, and keep the rest."""
+        driver = self._driver
+        now = self._gate.clock.now()
+        self.active_at = began = now.mono
+        handle, take_effects, connection = self._handle, self._take_effects, self.connection
+        size_max = self._gate.limits.frame_bytes_max
+        count = 0
+        while end - start >= 4 and not self._holds:
+            (size,) = _size_at(view, start)
+            if size < FRAME_BYTES_MIN or size > size_max:
+                self._gate.frames_refused += 1
+                self.close(_describe(bytes(view[start : start + 4]), size, size_max))
+                break
+            stop = start + 4 + size
+            if stop > end:
+                break
+            try:
+                parts = handle(now, connection, view[start + 4 : stop])
+            except Exception as error:
+                driver.failed("handle", error)
+                self.close("internal error")
+                break
+            start = stop
+            if parts is not None:
+                self.send(parts)
+            elif connection.is_full:
+                self.hold(FULL)
+            effects = take_effects()
+            if effects:
+                driver.carry_out(effects)
+            count += 1
+            if count % FRAMES_BETWEEN_CLOCKS == 0 and start != end:
+                mono = monotonic()
+                if mono - began > TURN_S_MAX and not self._holds:
+                    self.hold(TURN)
+                    driver.soon(self._take_turn)
+        driver.rearm()
+        memory = self._gate.memory
+        if start == end:
+            self._start = self._end = 0
+            self._frame_began_at = 0.0
+            if self._buffer is not None and (not self._taken or memory.is_short):
+                self._drop_buffer()
+        elif not self._holds & CLOSED:
+            if count or not self._frame_began_at:
+                self._frame_began_at = began
+            if count and self._taken and memory.is_short:
+                # Others wait for memory, and this frame is done: the next one takes its turn in the queue.
+                rest = memoryview(bytes(view[start:end]))
+                self._drop_buffer()
+                self._keep(rest, 0, len(rest))
+            else:
+                self._keep(view, start, end)
+
+    def _take_turn(self) -> None:
+        self.release(TURN)
+
+    def _keep(self, view: memoryview, start: int, end: int) -> None:
+        """Hold on to view[start:end] in our own buffer, with room for the frame that begins there."""
+        left = end - start
+        needed = 4 + _size_at(view, start)[0] if left >= 4 else 4
+        if needed > TRUSTED_FRAME_BYTES:
+            needed = min(needed, max(TRUSTED_FRAME_BYTES, 2 * left))
+        needed = max(needed, left + 1)  # whoever is read from has room to read into
+        buffer = self._buffer
+        if buffer is not None and needed <= len(buffer):
+            if start + needed > len(buffer):
+                buffer[:left] = view[start:end]
+                start, end = 0, left
+            self._start, self._end = start, end
+            return
+        capacity = SMALL_BUFFER_BYTES
+        if needed > SMALL_BUFFER_BYTES:
+            capacity = (needed + 2 * BUFFER_STEP_BYTES) // BUFFER_STEP_BYTES * BUFFER_STEP_BYTES
+            if not self._gate.memory.take(self, capacity - self._taken):
+                self.hold(MEMORY)
+                if buffer is not None:
+                    self._start, self._end = start, end
+                    return
+                capacity = left  # what has arrived has to lie somewhere; at most the shared buffer's size
+            else:
+                self._taken = capacity
+        grown = memoryview(bytearray(capacity))
+        grown[:left] = view[start:end]
+        self._buffer = grown
+        self._start, self._end = 0, left
+
+    def memory_granted(self) -> None:
+        self.release(MEMORY)
+
+    def _drop_buffer(self) -> None:
+        self._buffer = None
+        self._start = self._end = 0
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._gate.memory.give_back(self, taken)
+
+    def release_unused_buffer(self) -> None:
+        if self._buffer is not None and self._start == self._end:
+            self._drop_buffer()
+
+    @property
+    def is_in_frame(self) -> bool:
+        return self._start != self._end
+
+    def is_idle_since(self, instant: float) -> bool:
+        """Nothing has moved since then though it was the client's turn; or one frame takes longer
+        than that.
+        """
+        if self.connection.pending or self._holds & (MEMORY | MUTED | TURN | STOPPING | CLOSED):
+            return False
+        if self._is_reading_file:
+            return False
+        return self.active_at <= instant or (self._frame_began_at != 0.0 and self._frame_began_at <= instant)
+
+    # --- holding and going on ---------------------------------------------------------------------------
+
+    def hold(self, reason: int) -> None:
+        """Handle nothing more from this connection until the reason is released."""
+        self._holds |= reason
+        if not self._is_paused and not self._holds & CLOSED:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def release(self, reason: int) -> None:
+        if self._holds & reason:
+            self._holds &= ~reason
+            if not self._holds:
+                self._driver.soon(self._go_on)  # never at once: we may be inside a call of the node
+
+    def _go_on(self) -> None:
+        if self._holds or not self._is_paused:
+            return
+        if self._buffer is not None and self._start != self._end:
+            self._frames(self._buffer, self._start, self._end)
+        if not self._holds:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def mute(self, delay_s: float) -> None:
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self.hold(MUTED)
+        self._mute_timer = self._driver.later(delay_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self.release(MUTED)
+
+    def close(self, reason: str) -> None:
+        """End it now; what was not sent is dropped."""
+        if not self._holds & CLOSED:
+            self._holds |= CLOSED
+            address = self.connection.address
+            self._gate.log.sometimes(
+                self.active_at, "info", "connection_closed", address=address, reason=reason
+            )
+            self._transport.abort()
+
+    def stop_taking(self) -> None:
+        """Handle no more requests; those that were handled are still answered."""
+        self.hold(STOPPING)
+
+    def close_when_sent(self) -> None:
+        """End it as soon as the answers that are known have left."""
+        if not self._holds & CLOSED:
+            if self._unsent:
+                self._closes_when_sent = True
+            else:
+                self._holds |= CLOSED
+                self._transport.close()
+
+    # --- answers ----------------------------------------------------------------------------------------
+
+    def answer(self, parts: Parts) -> None:
+        """An answer that had to wait."""
+        self.send(parts)
+        if self._holds & FULL and not self.connection.is_full:
+            self.release(FULL)
+
+    def send(self, parts: Parts) -> None:
+        """A whole frame, after those before it."""
+        if self._holds & CLOSED:
+            return
+        if self._unsent:
+            self._unsent.extend(_pinned(part) for part in parts)
+            return
+        size = 0
+        for part in parts:
+            if type(part) is Span:
+                self._send_with_spans(parts)
+                return
+            size += len(part)  # type: ignore[arg-type]  # not a Span
+        self._gate.bytes_out += size
+        if len(parts) == 1:
+            self._transport.write(cast(bytes, parts[0]))
+        else:
+            self._transport.writelines(cast("list[bytes]", parts))
+
+    def _send_with_spans(self, parts: Parts) -> None:
+        """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""
+        ready: list[bytes | bytearray | memoryview] = []
+        size = 0
+        for index, part in enumerate(parts):
+            if type(part) is Span:
+                data = None
+                if size + part.size <= CHUNK_BYTES:
+                    data = self._read_now(part, part.size)
+                if data is None:
+                    self._unsent.extend(_pinned(part) for part in parts[index:])
+                    break
+                ready.append(data)
+                size += len(data)
+            else:
+                ready.append(part)  # type: ignore[arg-type]  # not a Span
+                size += len(part)  # type: ignore[arg-type]
+        self._gate.bytes_out += size
+        if ready and not self._holds & CLOSED:
+            self._transport.writelines(ready)
+        if self._unsent:
+            self.hold(UNSENT)
+            self._send_unsent()
+
+    def _send_unsent(self) -> None:
+        """Go on, a piece of a file at a time, until the socket has enough or the disk must be awaited."""
+        unsent = self._unsent
+        while unsent and not self._is_reading_file and not self._holds & (WRITING | CLOSED):
+            part = unsent[0]
+            if type(part) is Span:
+                size = min(part.size, CHUNK_BYTES)
+                data = self._read_now(part, size)
+                if data is None:
+                    if not self._holds & CLOSED:
+                        self._is_reading_file = True
+                        self._driver.read_in_thread(part.file, part.position, size, self._file_was_read)
+                    return
+                self._sent_piece(part, data)
+            else:
+                unsent.popleft()
+                self._gate.bytes_out += len(part)  # type: ignore[arg-type]
+                self._transport.write(part)  # type: ignore[arg-type]  # not a Span
+        if not unsent:
+            self.release(UNSENT)
+            if self._closes_when_sent:
+                self.close_when_sent()
+
+    def _sent_piece(self, span: Span, data: bytes | bytearray) -> None:
+        if span.size == len(data):
+            self._unsent.popleft()
+            span.file.close()
+        else:
+            span.position += len(data)
+            span.size -= len(data)
+        self._gate.bytes_out += len(data)
+        self._transport.write(data)
+
+    def _file_was_read(self, data: bytes | OSError) -> None:
+        self._is_reading_file = False
+        if self._holds & CLOSED:
+            return
+        span = cast(Span, self._unsent[0])
+        if isinstance(data, OSError) or len(data) != min(span.size, CHUNK_BYTES):
+            self._unreadable(span, data if isinstance(data, OSError) else None)
+            return
+        self.active_at = monotonic()
+        self._sent_piece(span, data)
+        self._send_unsent()
+
+    def _read_now(self, span: Span, size: int) -> bytes | bytearray | None:
+        """The bytes if they are at hand. An unreadable file ends the connection: its frame has
+        begun to leave.
+        """
+        file = span.file
+        try:
+            if type(file) is RealFile:
+                return file.try_read_now(span.position, size)
+            data = file.read(span.position, size)
+        except OSError as error:
+            self._unreadable(span, error)
+            return None
+        if len(data) != size:
+            self._unreadable(span, None)
+            return None
+        return data
+
+    def _unreadable(self, span: Span, error: OSError | None) -> None:
+        self._gate.log.error(
+            "unreadable_file", path=span.file.path, position=span.position, error=error or "cut short"
+        )
+        self.close("a file could not be read")
+
+
+def _pinned(part: bytes | bytearray | memoryview | Span) -> bytes | bytearray | memoryview | Span:
+    """Spans that wait get a descriptor of their own: the log may close or delete the file meanwhile."""
+    if type(part) is not Span:
+        return part
+    if type(part.file) is RealFile:
+        return Span(part.file.pin(), part.position, part.size)
+    return part.read()  # memory, not a disk: nothing to wait for
+
+
+def _describe(head: bytes, size: int, size_max: int) -> str:
+    """What a bad size most likely is, for the operator's log."""
+    if head[:2] == b"\x16\x03":
+        return "a TLS client on a plaintext listener: check security.protocol"
+    if head in _HTTP:
+        return "an HTTP client on a Kafka listener"
+    if size > size_max:
+        return f"frame of {size} bytes exceeds socket.request.max.bytes={size_max}"
+    return f"frame of {size} bytes cannot be a request"

@@ -1,0 +1,182 @@
+"""A log directory on a real file system, as storage's `Disk` asks for it.
+
+Files are made with mode 0600, directories with 0700. A path is relative and never leaves the root. Opening,
+renaming and closing may happen in any thread; reading and appending of one file belong to the thread that
+opened it, except on a `pin`, which is a descriptor of its own and outlives the file it was taken from.
+"""
+
+import errno
+import os
+import threading
+
+READ_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only; elsewhere every read is a plain one
+# Says "this file system has no such flag" (tmpfs, overlays of older kernels), not that the read failed.
+NOWAIT_UNKNOWN = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
+
+
+Names = list[str]  # a disk has a method of the name `list`
+
+
+class PathEscapes(ValueError):
+    """A path that is absolute, empty or climbs out of the root: a bug above, never a user's doing."""
+
+
+class RealFile:
+    """An open file. Appending goes through O_APPEND, so that no cursor is shared with the readers."""
+
+    __slots__ = ("_descriptor", "_disk", "_path")
+
+    def __init__(self, disk: "RealDisk", path: str, descriptor: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._descriptor = descriptor  # -1 once closed, which the kernel answers with EBADF
+
+    def __repr__(self) -> str:
+        return f"RealFile({self._path})"
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def append(self, data: bytes | bytearray | memoryview, /) -> None:
+        written = os.write(self._descriptor, data)
+        if written != len(data):
+            # A signal, a nearly full disk, or more than the 2 GiB that one call takes.
+            rest = memoryview(data)
+            while written != len(rest):
+                rest = rest[written:]
+                written = os.write(self._descriptor, rest)
+
+    def read(self, position: int, size: int, /) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        chunks = [data]
+        missing = size - len(data)
+        while missing:
+            data = os.pread(self._descriptor, missing, position + size - missing)
+            if not data:
+                break  # the end of the file
+            chunks.append(data)
+            missing -= len(data)
+        return b"".join(chunks)
+
+    def try_read_now(self, position: int, size: int) -> bytes | bytearray | None:
+        """All the bytes if that does not wait for the device, else None: read it on a pin, in a thread."""
+        if not self._disk.can_read_nowait:
+            return self.read(position, size)
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._descriptor, [buffer], position, READ_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in NOWAIT_UNKNOWN:
+                raise
+            self._disk.can_read_nowait = False
+            return self.read(position, size)
+        return buffer if count == size else None
+
+    def truncate(self, size: int, /) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> None:
+        # fdatasync writes the size too: without it the data could not be read back. It leaves out the times.
+        os.fdatasync(self._descriptor)
+
+    def pin(self) -> "RealFile":
+        """The same open file under another descriptor, for a reader that must not care who closes
+        this one.
+        """
+        return RealFile(self._disk, self._path, os.dup(self._descriptor))
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._disk._forget(self)
+            os.close(descriptor)
+
+
+Open = list[RealFile]
+
+
+class RealDisk:
+    __slots__ = ("_by_path", "_lock", "can_read_nowait", "root")
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.can_read_nowait = bool(READ_NOWAIT)
+        self._by_path: dict[str, Open] = {}  # what is open, so that names can follow renames
+        self._lock = threading.Lock()
+        os.makedirs(self.root, mode=0o700, exist_ok=True)
+
+    def __repr__(self) -> str:
+        return f"RealDisk({self.root})"
+
+    def _real(self, path: str) -> str:
+        if path in ("", "."):
+            return self.root
+        if path[0] == "/" or "\0" in path or ".." in path.split("/"):
+            raise PathEscapes(f"{path!r} is not a path inside {self.root}")
+        return f"{self.root}/{path}"
+
+    def open(self, path: str, /, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        file = RealFile(self, path, os.open(self._real(path), flags, 0o600))
+        with self._lock:
+            self._by_path.setdefault(path, []).append(file)
+        return file
+
+    def list(self, path: str, /) -> Names:
+        return sorted(os.listdir(self._real(path)))
+
+    def exists(self, path: str, /) -> bool:
+        return os.path.lexists(self._real(path))
+
+    def make_dir(self, path: str, /) -> None:
+        os.makedirs(self._real(path), mode=0o700, exist_ok=True)
+
+    def rename(self, old: str, new: str, /) -> None:
+        with self._lock:
+            os.rename(self._real(old), self._real(new))
+            moved = self._by_path.pop(old, None)
+            if moved is not None:
+                self._move(moved, new)
+                return
+            inside = old + "/"  # perhaps a directory: everything open below it moves along
+            for path in [path for path in self._by_path if path.startswith(inside)]:
+                self._move(self._by_path.pop(path), f"{new}/{path[len(inside) :]}")
+
+    def _move(self, files: Open, path: str) -> None:
+        for file in files:
+            file._path = path
+        self._by_path.setdefault(path, []).extend(files)
+
+    def _forget(self, file: RealFile) -> None:
+        with self._lock:
+            files = self._by_path.get(file._path)
+            if files is not None and file in files:  # a pin is in no list
+                files.remove(file)
+                if not files:
+                    del self._by_path[file._path]
+
+    def remove(self, path: str, /) -> None:
+        real = self._real(path)
+        try:
+            os.unlink(real)
+        except (IsADirectoryError, PermissionError):  # macOS says EPERM for a directory
+            os.rmdir(real)
+
+    def sync_dir(self, path: str, /) -> None:
+        descriptor = os.open(self._real(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self) -> int:
+        state = os.statvfs(self.root)
+        return state.f_bavail * state.f_frsize

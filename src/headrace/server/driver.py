@@ -1,0 +1,226 @@
+"""Carries out what the node asks for: the only place where the node's world is touched.
+
+After each call of the node its effects are carried out in order, and one timer is set to its next deadline.
+All of it happens in the loop's thread; jobs and slow reads come back into it.
+"""
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from itertools import count
+from math import ceil
+from typing import Any, Protocol, assert_never
+
+from headrace.base.time import Instant, Now
+from headrace.node.connection import Connection
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run, Send
+from headrace.server.disk import RealFile
+from headrace.server.gate import Gate
+from headrace.server.jobs import Jobs, Threads
+from headrace.storage.disk import Disk, File
+
+# Reads of files that are not in the page cache: as many as a disk's queue makes good use of.
+READERS_MAX = 8
+
+HALTED = 70  # the exit code of a node that could not keep its promises (EX_SOFTWARE)
+
+
+class DrivenNode(Protocol):
+    """What the driver needs of a node; `headrace.node.node.Node` is one."""
+
+    def connected(self, now: Now, connection: Connection, /) -> None: ...
+    def disconnected(self, now: Now, connection: Connection, /) -> None: ...
+    def handle(self, now: Now, connection: Connection, frame: memoryview, /) -> Parts | None: ...
+    def completed(self, now: Now, ticket: int, result: Any, /) -> None: ...
+    def wake(self, now: Now, /) -> None: ...
+    def deadline(self) -> Instant | None: ...
+    def take_effects(self) -> list[Effect]: ...
+    def shutdown(self, now: Now, /) -> None: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def is_stopped(self) -> bool: ...
+
+
+class Driver:
+    __slots__ = (
+        "_armed_at",
+        "_halt",
+        "_ids",
+        "_loop",
+        "_readers",
+        "_timer",
+        "_watches",
+        "gate",
+        "handle",
+        "jobs",
+        "node",
+        "soon",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node: DrivenNode,
+        gate: Gate,
+        disks: dict[str, Disk],
+        roots: dict[str, str],
+        *,
+        halt: Callable[[int], Any] = os._exit,
+    ) -> None:
+        self._loop = loop
+        self.node = node
+        self.handle = node.handle  # what connections call; replaced by a timed one when that is asked for
+        self.gate = gate
+        self.jobs = Jobs(loop, disks, roots, self._job_finished)
+        self._readers = Threads(loop, "read", READERS_MAX)
+        self._halt = halt
+        self._ids = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_at = float("inf")
+        self.soon = loop.call_soon
+        self._watches: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    def next_connection_id(self) -> int:
+        return next(self._ids)
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, act)
+
+    # --- calls of the node ------------------------------------------------------------------------------
+
+    def connected(self, now: Now, connection: Connection) -> None:
+        self.node.connected(now, connection)
+        self.settle()
+
+    def disconnected(self, now: Now, connection: Connection) -> None:
+        self.node.disconnected(now, connection)
+        self.settle()
+
+    def shutdown(self) -> None:
+        self.node.shutdown(self.gate.clock.now())
+        self.settle()
+
+    def settle(self) -> None:
+        """After a call of the node: do what it asks, and set the timer."""
+        effects = self.node.take_effects()
+        if effects:
+            self.carry_out(effects)
+        self.rearm()
+
+    def rearm(self) -> None:
+        """See that the timer fires no later than the deadline. Firing early is harmless, and moving
+        it is dear.
+        """
+        deadline = self.node.deadline()
+        if deadline is not None and deadline < self._armed_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._armed_at = deadline
+            # uvloop counts in milliseconds: rounded up, or it would fire just too early and spin
+            delay_ms = ceil((deadline - self.gate.clock.now().mono) * 1000)
+            self._timer = self._loop.call_later(max(0, delay_ms) / 1000, self._wake)
+        if self._watches:
+            self._look()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a call of the node, or a connection's end, has made it true."""
+        if not condition():
+            future = self._loop.create_future()
+            self._watches.append((condition, future))
+            await future
+
+    def _look(self) -> None:
+        for watch in list(self._watches):
+            condition, future = watch
+            if future.done():
+                self._watches.remove(watch)  # whoever waited gave up
+            elif condition():
+                self._watches.remove(watch)
+                future.set_result(None)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._armed_at = float("inf")
+        try:
+            self.node.wake(self.gate.clock.now())
+        except Exception as error:
+            self.failed("wake", error)
+        self.settle()
+
+    def _job_finished(self, ticket: int, result: Any) -> None:
+        try:
+            self.node.completed(self.gate.clock.now(), ticket, result)
+        except Exception as error:
+            self.failed("completed", error)
+        self.settle()
+
+    def failed(self, call: str, error: Exception) -> None:
+        """A bug of ours. One client's request fails alone; the log says where."""
+        trace = "".join(traceback.format_exception(error))
+        self.gate.log.error("internal_error", call=call, error=repr(error), trace=trace)
+
+    # --- effects ----------------------------------------------------------------------------------------
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        channels = self.gate.channels
+        for effect in effects:
+            match effect:
+                case Answer():
+                    channel = channels.get(effect.connection.id)
+                    if channel is not None:  # else it has gone meanwhile
+                        channel.answer(effect.parts)
+                case Run():
+                    self.jobs.start(effect.ticket, effect.directory, effect.lane, effect.job)
+                case Report():
+                    self.gate.log.event(effect.level, effect.event, effect.facts)
+                case Close():
+                    channel = channels.get(effect.connection.id)
+                    if channel is not None:
+                        channel.close(effect.reason)
+                case Mute():
+                    channel = channels.get(effect.connection.id)
+                    if channel is not None:
+                        channel.mute(max(0.0, effect.until - self.gate.clock.now().mono))
+                case Send():
+                    self.gate.log.error("no_such_peer", peer=effect.peer, api_key=effect.api_key)
+                    error = ConnectionError(f"no address is known for node {effect.peer}")
+                    self.soon(self._job_finished, effect.ticket, error)
+                case Halt():
+                    self.halt(effect.reason)
+                case _:
+                    assert_never(effect)
+
+    def halt(self, reason: str) -> None:
+        """End at once and leave no clean marker: a restart must not trust what we no longer trust."""
+        self.gate.log.error("halted", reason=reason)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._halt(HALTED)
+
+    # --- slow reads -------------------------------------------------------------------------------------
+
+    def read_in_thread(
+        self, file: File, position: int, size: int, then: Callable[[bytes | OSError], None]
+    ) -> None:
+        """Read a pinned file where waiting for the device holds up nobody."""
+        assert isinstance(file, RealFile)
+        pin = file.pin()  # the connection may go and close its own while we read
+
+        def read() -> bytes:
+            try:
+                return pin.read(position, size)
+            finally:
+                pin.close()
+
+        self._readers.run(read, then)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.jobs.stop()
+        self._readers.stop()

@@ -1,0 +1,151 @@
+"""What all connections share: who may come in, who has been silent for too long, and what is counted.
+
+Refusing is closing: Kafka's protocol has no word for it. The sweep looks at every connection a few times per
+idle period, in slices, so that ten thousand of them need no timers and hold up nobody.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from headrace.base.limits import FRAME_BYTES_MAX
+from headrace.server.clock import Clock
+from headrace.server.logs import Log
+from headrace.server.memory import RequestMemory
+
+if TYPE_CHECKING:
+    from headrace.server.connection import Channel
+
+# A frame that arrives whole in one read is handled where it lies, in this one buffer; only what is left
+# over is copied into a buffer of the connection's own. So an idle connection holds none, and the cache
+# stays warm.
+SHARED_BUFFER_BYTES = 256 * 1024
+
+# Connections looked at per turn of the loop: about 20 microseconds.
+SWEEP_SLICE = 128
+
+# While others wait for memory, who stops in the middle of a frame for this long loses its connection.
+STALLED_S_MAX = 10.0
+
+# A big buffer that nothing arrived in for this long is given back.
+UNUSED_BUFFER_S = 1.0
+
+
+@dataclass(slots=True)
+class GateLimits:
+    """Kafka's settings of the same names; a limit of 0 or less means none."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX  # socket.request.max.bytes
+    request_bytes_max: int = 512 * 1024 * 1024  # queued.max.request.bytes: frames in arrival, all together
+    connections_max: int = 2**31 - 1  # max.connections
+    connections_per_address_max: int = 2**31 - 1  # max.connections.per.ip
+    connections_per_address: dict[str, int] = field(default_factory=dict)  # max.connections.per.ip.overrides
+    idle_ms_max: int = 600_000  # connections.max.idle.ms
+
+
+class Gate:
+    __slots__ = (
+        "_addresses",
+        "_loop",
+        "_sweep_timer",
+        "bytes_in",
+        "bytes_out",
+        "channels",
+        "clock",
+        "connections_accepted",
+        "connections_idle",
+        "connections_refused",
+        "frames_refused",
+        "limits",
+        "log",
+        "memory",
+        "shared_view",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, log: Log, limits: GateLimits) -> None:
+        self._loop = loop
+        self.clock = clock
+        self.log = log
+        self.limits = limits
+        self.memory = RequestMemory(limits.request_bytes_max if limits.request_bytes_max > 0 else 2**63)
+        self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.channels: dict[int, Channel] = {}  # by the connection's id
+        self._addresses: dict[str, int] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        self.connections_idle = 0
+        self.frames_refused = 0
+
+    def admit(self, channel: "Channel") -> str | None:
+        """Count it in, or say why not."""
+        limits = self.limits
+        address = channel.connection.address
+        from_address = self._addresses.get(address, 0)
+        per_address = limits.connections_per_address.get(address, limits.connections_per_address_max)
+        if len(self.channels) >= limits.connections_max:
+            self.connections_refused += 1
+            return f"max.connections={limits.connections_max} reached"
+        if from_address >= per_address:
+            self.connections_refused += 1
+            return f"max.connections.per.ip={per_address} reached"
+        self._addresses[address] = from_address + 1
+        self.channels[channel.connection.id] = channel
+        self.connections_accepted += 1
+        return None
+
+    def leave(self, channel: "Channel") -> None:
+        if self.channels.pop(channel.connection.id, None) is None:
+            return  # never admitted
+        address = channel.connection.address
+        left = self._addresses[address] - 1
+        if left:
+            self._addresses[address] = left
+        else:
+            del self._addresses[address]
+
+    # --- the sweep ------------------------------------------------------------------------------------
+
+    def start_sweeping(self) -> None:
+        self._later(self.sweep_period_s, self._begin_sweep)
+
+    def stop_sweeping(self) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+
+    @property
+    def sweep_period_s(self) -> float:
+        return min(1.0, self.limits.idle_ms_max / 1000 / 8) if self.limits.idle_ms_max > 0 else 1.0
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        self._sweep_timer = self._loop.call_later(delay_s, act)
+
+    def _begin_sweep(self) -> None:
+        self._sweep_on(iter(list(self.channels.values())))
+
+    def _sweep_on(self, channels: "Iterator[Channel]") -> None:
+        some = list(islice(channels, SWEEP_SLICE))
+        self.sweep(some)
+        if len(some) == SWEEP_SLICE:
+            self._later(0.0, lambda: self._sweep_on(channels))
+        else:
+            self._later(self.sweep_period_s, self._begin_sweep)
+
+    def sweep(self, channels: "list[Channel]") -> None:
+        """Close those that are silent for too long, and take back big buffers that nobody uses."""
+        mono = self.clock.now().mono
+        idle_s_max = self.limits.idle_ms_max / 1000
+        is_short = self.memory.is_short
+        for channel in channels:
+            silent_s = mono - channel.active_at
+            if silent_s > UNUSED_BUFFER_S:
+                channel.release_unused_buffer()
+            if is_short and silent_s > STALLED_S_MAX and channel.is_in_frame:
+                channel.close("stalled inside a frame while others wait for its memory")
+            elif idle_s_max > 0 and channel.is_idle_since(mono - idle_s_max):
+                self.connections_idle += 1
+                channel.close("idle")

@@ -1,0 +1,168 @@
+"""Where a node's jobs run: in a few threads, or in one child process when they compute.
+
+Threads only wait (for fsync, for pread, for the child): one thread of pure Python would slow every request
+down. Jobs of one lane of one directory run one after the other in the order given; lanes do not wait for
+each other.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from headrace.server.worker import Worker
+from headrace.storage.disk import Disk
+from headrace.storage.jobs import Job, JobKind
+
+# Enough that a slow fsync of one directory does not hold up another's; a thread that waits costs little.
+THREADS_MAX = 8
+
+# A child that computed nothing for this long is ended: its memory is worth more than its start of 0.1 s.
+WORKER_IDLE_S = 30.0
+
+Finished = Callable[[int, Any], None]  # ticket, and the result or the exception
+
+
+class Threads:
+    """A small pool, started as needed, for calls that release the interpreter; results come in the loop."""
+
+    __slots__ = ("_idle", "_loop", "_name", "_tasks", "_threads", "_threads_max")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, threads_max: int) -> None:
+        self._loop = loop
+        self._name = name
+        self._threads_max = threads_max
+        self._tasks: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0  # threads without a task, as the loop knows it
+
+    def run(self, task: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Call task in a thread, then(result or exception) in the loop."""
+        if self._idle:
+            self._idle -= 1
+        elif len(self._threads) < self._threads_max:
+            thread = threading.Thread(
+                target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        else:
+            self._idle -= 1  # it waits for a thread: below zero, and taken from the next that becomes free
+        self._tasks.put((task, then))
+
+    def _work(self) -> None:
+        while (item := self._tasks.get()) is not None:
+            task, then = item
+            result: Any
+            try:
+                result = task()
+            except Exception as error:
+                result = error
+            try:
+                self._loop.call_soon_threadsafe(self._done, then, result)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits for it any more
+            del item, task, then, result
+
+    def _done(self, then: Callable[[Any], None], result: Any) -> None:
+        self._idle += 1
+        then(result)
+
+    def stop(self) -> None:
+        """No more tasks; those that run are finished, by threads that nobody waits for."""
+        for _ in self._threads:
+            self._tasks.put(None)
+
+
+class Jobs:
+    __slots__ = (
+        "_computing",
+        "_disks",
+        "_finished",
+        "_lanes",
+        "_loop",
+        "_roots",
+        "_running",
+        "_threads",
+        "_worker",
+        "_worker_timer",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        disks: dict[str, Disk],
+        roots: dict[str, str],
+        finished: Finished,
+    ) -> None:
+        self._loop = loop
+        self._disks = disks
+        self._roots = roots  # directory → where it really is, for the child process
+        self._finished = finished
+        self._lanes: dict[tuple[str, str], deque[tuple[int, Job]]] = {}  # present: one of the lane runs
+        self._running = 0
+        self._threads = Threads(loop, "job", THREADS_MAX)
+        # Its own thread, since a computation may take minutes.
+        self._computing = Threads(loop, "compute", 1)
+        self._worker: Worker | None = None
+        self._worker_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running
+
+    def start(self, ticket: int, directory: str, lane: str, job: Job) -> None:
+        self._running += 1
+        key = (directory, lane)
+        waiting = self._lanes.get(key)
+        if waiting is None:
+            self._lanes[key] = deque()
+            self._run(key, ticket, job)
+        else:
+            waiting.append((ticket, job))
+
+    def _run(self, key: tuple[str, str], ticket: int, job: Job) -> None:
+        directory = key[0]
+        root = self._roots.get(directory)
+        if job.kind is JobKind.CPU and root is not None:
+            worker = self._worker = self._worker or Worker()
+            if self._worker_timer is not None:
+                self._worker_timer.cancel()
+                self._worker_timer = None
+            self._computing.run(
+                lambda: worker.call(root, job), lambda result: self._computed(key, ticket, result)
+            )
+        else:
+            disk = self._disks[directory]
+            self._threads.run(lambda: job.run(disk), lambda result: self._done(key, ticket, result))
+
+    def _computed(self, key: tuple[str, str], ticket: int, result: Any) -> None:
+        if self._worker_timer is not None:
+            self._worker_timer.cancel()
+        self._worker_timer = self._loop.call_later(WORKER_IDLE_S, self._end_idle_worker)
+        self._done(key, ticket, result)
+
+    def _end_idle_worker(self) -> None:
+        self._worker_timer = None
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            self._computing.run(worker.end, lambda _: None)
+
+    def _done(self, key: tuple[str, str], ticket: int, result: Any) -> None:
+        self._running -= 1
+        waiting = self._lanes[key]
+        if waiting:
+            self._run(key, *waiting.popleft())
+        else:
+            del self._lanes[key]
+        self._finished(ticket, result)
+
+    def stop(self) -> None:
+        if self._worker_timer is not None:
+            self._worker_timer.cancel()
+        if self._worker is not None:
+            self._worker.kill()
+        self._threads.stop()
+        self._computing.stop()

@@ -1,0 +1,66 @@
+"""Where the process listens, and what it tells clients to call.
+
+Sockets are bound before the node exists, so that a port of 0 is already a real one when the node is told its
+advertised addresses; they are listened on only once the node serves.
+"""
+
+import socket
+from dataclasses import replace
+
+from headrace.node.settings import Listener, Settings
+
+EVERYWHERE = ("", "0.0.0.0", "::")
+
+
+class CannotListen(Exception):
+    """An address that cannot be had; the message says which and why."""
+
+
+def endpoint(listener: Listener) -> str:
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    return f"{host}:{listener.port}"
+
+
+def bind(listener: Listener) -> socket.socket:
+    """A bound socket, not yet listening."""
+    if listener.security_protocol != "PLAINTEXT":
+        raise CannotListen(f"listener {listener.name}: {listener.security_protocol} is not served yet")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(where)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {listener.name}://{endpoint(listener)}: {error.strerror or error}"
+        ) from None
+    bound.setblocking(False)
+    return bound
+
+
+def told(settings: Settings, ports: dict[str, int]) -> Settings:
+    """The settings with real ports, and a name for this machine where an address means all of its
+    interfaces.
+    """
+    advertised = tuple(
+        listener._replace(host="") if listener.host in EVERYWHERE else listener
+        for listener in settings.advertised_listeners
+    )
+    hostname = this_host() if any(not listener.host for listener in advertised) else ""
+    return replace(settings, advertised_listeners=advertised).bound(ports, hostname)
+
+
+def this_host() -> str:
+    """A name by which others may reach this machine; `localhost` where it has none that resolves."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name

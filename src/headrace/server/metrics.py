@@ -1,0 +1,266 @@
+"""What is counted, as Prometheus reads it: `GET /metrics` on a port of its own.
+
+The node and the gate keep plain integers; they are put into words only when somebody asks. The loop's lag
+is measured by a probe that wants to be called every 50 ms and notes how late it was: what a request would
+have waited.
+"""
+
+import asyncio
+import gc
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import Now
+from headrace.node.connection import Connection
+from headrace.node.effects import Parts
+from headrace.node.metrics import LATENCY_BOUNDS, Metrics
+from headrace.protocol.api import APIS, ApiKey
+
+if TYPE_CHECKING:
+    from headrace.server.process import Process
+
+PROBE_PERIOD_S = 0.05
+LAG_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+# A scraper sends a few hundred bytes and is done; who does not, is not one.
+HEAD_BYTES_MAX = 8 * 1024
+REQUEST_S_MAX = 5.0
+SCRAPERS_MAX = 16
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+Handle = Callable[[Now, Connection, memoryview], Parts | None]
+
+
+def timed(handle: Handle, metrics: Metrics) -> Handle:
+    """The same, noting how long after its arrival a request was answered. The node itself notes those
+    that wait.
+    """
+    apis = metrics.apis
+    key_at = Struct(">h").unpack_from
+    monotonic = time.monotonic
+
+    def handle_timed(now: Now, connection: Connection, frame: memoryview) -> Parts | None:
+        parts = handle(now, connection, frame)
+        if parts is not None:
+            api = apis.get(key_at(frame)[0])
+            if api is not None:
+                api.observe(monotonic() - now.mono)
+        return parts
+
+    return handle_timed
+
+
+class LoopLag:
+    """How late the loop calls back, as a histogram; `worst_s` is the longest since it was last looked at."""
+
+    __slots__ = ("_due", "_loop", "_timer", "buckets", "count", "total_s", "worst_s")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.buckets = [0] * (len(LAG_BOUNDS) + 1)
+        self.count = 0
+        self.total_s = 0.0
+        self.worst_s = 0.0
+
+    def start(self) -> None:
+        self._due = time.monotonic() + PROBE_PERIOD_S
+        self._timer = self._loop.call_later(PROBE_PERIOD_S, self._probe)
+
+    def _probe(self) -> None:
+        lag_s = max(0.0, time.monotonic() - self._due)
+        self.buckets[bisect_left(LAG_BOUNDS, lag_s)] += 1
+        self.count += 1
+        self.total_s += lag_s
+        self.worst_s = max(self.worst_s, lag_s)
+        self.start()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class Text:
+    """Prometheus' exposition format: a head per metric, then one line per set of labels."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def head(self, name: str, kind: str, help: str) -> None:
+        self._lines.append(f"# HELP {name} {help}\n# TYPE {name} {kind}")
+
+    def value(self, name: str, value: float, **labels: object) -> None:
+        self._lines.append(f"{name}{_labels(labels)} {value:.15g}")
+
+    def one(self, name: str, kind: str, help: str, value: float) -> None:
+        self.head(name, kind, help)
+        self.value(name, value)
+
+    def histogram(
+        self, name: str, bounds: Iterable[float], buckets: list[int], total: float, **labels: object
+    ) -> None:
+        seen = 0
+        for bound, count in zip(bounds, buckets, strict=False):  # the last bucket has no bound
+            seen += count
+            self.value(f"{name}_bucket", seen, **labels, le=f"{bound:g}")
+        seen = sum(buckets)
+        self.value(f"{name}_bucket", seen, **labels, le="+Inf")
+        self.value(f"{name}_sum", total, **labels)
+        self.value(f"{name}_count", seen, **labels)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+def _labels(labels: dict[str, object]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{key}="{_escaped(str(value))}"' for key, value in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+class MetricsEndpoint:
+    """A tiny HTTP server for one page. One request per connection, with limits on everything."""
+
+    def __init__(self, process: "Process") -> None:
+        self._process = process
+        self._server: asyncio.Server | None = None
+        self._scrapers: set[asyncio.Task[Any]] = set()
+        self.lag = LoopLag(asyncio.get_running_loop())
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES_MAX)
+        self.port = self._server.sockets[0].getsockname()[1]
+        if isinstance(metrics := getattr(self._process.node, "metrics", None), Metrics):
+            self._process.driver.handle = timed(self._process.node.handle, metrics)
+        self._process.log.info("metrics", address=f"http://{host}:{self.port}/metrics")
+        self.lag.start()
+
+    async def stop(self) -> None:
+        self.lag.stop()
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._scrapers):
+            task.cancel()
+        await asyncio.gather(*self._scrapers, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._scrapers) >= SCRAPERS_MAX:
+            writer.close()
+            return
+        self._scrapers.add(task)
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # slow, gone or no HTTP at all: not worth a line in the log
+        finally:
+            writer.close()
+            self._scrapers.discard(task)
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if method not in (b"GET", b"HEAD"):
+            status, body = "405 Method Not Allowed", "only GET\n"
+        elif path != b"/metrics":
+            status, body = "404 Not Found", "see /metrics\n"
+        else:
+            status, body = "200 OK", self.text()
+        content = body.encode()
+        lines = [
+            f"HTTP/1.1 {status}",
+            f"Content-Type: {CONTENT_TYPE}",
+            f"Content-Length: {len(content)}",
+            "Connection: close",
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if method == b"HEAD" else content)
+
+    def text(self) -> str:
+        text = Text()
+        process = self._process
+        node_metrics = getattr(process.node, "metrics", None)
+        if isinstance(node_metrics, Metrics):
+            _node(text, node_metrics)
+        log_sizes: Callable[[], Iterable[tuple[str, int, int]]] | None
+        log_sizes = getattr(process.node, "log_sizes", None)
+        if log_sizes is not None:
+            _log_sizes(text, log_sizes())
+        _gate(text, process)
+        _loop(text, self.lag)
+        return str(text)
+
+
+def _node(text: Text, metrics: Metrics) -> None:
+    names = {key: APIS[ApiKey(key)].name for key in sorted(metrics.apis)}
+    text.head("headrace_requests_total", "counter", "Requests served, by API.")
+    for key, name in names.items():
+        text.value("headrace_requests_total", metrics.apis[key].requests, api=name)
+    text.head("headrace_request_errors_total", "counter", "Requests answered with an error, by API.")
+    for key, name in names.items():
+        text.value("headrace_request_errors_total", metrics.apis[key].errors, api=name)
+    text.head("headrace_request_seconds", "histogram", "From a request's arrival to its answer, by API.")
+    for key, name in names.items():
+        api = metrics.apis[key]
+        text.histogram("headrace_request_seconds", LATENCY_BOUNDS, api.buckets, api.seconds, api=name)
+    one = text.one
+    one("headrace_parked_requests", "gauge", "Requests that wait: long polls, acks.", metrics.parked)
+    one("headrace_fetch_sessions", "gauge", "Incremental fetch sessions.", metrics.fetch_sessions)
+    one("headrace_flushes_total", "counter", "Group commits: fsyncs of log directories.", metrics.flushes)
+    one("headrace_produced_batches_total", "counter", "Record batches appended.", metrics.produced_batches)
+    one(
+        "headrace_produced_bytes_total",
+        "counter",
+        "Bytes of record batches appended.",
+        metrics.produced_bytes,
+    )
+
+
+def _log_sizes(text: Text, sizes: Iterable[tuple[str, int, int]]) -> None:
+    text.head("headrace_log_bytes", "gauge", "Size of a partition's log.")
+    for topic, partition, size in sizes:
+        text.value("headrace_log_bytes", size, topic=topic, partition=partition)
+
+
+def _gate(text: Text, process: "Process") -> None:
+    gate = process.gate
+    one = text.one
+    one("headrace_connections", "gauge", "Open connections.", len(gate.channels))
+    one("headrace_connections_accepted_total", "counter", "Connections taken.", gate.connections_accepted)
+    one("headrace_connections_refused_total", "counter", "Beyond a limit.", gate.connections_refused)
+    one("headrace_connections_idle_total", "counter", "Closed for their silence.", gate.connections_idle)
+    one("headrace_frames_refused_total", "counter", "Frames of an impossible size.", gate.frames_refused)
+    one("headrace_received_bytes_total", "counter", "Bytes read from clients.", gate.bytes_in)
+    one("headrace_sent_bytes_total", "counter", "Bytes written to clients.", gate.bytes_out)
+    one("headrace_request_memory_bytes", "gauge", "Held for frames in arrival.", gate.memory.bytes_used)
+
+
+def _loop(text: Text, lag: LoopLag) -> None:
+    name = "headrace_event_loop_lag_seconds"
+    text.head(name, "histogram", "How late the event loop was.")
+    text.histogram(name, LAG_BOUNDS, lag.buckets, lag.total_s)
+    text.head("headrace_event_loop_lag_worst_seconds", "gauge", "The longest lag since the last scrape.")
+    text.value("headrace_event_loop_lag_worst_seconds", lag.worst_s)
+    lag.worst_s = 0.0
+    text.head("headrace_gc_collections_total", "counter", "Runs of the garbage collector, by generation.")
+    for generation, facts in enumerate(gc.get_stats()):
+        text.value("headrace_gc_collections_total", facts["collections"], generation=generation)
+    text.one("headrace_cpu_seconds_total", "counter", "Processor time used.", time.process_time())

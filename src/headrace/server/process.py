@@ -1,0 +1,270 @@
+"""The process around one node: from settings to `ready`, and from a signal to a clean end.
+
+Start: lock the log directories, bind, open the node, wait until it is ready, listen, say `ready` on stdout.
+End: accept nothing more, finish what was accepted, let the node flush and write its clean marker, leave. A
+second signal leaves at once; that costs what kill -9 costs: a little more work at the next start.
+"""
+
+import asyncio
+import gc
+import os
+import resource
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.dice import Dice
+from headrace.base.time import Now
+from headrace.node.settings import Settings
+from headrace.server.clock import Clock, SystemClock
+from headrace.server.connection import Channel
+from headrace.server.disk import RealDisk
+from headrace.server.driver import DrivenNode, Driver
+from headrace.server.gate import Gate, GateLimits
+from headrace.server.listeners import bind, endpoint, told
+from headrace.server.lock import DirectoryLock
+from headrace.server.logs import Log
+from headrace.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from headrace.server.metrics import MetricsEndpoint
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+# How long answers that were already given may take to leave when the process stops.
+FAREWELL_S_MAX = 2.0
+
+# Kafka's default is 50, which a burst of reconnecting clients overflows; the kernel caps it at somaxconn.
+BACKLOG_MIN = 1024
+
+
+class SystemDice:
+    __slots__ = ()
+
+    def randbytes(self, n: int, /) -> bytes:
+        return secrets.token_bytes(n)
+
+    def randrange(self, stop: int, /) -> int:
+        return secrets.randbelow(stop)
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What a node is made from."""
+
+    settings: Settings  # with the addresses as they really are
+    disks: dict[str, Disk]
+    dice: Dice
+    boot_id: str
+    now: Now
+
+
+def real_node(around: Surroundings) -> DrivenNode:
+    from headrace.node.node import Node
+
+    return Node(around.settings, around.disks, around.dice, around.boot_id, around.now)
+
+
+MakeNode = Callable[[Surroundings], DrivenNode]
+
+
+def boot_id() -> str:
+    """Changes when the machine starts anew. Where it cannot be known no two are equal: nothing is trusted."""
+    try:
+        with open(BOOT_ID) as file:
+            return file.read().strip()
+    except OSError:
+        return secrets.token_hex(16)
+
+
+def gate_limits(settings: Settings) -> GateLimits:
+    return GateLimits(
+        frame_bytes_max=settings.socket_request_max_bytes,
+        request_bytes_max=settings.queued_max_request_bytes,
+        connections_max=settings.max_connections,
+        connections_per_address_max=settings.max_connections_per_ip,
+        connections_per_address=settings.max_connections_per_ip_overrides,
+        idle_ms_max=settings.connections_max_idle_ms,
+    )
+
+
+class Process:
+    """One node with its sockets, disks and threads, inside a running loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        log: Log,
+        make_node: MakeNode = real_node,
+        clock: Clock | None = None,
+        halt: Callable[[int], object] = os._exit,
+    ) -> None:
+        self.settings = settings
+        self.log = log
+        self.clock = clock or SystemClock()
+        self._make_node = make_node
+        self._halt = halt
+        self._servers: list[asyncio.Server] = []
+        self._held = ExitStack()  # locks and sockets, given back in any case
+        self.metrics: MetricsEndpoint | None = None
+        self.gate: Gate
+        self.driver: Driver
+        self.node: DrivenNode
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are told to call."""
+        return ",".join(endpoint(listener) for listener in self.settings.advertised_listeners)
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException:
+            self._held.close()
+            raise
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        directories = self.settings.log_dirs
+        for directory in directories:
+            self._held.callback(DirectoryLock(directory).release)
+        sockets: dict[str, socket.socket] = {}
+        for listener in self.settings.client_listeners:
+            sockets[listener.name] = bind(listener)
+            self._held.callback(sockets[listener.name].close)
+        ports = {name: int(bound.getsockname()[1]) for name, bound in sockets.items()}
+        settings = self.settings = told(self.settings, ports)
+
+        real_disks = {directory: RealDisk(directory) for directory in directories}
+        disks: dict[str, Disk] = dict(real_disks)
+        roots = {directory: disk.root for directory, disk in real_disks.items()}
+        self.gate = Gate(loop, self.clock, self.log, gate_limits(settings))
+        self.node = self._make_node(Surroundings(settings, disks, SystemDice(), boot_id(), self.clock.now()))
+        self.driver = Driver(loop, self.node, self.gate, disks, roots, halt=self._halt)
+        self.driver.settle()
+        await self.driver.until(lambda: self.node.is_ready)
+
+        if settings.headrace_metrics_port >= 0:
+            from headrace.server.metrics import MetricsEndpoint
+
+            self.metrics = MetricsEndpoint(self)
+            await self.metrics.start(settings.listeners[0].host or "0.0.0.0", settings.headrace_metrics_port)
+        backlog = max(BACKLOG_MIN, settings.socket_listen_backlog_size)
+        for name, bound in sockets.items():
+            self._prepare(bound)
+            self._servers.append(
+                await loop.create_server(self._channel_maker(name), sock=bound, backlog=backlog)
+            )
+        self.gate.start_sweeping()
+        self.log.info("serving", addresses=self.bootstrap, log_dirs=",".join(directories), pid=os.getpid())
+
+    def _channel_maker(self, listener: str) -> Callable[[], Channel]:
+        return lambda: Channel(self.gate, self.driver, listener)
+
+    def _prepare(self, bound: socket.socket) -> None:
+        """Kernel buffers only where asked for: a fixed size turns off its own tuning. Connections
+        inherit it.
+        """
+        settings = self.settings
+        if "socket.send.buffer.bytes" in settings.texts and settings.socket_send_buffer_bytes > 0:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.socket_send_buffer_bytes)
+        if "socket.receive.buffer.bytes" in settings.texts and settings.socket_receive_buffer_bytes > 0:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+
+    async def stop(self) -> None:
+        """Finish what was accepted, and leave the logs clean."""
+        self.log.info("stopping", connections=len(self.gate.channels))
+        for server in self._servers:
+            server.close()
+        self.gate.stop_sweeping()
+        channels = list(self.gate.channels.values())
+        for channel in channels:
+            channel.stop_taking()
+        self.driver.shutdown()
+        await self.driver.until(lambda: self.node.is_stopped)
+        for channel in channels:
+            channel.close_when_sent()
+        try:
+            await asyncio.wait_for(self.driver.until(lambda: not self.gate.channels), FAREWELL_S_MAX)
+        except TimeoutError:
+            for channel in list(self.gate.channels.values()):
+                channel.close("the process stops")
+        if self.metrics is not None:
+            await self.metrics.stop()
+        self.driver.stop()
+        self._held.close()
+        self.log.info("stopped")
+
+
+async def serve(
+    settings: Settings,
+    *,
+    log: Log,
+    on_ready: Callable[[Process], None] | None = None,
+    make_node: MakeNode = real_node,
+) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
+
+    def stop() -> None:
+        if asked_to_stop.is_set():
+            os._exit(1)  # asked twice: at once
+        asked_to_stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    process = Process(settings, log=log, make_node=make_node)
+    await process.start()
+    if on_ready is not None:
+        on_ready(process)
+    settle_memory()
+    await asked_to_stop.wait()
+    await process.stop()
+
+
+def run(
+    settings: Settings,
+    *,
+    log: Log | None = None,
+    pid_file: str | None = None,
+    make_node: MakeNode = real_node,
+) -> None:
+    """A node's process from its settings to its clean end; prints `ready host:port[,…]` once it serves."""
+
+    def on_ready(process: Process) -> None:
+        if pid_file is not None:
+            with open(pid_file, "w") as file:
+                file.write(f"{os.getpid()}\n")
+        print(f"ready {process.bootstrap}", flush=True)
+
+    raise_open_files_limit()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve(settings, log=log or Log(), on_ready=on_ready, make_node=make_node))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def raise_open_files_limit() -> None:
+    """Connections and segments are descriptors; the soft limit is 1,024 only for the sake of select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def settle_memory() -> None:
+    """What was made at the start stays for ever: take it out of the collector's rounds."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,131 @@
+"""A child process for jobs that compute: compaction, recompression, verification.
+
+`Worker` is the parent's side, used from one thread; run as a program, this module is the child. They talk
+over the child's stdin and stdout in pickles with a length in front: both ends are ours, and nobody else can
+write to these pipes. The child is nice to everybody, and dies with its parent however that ends.
+"""
+
+import os
+import pickle  # noqa: TID251  # between us and our own child, over a private pipe
+import signal
+import struct
+import subprocess
+import sys
+from typing import Any, BinaryIO
+
+from headrace.server.disk import RealDisk
+from headrace.storage.jobs import Job
+
+_LENGTH = struct.Struct(">Q")
+NICENESS = 10
+_PR_SET_PDEATHSIG = 1
+
+
+class WorkerLost(Exception):
+    """The child ended inside a job: killed, out of memory, or a fault in compiled code."""
+
+
+class Worker:
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def call(self, root: str, job: Job) -> Any:
+        """Run the job in the child, which is started if there is none; raises what the job raised."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            _write(process.stdin, (root, job))
+            result = _read(process.stdout)
+        except (EOFError, BrokenPipeError):
+            self._process = None
+            self._close_pipes(process)
+            raise WorkerLost(f"the worker process ended with {process.wait()} inside a job") from None
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def end(self) -> None:
+        """No more jobs: the child sees the end of its input and leaves."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._close_pipes(process)
+            process.wait()
+
+    def kill(self) -> None:
+        """Its result is not wanted any more: a job's work counts only once it was handed back."""
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    @staticmethod
+    def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # unsent bytes of a job whose child is gone
+        process.stdout.close()
+
+
+def _write(stream: BinaryIO | Any, value: Any) -> None:
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(_LENGTH.pack(len(data)))
+    stream.write(data)
+    stream.flush()
+
+
+def _read(stream: BinaryIO | Any) -> Any:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (length,) = _LENGTH.unpack(head)
+    data = stream.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def _die_with_parent(parent: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(1)
+
+
+def main(parent: int) -> None:
+    _die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    os.nice(NICENESS)
+    requests = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a job prints must not land among the answers
+    disks: dict[str, RealDisk] = {}
+    while True:
+        try:
+            root, job = _read(requests)
+        except EOFError:
+            return
+        result: Any
+        try:
+            disk = disks.setdefault(root, RealDisk(root))
+            result = job.run(disk)
+        except Exception as error:
+            result = error
+        _write(answers, result)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

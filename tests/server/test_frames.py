@@ -1,0 +1,192 @@
+"""Bytes become frames, whatever the network made of them; what cannot be a frame ends the connection."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, rig
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def test_a_request_is_answered(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            assert await client.ask(ECHO, 1, b"hello") == b"hello"
+            assert await client.ask(ECHO, 2) == b""
+
+    run(story())
+
+
+def test_frames_split_at_every_byte(run: Run, tmp_path: Path) -> None:
+    """Two frames, cut into two reads at each possible place, are handled the same."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            stream = request(ECHO, 1, b"first") + request(ECHO, 2, b"second one")
+            for cut in range(1, len(stream)):
+                await client.send(stream[:cut])
+                seen = len(stream) * (cut - 1) + cut
+                await world.until(lambda count=seen: world.process.gate.bytes_in == count)
+                await client.send(stream[cut:])
+                assert await client.receive() == (1, b"first")
+                assert await client.receive() == (2, b"second one")
+
+    run(story())
+
+
+def test_one_byte_at_a_time(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            for index, byte in enumerate(request(ECHO, 7, b"slow"), 1):
+                await client.send(bytes([byte]))
+                await world.until(lambda count=index: world.process.gate.bytes_in == count)
+            assert await client.receive() == (7, b"slow")
+
+    run(story())
+
+
+def test_many_frames_in_one_read(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(*(request(ECHO, number, b"x" * (number % 300)) for number in range(5_000)))
+            for number in range(5_000):
+                assert await client.receive() == (number, b"x" * (number % 300))
+
+    run(story())
+
+
+@pytest.mark.parametrize("size", [16_000, 16_384, 65_536, 262_140, 300_000, 2_500_000, 9_000_000])
+def test_big_frames_arrive_whole(run: Run, tmp_path: Path, size: int) -> None:
+    """Frames larger than every buffer, back to back and mixed with small ones."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            body = bytes(range(256)) * (size // 256 + 1)
+            stream = [request(SILENT, 0, body[:size]), request(ECHO, 1, b"small")] * 3
+            await client.send(*stream)
+            for _ in range(3):
+                assert await client.receive() == (1, b"small")
+            big = [frame for frame in world.node.frames if len(frame) > 8 + 5]
+            assert big == [request(SILENT, 0, body[:size])[4:]] * 3
+
+    run(story())
+
+
+def test_big_buffers_are_given_back(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            assert await client.ask(ECHO, 1, bytes(1_000_000)) == bytes(1_000_000)
+            gate = world.process.gate
+            channel = next(iter(gate.channels.values()))
+            assert gate.memory.bytes_used > 1_000_000
+            channel.active_at -= 5
+            gate.sweep([channel])
+            assert gate.memory.bytes_used == 0
+            assert await client.ask(ECHO, 2, b"still there") == b"still there"
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (struct.pack(">i", -1), "frame of -1 bytes cannot be a request"),
+        (struct.pack(">i", 0), "frame of 0 bytes cannot be a request"),
+        (struct.pack(">i", 3), "frame of 3 bytes cannot be a request"),
+        (struct.pack(">i", 2**31 - 1), "socket.request.max.bytes"),
+        (struct.pack(">i", -(2**31)), "cannot be a request"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS client on a plaintext listener"),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP client"),
+        (b"\xff" * 64, "cannot be a request"),
+    ],
+)
+def test_impossible_sizes_close_the_connection(run: Run, tmp_path: Path, head: bytes, reason: str) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            bystander = await world.client()
+            await client.send(head)
+            assert await client.is_closed()
+            assert reason in world.logged("connection_closed")[0]
+            assert world.process.gate.frames_refused == 1
+            assert await bystander.ask(ECHO, 1, b"unharmed") == b"unharmed"
+
+    run(story())
+
+
+def test_frames_behind_garbage_are_not_handled(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(request(ECHO, 1, b"good"), b"\xff\xff\xff\xff", request(ECHO, 2, b"never"))
+            assert await client.reader.read() in (b"", answer(1, b"good"))
+            assert [frame[8:] for frame in world.node.frames] == [b"good"]
+
+    run(story())
+
+
+def test_a_lying_length_costs_no_memory(run: Run, tmp_path: Path) -> None:
+    """A hundred clients announce 100 MB each and send a little: what is held is what they sent, about."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            gate = world.process.gate
+            sent = 0
+            for _ in range(100):
+                client = await world.client()
+                message = struct.pack(">i", 100_000_000) + bytes(1_000)
+                sent += len(message)
+                await client.send(message)
+            await world.until(lambda: gate.bytes_in == sent)
+            assert gate.memory.bytes_used <= 100 * 2_300_000
+
+    run(story())
+
+
+def test_an_error_of_ours_ends_one_connection(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client, bystander = await world.client(), await world.client()
+            await client.send(request(RAISE, 1))
+            assert await client.is_closed()
+            assert "RuntimeError" in world.logged("internal_error")[0]
+            assert await bystander.ask(ECHO, 1, b"unharmed") == b"unharmed"
+
+    run(story())
+
+
+def test_the_node_can_close_a_connection(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(request(CLOSE, 1), request(ECHO, 2))
+            assert await client.is_closed()
+            assert "asked to" in world.logged("connection_closed")[0]
+            assert len(world.node.frames) == 1
+            await world.until(lambda: len(world.node.gone) == 1)
+
+    run(story())
+
+
+def test_one_time_for_all_frames_of_a_read(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(*(request(ECHO, number) for number in range(10)))
+            for number in range(10):
+                assert await client.receive() == (number, b"")
+            assert len({id(now) for now in world.node.moments}) < 10
+
+    run(story())
