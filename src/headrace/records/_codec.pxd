@@ -99,3 +99,4 @@ cdef bytes _encode_headers(headers)
 cdef Py_ssize_t _write_varint(unsigned char* target, Py_ssize_t position, long long value) noexcept
 
 cdef void _check_base_offset(long long base_offset) except *
+cdef void _check_timestamp(long long timestamp, long long base_timestamp) except *

@@ -447,6 +447,7 @@ def encode(rows: Sequence[Record], base_timestamp: int) -> bytes:
     """The records of a batch from (timestamp, key, value, headers), with offset deltas 0, 1, 2 …"""
     parts: list[bytes | bytearray] = []
     for offset_delta, (timestamp, key, value, headers) in enumerate(rows):
+        _check_timestamp(timestamp, base_timestamp)
         _append(parts, timestamp - base_timestamp, offset_delta, key, value, headers)
     return b"".join(parts)
 
@@ -457,6 +458,7 @@ def encode_at(rows: Sequence[Row], base_offset: int, base_timestamp: int) -> byt
     for offset, timestamp, key, value, headers in rows:
         if not 0 <= offset - base_offset <= _INT32_MAX:
             raise ValueError(f"offset {offset} is out of reach of base offset {base_offset}")
+        _check_timestamp(timestamp, base_timestamp)
         _append(parts, timestamp - base_timestamp, offset - base_offset, key, value, headers)
     return b"".join(parts)
 
@@ -469,7 +471,7 @@ def _append(
     value: bytes | None,
     headers: Headers,
 ) -> None:
-    scratch = bytearray(32)
+    scratch = bytearray(48)  # four varints of ten bytes at most, and the attributes
     target = scratch
     key_length = -1 if key is None else len(key)
     value_length = -1 if value is None else len(value)
@@ -526,6 +528,12 @@ def _write_varint(target: bytearray, position: int, value: int) -> int:
         position += 1
     target[position] = rest
     return position + 1
+
+
+def _check_timestamp(timestamp: int, base_timestamp: int) -> None:
+    """Written timestamps are −1 (none) or more, so that a delta is always an int64."""
+    if timestamp < -1 or base_timestamp < -1 or timestamp >= _INT64_MAX:
+        raise ValueError(f"timestamp {timestamp} after base timestamp {base_timestamp}")
 
 
 def _check_base_offset(base_offset: int) -> None:

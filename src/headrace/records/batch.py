@@ -174,11 +174,24 @@ def check_crc(view: Bytes, position: int = 0) -> BatchHeader:
     return header
 
 
-def check_batches(view: memoryview, batch_bytes_max: int, *, from_client: bool = True) -> list[BatchHeader]:
-    """The headers of all batches in `view`, back to back and each of them fit to be appended.
+def check_replicated(view: memoryview) -> list[BatchHeader]:
+    """The headers of all batches in `view`, whole and intact: what a follower asks of its leader's bytes.
 
-    The i-th batch begins where the sizes of those before it end. `from_client` forbids what only brokers
-    write: control batches. An empty view gives an empty list.
+    Control batches and the gaps of compaction are in order here.
+    """
+    headers: list[BatchHeader] = []
+    position = 0
+    while position < len(view):
+        header = check_crc(view, position)
+        headers.append(header)
+        position += header.length + LENGTH_OVERHEAD
+    return headers
+
+
+def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
+    """The headers of all batches in `view`, back to back and each of them what a client may send.
+
+    The i-th batch begins where the sizes of those before it end. An empty view gives an empty list.
     """
     headers: list[BatchHeader] = []
     position = 0
@@ -214,17 +227,19 @@ def check_batches(view: memoryview, batch_bytes_max: int, *, from_client: bool =
         if count < 1 or last_offset_delta != count - 1:
             raise InvalidBatch(f"record count {count} with a last offset delta of {last_offset_delta}")
         if count * 7 > size - HEADER_BYTES or attributes & 0x27:
-            _check_unusual(header, from_client=from_client)
+            _check_unusual(header)
         if producer_id != -1 and (producer_id < 0 or producer_epoch < 0 or base_sequence < 0):
-            _check_producer(header)
+            raise InvalidBatch(
+                f"producer id {producer_id} with epoch {producer_epoch} and sequence {base_sequence}"
+            )
         headers.append(header)
         position += size
     return headers
 
 
-def _check_unusual(header: BatchHeader, *, from_client: bool) -> None:
+def _check_unusual(header: BatchHeader) -> None:
     """The rarer half of check_batches: compressed batches, control batches, impossible counts."""
-    if header.is_control and from_client:
+    if header.is_control:
         raise InvalidBatch("clients may not write control batches")
     codec = header.codec
     records_bytes = header.size - HEADER_BYTES
@@ -236,16 +251,6 @@ def _check_unusual(header: BatchHeader, *, from_client: bool) -> None:
         )
     if header.record_count * RECORD_BYTES_MIN > records_bytes:
         raise InvalidBatch(f"{header.record_count} records do not fit into {header.size} bytes")
-
-
-def _check_producer(header: BatchHeader) -> None:
-    if header.producer_id < NO_PRODUCER:
-        raise InvalidBatch(f"producer id {header.producer_id}")
-    if header.producer_epoch < 0:
-        raise InvalidBatch(f"producer id {header.producer_id} with epoch {header.producer_epoch}")
-    # the end markers of transactions carry a producer and no sequence
-    if not header.is_control:
-        raise InvalidBatch(f"producer id {header.producer_id} with sequence {header.base_sequence}")
 
 
 def assign(view: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

@@ -10,19 +10,27 @@ class BadRecords(Exception):
 
 
 class CorruptBatch(BadRecords):
-    """Length, checksum or content do not add up: CORRUPT_MESSAGE."""
-
-
-class CorruptRecords(CorruptBatch):
-    """The header is sound, the records behind it are not: truncated, overlong, or inconsistent."""
+    """The bytes were damaged on their way, length or checksum say so: CORRUPT_MESSAGE, worth another try."""
 
 
 class InvalidBatch(BadRecords):
-    """Well formed, but not allowed here: INVALID_RECORD."""
+    """The bytes arrived as they were sent, and are not allowed: INVALID_RECORD, never worth another try."""
 
 
 class UnsupportedMagic(InvalidBatch):
     """A message format other than 2: INVALID_RECORD, as Kafka answers since it dropped formats 0 and 1."""
+
+
+class CorruptRecords(InvalidBatch):
+    """The header is sound, the records behind it are not: truncated, overlong, or inconsistent."""
+
+
+class BadCompression(InvalidBatch):
+    """The codec refuses the bytes."""
+
+
+class DecompressionBomb(BadCompression):
+    """Opened, the batch would exceed the allowed size or ratio; refused before memory is spent on it."""
 
 
 class UnsupportedCodec(BadRecords):
@@ -31,11 +39,3 @@ class UnsupportedCodec(BadRecords):
 
 class BatchTooLarge(BadRecords):
     """The batch is larger than the topic allows: MESSAGE_TOO_LARGE."""
-
-
-class BadCompression(CorruptBatch):
-    """The codec refuses the bytes: CORRUPT_MESSAGE."""
-
-
-class DecompressionBomb(BadCompression):
-    """Opened, the batch would exceed the allowed size or ratio; refused before memory is spent on it."""

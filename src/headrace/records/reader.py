@@ -21,7 +21,7 @@ from headrace.records.batch import (
     read_header,
 )
 from headrace.records.compression import decompress
-from headrace.records.errors import CorruptBatch
+from headrace.records.errors import CorruptBatch, CorruptRecords
 
 
 class BinaryColumn(NamedTuple):
@@ -106,7 +106,7 @@ def read_columns(view: Bytes, position: int, header: BatchHeader) -> Columns:
     records = open_records(view, position, header)
     count = header.record_count
     if not 0 <= count <= len(records) // 7:
-        raise CorruptBatch(f"{count} records do not fit into {len(records)} bytes")
+        raise CorruptRecords(f"{count} records do not fit into {len(records)} bytes")
     wide, narrow = bytes(8 * count), bytes(4 * count)
     offsets, timestamps, headers_at = array("q", wide), array("q", wide), array("q", wide)
     key_starts, value_starts = array("q", wide), array("q", wide)
