@@ -1,0 +1,87 @@
+"""The controller's decisions in one place, over one image and the settings a node was started with."""
+
+from collections.abc import Mapping, Sequence
+
+from headrace.base.dice import Dice
+from headrace.machines.configs.topic import topic_defaults
+from headrace.machines.configs.values import Value
+from headrace.machines.metadata.controller import brokers
+from headrace.machines.metadata.controller.alter_configs import (
+    AlteredResource,
+    ResourceChange,
+    alter_configs,
+)
+from headrace.machines.metadata.controller.create_partitions import (
+    GrownTopic,
+    MorePartitions,
+    create_partitions,
+)
+from headrace.machines.metadata.controller.create_topics import (
+    CreatedTopic,
+    NewTopic,
+    TopicDefaults,
+    create_topics,
+)
+from headrace.machines.metadata.controller.decision import Decision
+from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic, delete_topics
+from headrace.machines.metadata.image import ClusterImage
+
+
+class Controller:
+    """Reads the image and answers with decisions; it never changes anything itself."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        dice: Dice,
+        static: Mapping[str, str],
+        *,
+        partitions: int,
+        replication_factor: int,
+    ) -> None:
+        self._image = image
+        self._dice = dice
+        self._static = static
+        self._partitions = partitions
+        self._replication_factor = replication_factor
+        self._defaults: dict[str, Value] = {}
+        self._defaults_of: dict[str, str] | None = None  # the cluster-wide settings they were made from
+
+    def topic_defaults(self) -> Mapping[str, Value]:
+        """What a topic without overrides is set to."""
+        cluster = self._image.cluster_config
+        if self._defaults_of != cluster:
+            self._defaults = topic_defaults((cluster, self._static))
+            self._defaults_of = dict(cluster)
+        return self._defaults
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> Decision[list[CreatedTopic]]:
+        defaults = TopicDefaults(self._partitions, self._replication_factor, self.topic_defaults())
+        return create_topics(self._image, topics, defaults, self._dice, validate_only=validate_only)
+
+    def delete_topics(self, topics: Sequence[DoomedTopic]) -> Decision[list[DeletedTopic]]:
+        return delete_topics(self._image, topics)
+
+    def create_partitions(
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> Decision[list[GrownTopic]]:
+        return create_partitions(self._image, topics, self._dice, validate_only=validate_only)
+
+    def alter_configs(
+        self, resources: Sequence[ResourceChange], *, validate_only: bool = False
+    ) -> Decision[list[AlteredResource]]:
+        return alter_configs(self._image, resources, self.topic_defaults(), validate_only=validate_only)
+
+    def register_broker(self, registration: brokers.Registration, next_offset: int) -> Decision[int]:
+        return brokers.register_broker(self._image, registration, next_offset)
+
+    def allocate_producer_ids(self, broker: int) -> Decision[tuple[int, int]]:
+        """The first id of a new block and the first after it."""
+        state = self._image.brokers.get(broker)
+        block = brokers.allocate_producer_ids(self._image, broker, state.epoch if state else -1)
+        return Decision((block.reply.start, block.reply.stop), block.records)
+
+    def finalize_features(self, levels: Mapping[str, int]) -> Decision[None]:
+        return brokers.finalize_features(self._image, levels)

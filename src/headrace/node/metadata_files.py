@@ -1,0 +1,197 @@
+"""The metadata log's files as values: its batches in order, and snapshots in Kafka's form.
+
+A snapshot `<end offset>-<epoch>.checkpoint` holds what the log said below that offset, as batches of its own:
+a header as control record, records, a footer as control record. It gets its name only when it is whole and
+synced. Making one needs nothing but the files (the last snapshot and the log after it), so it is a job that
+another process can do.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.machines.metadata.image import BadMetadata, ClusterImage
+from headrace.machines.metadata.snapshot import snapshot_records
+from headrace.machines.metadata.versions import encode
+from headrace.protocol.compiler import codec
+from headrace.protocol.errors import ProtocolError
+from headrace.protocol.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from headrace.protocol.metadata_records import decode_record
+from headrace.protocol.notation import Data
+from headrace.records.builder import (
+    SNAPSHOT_FOOTER,
+    SNAPSHOT_HEADER,
+    build_batch,
+    control_batch,
+    control_kind,
+)
+from headrace.records.errors import BadRecords
+from headrace.records.reader import batches, read_rows
+from headrace.storage.disk import Disk, read_whole
+from headrace.storage.jobs import JobKind
+
+CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+SEGMENT = re.compile(r"([0-9]{20})\.log")
+UNFINISHED = ".part"
+
+# Records in one batch of a snapshot: some 100 KB, so that neither side holds the whole of it twice.
+RECORDS_PER_BATCH = 1_000
+
+
+class SnapshotId(NamedTuple):
+    """The log below `end_offset` is in it; `epoch` is that of the last batch it covers."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def file(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+class LoggedBatch(NamedTuple):
+    base_offset: int
+    next_offset: int
+    epoch: int
+    records: list[Data]  # none in a control batch
+
+
+class Loaded(NamedTuple):
+    image: ClusterImage
+    snapshot: SnapshotId | None
+    end_offset: int
+    epoch: int  # of the last batch; 0 when there is none
+
+
+def load(disk: Disk, directory: str, end_offset: int | None = None) -> Loaded:
+    """Rebuild the image from the newest whole snapshot and the log after it, up to `end_offset`."""
+    for snapshot in snapshots(disk, directory):
+        if end_offset is not None and snapshot.end_offset > end_offset:
+            continue
+        image = read_snapshot(disk, directory, snapshot)
+        if image is not None:
+            break
+    else:
+        snapshot, image = None, ClusterImage()
+    position, epoch = (snapshot.end_offset, snapshot.epoch) if snapshot else (0, 0)
+    for batch in logged_batches(disk, directory, position, end_offset):
+        if batch.base_offset > position:
+            raise BadMetadata(f"the metadata log has nothing between {position} and {batch.base_offset}")
+        for record in batch.records:
+            image.replay(record)
+        position, epoch = batch.next_offset, batch.epoch
+    return Loaded(image, snapshot, position, epoch)
+
+
+def logged_batches(disk: Disk, directory: str, start: int, end_offset: int | None) -> Iterator[LoggedBatch]:
+    """The log's batches from `start` on; those that reach past `end_offset` are left out."""
+    bases = sorted(int(match[1]) for name in disk.list(directory) if (match := SEGMENT.fullmatch(name)))
+    first = max((base for base in bases if base <= start), default=start)
+    for base in bases:
+        if base < first:
+            continue
+        data = read_whole(disk, f"{directory}/{base:020d}.log")
+        for batch in decoded_batches(data):
+            if end_offset is not None and batch.next_offset > end_offset:
+                return
+            if batch.base_offset >= start:
+                yield batch
+
+
+def decoded_batches(data: bytes) -> Iterator[LoggedBatch]:
+    try:
+        for position, header in batches(data):
+            records = []
+            if not header.is_control:
+                for _, _, _, value, _ in read_rows(data, position, header):
+                    if value is None:
+                        raise BadMetadata(f"a record without value at offset {header.base_offset}")
+                    records.append(decode_record(value))
+            yield LoggedBatch(header.base_offset, header.next_offset, header.leader_epoch, records)
+    except (BadRecords, ProtocolError) as error:
+        raise BadMetadata(f"the metadata log cannot be read: {error}") from error
+
+
+def snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
+    """Newest first."""
+    matches = (CHECKPOINT.fullmatch(name) for name in disk.list(directory))
+    found = (SnapshotId(int(match[1]), int(match[2])) for match in matches if match)
+    return sorted(found, reverse=True)
+
+
+def read_snapshot(disk: Disk, directory: str, snapshot: SnapshotId) -> ClusterImage | None:
+    """The image it holds; None when it is not whole, so that an older one is tried."""
+    data = read_whole(disk, f"{directory}/{snapshot.file}")
+    image = ClusterImage()
+    is_whole = False
+    try:
+        for position, header in batches(data):
+            for _, _, key, value, _ in read_rows(data, position, header):
+                if header.is_control:
+                    is_whole = control_kind(key) == SNAPSHOT_FOOTER
+                elif value is not None:
+                    image.replay(decode_record(value))
+    except BadRecords:
+        return None
+    except ProtocolError as error:
+        raise BadMetadata(f"snapshot {snapshot.file} cannot be read: {error}") from error
+    return image if is_whole else None
+
+
+def snapshot_batches(records: Iterable[Data], epoch: int, wall_ms: int) -> Iterator[bytes]:
+    """The bytes of a snapshot, batch by batch; offsets count within it."""
+    header = SnapshotHeaderRecord(last_contained_log_timestamp=wall_ms)
+    value = codec(SnapshotHeaderRecord, 0).encode(header)
+    yield control_batch(SNAPSHOT_HEADER, value, timestamp=wall_ms, leader_epoch=epoch)
+    offset = 1
+    chunk: list[Data] = []
+    for record in records:
+        chunk.append(record)
+        if len(chunk) == RECORDS_PER_BATCH:
+            yield metadata_batch(chunk, offset, epoch, wall_ms)
+            offset += len(chunk)
+            chunk = []
+    if chunk:
+        yield metadata_batch(chunk, offset, epoch, wall_ms)
+        offset += len(chunk)
+    footer = codec(SnapshotFooterRecord, 0).encode(SnapshotFooterRecord())
+    yield control_batch(SNAPSHOT_FOOTER, footer, timestamp=wall_ms, base_offset=offset, leader_epoch=epoch)
+
+
+def metadata_batch(records: Iterable[Data], base_offset: int, epoch: int, wall_ms: int) -> bytes:
+    return build_batch(
+        [(wall_ms, None, encode(record), ()) for record in records],
+        base_offset=base_offset,
+        leader_epoch=epoch,
+    )
+
+
+@dataclass(slots=True)
+class SnapshotJob:
+    """Writes the snapshot of all below `end_offset` and removes the older ones; gives its id."""
+
+    directory: str
+    end_offset: int
+    wall_ms: int
+    kind: JobKind = JobKind.CPU
+
+    def run(self, disk: Disk) -> SnapshotId:
+        loaded = load(disk, self.directory, self.end_offset)
+        assert loaded.end_offset == self.end_offset, "a snapshot ends where a batch ends"
+        snapshot = SnapshotId(self.end_offset, loaded.epoch)
+        path = f"{self.directory}/{snapshot.file}"
+        file = disk.open(path + UNFINISHED, create=True)
+        try:
+            file.truncate(0)
+            for batch in snapshot_batches(snapshot_records(loaded.image), loaded.epoch, self.wall_ms):
+                file.append(batch)
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(path + UNFINISHED, path)
+        disk.sync_dir(self.directory)
+        for older in snapshots(disk, self.directory):
+            if older < snapshot:
+                disk.remove(f"{self.directory}/{older.file}")
+        return snapshot
