@@ -300,6 +300,13 @@ class MemoryDisk:
         """Every file with its bytes, by path."""
         yield from _walk(self._root, "")
 
+    def durable(self, path: str) -> bytes:
+        """The bytes of a file that are sure to survive the loss of the machine."""
+        node: _Node | None = self._root
+        for name in _names(path):
+            node = node.durable.get(name) if isinstance(node, _Directory) else None
+        return bytes(memoryview(node.live)[: node.synced]) if isinstance(node, _Content) else b""
+
     def flip(self, path: str, position: int, mask: int) -> None:
         """Damage at rest: the bits of mask change in one byte."""
         node = self._find(path)
