@@ -1,0 +1,86 @@
+"""`headrace cluster`: who is there."""
+
+import click
+
+from headrace.cli.options import broker_options, connect
+from headrace.cli.terminal import bytes_text, print_json, print_table
+from headrace.client.admin import Admin, ClusterDescription, LogDirectory
+from headrace.client.errors import UnsupportedByBroker
+
+
+@click.group("cluster")
+def command() -> None:
+    """Show the brokers of a cluster."""
+
+
+@command.command()
+@broker_options
+def describe(bootstrap: str, timeout: float, as_json: bool) -> None:
+    """Show brokers, their addresses and log directories."""
+    with connect(bootstrap, timeout) as client:
+        cluster = Admin(client).cluster()
+        try:
+            directories = Admin(client).log_directories()
+        except UnsupportedByBroker:
+            directories = []
+        led = dict.fromkeys(client.cluster.brokers, 0)
+        for topic in Admin(client).topics():
+            for partition in topic.partitions:
+                led[partition.leader] = led.get(partition.leader, 0) + 1
+    if as_json:
+        print_json(_as_json(cluster, directories, led))
+        return
+    click.echo(f"cluster {cluster.cluster_id}, controller {cluster.controller_id}")
+    rows = [
+        (broker.broker_id, broker.address, broker.rack or "-", led.get(broker.broker_id, 0))
+        for broker in cluster.brokers
+    ]
+    print_table(("BROKER", "ADDRESS", "RACK", "LEADS"), rows, right=("BROKER", "LEADS"))
+    if directories:
+        click.echo()
+        print_table(
+            ("BROKER", "LOG DIRECTORY", "PARTITIONS", "SIZE", "FREE", "STATE"),
+            [
+                (
+                    directory.broker_id,
+                    directory.path,
+                    len(directory.partition_bytes),
+                    bytes_text(sum(directory.partition_bytes.values())),
+                    bytes_text(directory.usable_bytes),
+                    "online" if directory.error is None else directory.error.name,
+                )
+                for directory in directories
+            ],
+            right=("BROKER", "PARTITIONS", "SIZE", "FREE"),
+        )
+
+
+def _as_json(
+    cluster: ClusterDescription, directories: list[LogDirectory], led: dict[int, int]
+) -> dict[str, object]:
+    return {
+        "cluster_id": cluster.cluster_id,
+        "controller": cluster.controller_id,
+        "brokers": [
+            {
+                "id": broker.broker_id,
+                "host": broker.address.host,
+                "port": broker.address.port,
+                "rack": broker.rack,
+                "leads": led.get(broker.broker_id, 0),
+                "log_dirs": [
+                    {
+                        "path": directory.path,
+                        "error": directory.error and directory.error.name,
+                        "partitions": len(directory.partition_bytes),
+                        "bytes": sum(directory.partition_bytes.values()),
+                        "usable_bytes": directory.usable_bytes,
+                        "total_bytes": directory.total_bytes,
+                    }
+                    for directory in directories
+                    if directory.broker_id == broker.broker_id
+                ],
+            }
+            for broker in cluster.brokers
+        ],
+    }

@@ -1,0 +1,153 @@
+r"""`headrace consume`: records of a topic, from one moment to another, in any shape."""
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from headrace.cli.envelope import write_envelope
+from headrace.cli.formats import compile_format
+from headrace.cli.moments import Edge, Moment, parse_moment
+from headrace.cli.options import bootstrap_option, connect, timeout_option
+from headrace.cli.progress import ProgressBar
+from headrace.cli.ranges import resolve
+from headrace.client.client import Client
+from headrace.client.cluster import TopicPartition
+from headrace.client.consumer import Consumer
+from headrace.client.errors import InvalidInput
+from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED
+from headrace.client.record import Record
+
+POLL_S = 0.5
+
+
+@click.command("consume")
+@click.argument("topic")
+@click.option(
+    "--from", "begin", metavar="WHERE", help="Where to begin [default: earliest; with --follow: latest]"
+)
+@click.option("--to", "end", metavar="WHERE", help="Where to stop, exclusive [default: the end as of now]")
+@click.option(
+    "--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these."
+)
+@click.option("--follow", "-F", is_flag=True, help="Go on with what is written later, until Ctrl-C.")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--format", "-f", "form", metavar="FORMAT", help=r"Such as '%p %o %k %s\n'; see below.")
+@click.option("--key-separator", "-K", metavar="TEXT", help="Print the key and this before each value.")
+@click.option("--committed", is_flag=True, help="Leave out open and aborted transactions.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON envelopes, one per line.")
+@bootstrap_option
+@timeout_option
+def command(
+    topic: str,
+    begin: str | None,
+    end: str | None,
+    partitions: tuple[int, ...],
+    follow: bool,
+    limit: int | None,
+    form: str | None,
+    key_separator: str | None,
+    committed: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
+) -> None:
+    r"""Print records of TOPIC: values, one per line, unless told otherwise.
+
+    \b
+    WHERE is one of
+      earliest, latest   1234 (an offset)   -100 (before the end)
+      -90s -15m -1h -7d (ago)   2026-01-31T12:00:00Z   @1767225600000 (ms)
+
+    \b
+    FORMAT letters, as kcat has them:
+      %t topic  %p partition  %o offset  %T timestamp  %I the same in ISO 8601
+      %k key    %s value      %h headers  %K %S lengths  %R header count
+    """
+    if sum((form is not None, key_separator is not None, as_json)) > 1:
+        raise click.UsageError("--format, --key-separator and --json exclude each other.")
+    if follow and end is not None:
+        raise click.UsageError("--follow has no end; leave out --to.")
+    render = _renderer(form, key_separator, as_json)
+    first = _moment(begin, "--from") or (Edge.LATEST if follow else Edge.EARLIEST)
+    last = None if follow else _moment(end, "--to") or Edge.LATEST
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    with connect(bootstrap, timeout) as client:
+        chosen = _chosen(client, topic, partitions)
+        starts = resolve(client, chosen, first, isolation=isolation)
+        ends = None if last is None else resolve(client, chosen, last, isolation=isolation)
+        consumer = Consumer(client, isolation=isolation)
+        consumer.assign({at: start for at, start in starts.items() if ends is None or start < ends[at]})
+        try:
+            _copy(consumer, ends, starts, render, limit, follow=follow)
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+        finally:
+            sys.stdout.buffer.flush()
+
+
+def _moment(text: str | None, option: str) -> Moment | None:
+    if text is None:
+        return None
+    try:
+        return parse_moment(text, wall_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def _renderer(form: str | None, key_separator: str | None, as_json: bool) -> Callable[[Record], bytes]:
+    if as_json:
+        return lambda record: write_envelope(record) + b"\n"
+    if key_separator is not None:
+        return compile_format("%k" + key_separator.replace("%", "%%") + "%s\\n")
+    try:
+        return compile_format("%s\\n" if form is None else form)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--format") from None
+
+
+def _chosen(client: Client, topic: str, partitions: tuple[int, ...]) -> list[TopicPartition]:
+    count = len(client.topic(topic).partitions)
+    for partition in partitions:
+        if partition >= count:
+            raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, and no {partition}")
+    return [TopicPartition(topic, partition) for partition in sorted(set(partitions)) or range(count)]
+
+
+def _copy(
+    consumer: Consumer,
+    ends: dict[TopicPartition, int] | None,
+    starts: dict[TopicPartition, int],
+    render: Callable[[Record], bytes],
+    limit: int | None,
+    *,
+    follow: bool,
+) -> None:
+    """From the topic to stdout, until every partition is at its end or the limit is reached."""
+    out = sys.stdout.buffer
+    left = limit
+    total = None if ends is None else sum(max(0, ends[at] - starts[at]) for at in starts)
+    # a bar beside records that scroll by on the same terminal would tear them apart
+    is_shown = sys.stderr.isatty() and not sys.stdout.isatty() and not follow
+    with ProgressBar(
+        "read", total if limit is None else min(limit, total or limit), is_shown=is_shown
+    ) as progress:
+        while consumer.assignment:
+            records = consumer.poll(POLL_S)
+            if records and ends is not None:
+                end = ends[TopicPartition(records[0].topic, records[0].partition)]
+                if records[-1].offset >= end:
+                    records = [record for record in records if record.offset < end]
+            if left is not None:
+                records = records[:left]
+                left -= len(records)
+            out.write(b"".join(map(render, records)))
+            progress.advance(len(records))
+            if left == 0:
+                return
+            if follow:
+                out.flush()
+            if ends is not None:
+                consumer.unassign([at for at in consumer.assignment if consumer.position(at) >= ends[at]])

@@ -1,0 +1,76 @@
+r"""Format strings for records, with kcat's letters: `%t [%p] %o: %k = %s\n`.
+
+    %t topic   %p partition   %o offset    %T timestamp in ms   %I timestamp, ISO 8601 in UTC
+    %k key     %s value       %h headers (name=value,…)         %% a percent sign
+    %K %S %R   lengths of key, value and headers (-1: null); %R counts headers
+    \n \r \t \\ \0 \xNN are escapes
+
+A format is compiled once into pieces; a record is rendered as bytes, since keys and values need not be text.
+"""
+
+import re
+from collections.abc import Callable
+
+from headrace.cli.moments import iso_time
+from headrace.client.record import Record
+
+Piece = bytes | Callable[[Record], bytes]
+
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
+_TOKEN = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)", re.DOTALL)
+
+
+def _length(data: bytes | None) -> bytes:
+    return b"-1" if data is None else b"%d" % len(data)
+
+
+def _headers(record: Record) -> bytes:
+    return b",".join(
+        name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers
+    )
+
+
+_LETTERS: dict[str, Callable[[Record], bytes]] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % record.timestamp_ms,
+    "I": lambda record: iso_time(record.timestamp_ms).encode(),
+    "k": lambda record: record.key or b"",
+    "s": lambda record: record.value or b"",
+    "h": _headers,
+    "K": lambda record: _length(record.key),
+    "S": lambda record: _length(record.value),
+    "R": lambda record: b"%d" % len(record.headers),
+}
+
+
+def compile_format(text: str) -> Callable[[Record], bytes]:
+    """The renderer of one format string; ValueError names a letter that means nothing."""
+    pieces: list[Piece] = []
+    position = 0
+    for token in _TOKEN.finditer(text):
+        pieces.append(text[position : token.start()].encode())
+        position = token.end()
+        letter, hexadecimal, escape = token.groups()
+        if hexadecimal is not None:
+            pieces.append(bytes.fromhex(hexadecimal))
+        elif letter is None:
+            if escape not in _ESCAPES:
+                raise ValueError(f"\\{escape} is no escape in a format; use \\n \\r \\t \\0 \\xNN or \\\\")
+            pieces.append(_ESCAPES[escape])
+        elif letter == "%":
+            pieces.append(b"%")
+        elif letter in _LETTERS:
+            pieces.append(_LETTERS[letter])
+        else:
+            raise ValueError(f"%{letter} means nothing in a format; use one of %{' %'.join(_LETTERS)} %%")
+    pieces.append(text[position:].encode())
+    return _renderer([piece for piece in pieces if piece != b""])
+
+
+def _renderer(pieces: list[Piece]) -> Callable[[Record], bytes]:
+    def render(record: Record) -> bytes:
+        return b"".join([piece if isinstance(piece, bytes) else piece(record) for piece in pieces])
+
+    return render

@@ -1,0 +1,44 @@
+"""Lines from stdin or files as they come: a slow pipe yields a pause instead of holding back what was
+read.
+"""
+
+import os
+import select
+import stat
+from collections.abc import Iterator
+
+READ_BYTES = 256 * 1024
+# The longest line that is taken for a record. Beyond it the input is most likely no text at all.
+LINE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class LineTooLong(ValueError):
+    """The input has no line end where one was expected."""
+
+
+def read_lines(descriptor: int, pause_s: float) -> Iterator[bytes | None]:
+    """Lines without their ends; None each time the input has nothing for `pause_s`.
+
+    A last line without an end counts too. Only LF ends a line: a CR before it belongs to the record.
+    """
+    waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+    begun: list[bytes] = []
+    begun_bytes = 0
+    while True:
+        if waits and not select.select([descriptor], [], [], pause_s)[0]:
+            yield None
+            select.select([descriptor], [], [])
+        data = os.read(descriptor, READ_BYTES)
+        if not data:
+            break
+        first, *others = data.split(b"\n")
+        begun.append(first)
+        begun_bytes += len(first)
+        if begun_bytes > LINE_BYTES_MAX:
+            raise LineTooLong(f"a line of more than {LINE_BYTES_MAX} bytes")
+        if others:
+            yield b"".join(begun)
+            yield from others[:-1]
+            begun, begun_bytes = [others[-1]], len(others[-1])
+    if begun_bytes:
+        yield b"".join(begun)

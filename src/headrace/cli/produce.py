@@ -1,0 +1,192 @@
+r"""`headrace produce`: records from stdin or files to a topic."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import click
+
+from headrace.cli.envelope import NewRecord, read_envelope
+from headrace.cli.lines import LineTooLong, read_lines
+from headrace.cli.options import KEY_VALUE, SIZE, bootstrap_option, connect, timeout_option
+from headrace.cli.progress import ProgressBar
+from headrace.cli.terminal import count_text, note, print_json
+from headrace.client.producer import BATCH_BYTES, Producer
+from headrace.client.record import Header
+from headrace.records.compression import CODEC_NAMES
+
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+PAUSE_S = 0.02  # without input for this long, what was read is sent on
+
+Parse = Callable[[bytes], NewRecord]
+
+
+@click.command("produce")
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--key-separator", "-K", metavar="TEXT", help="Split each line into key and value at this.")
+@click.option("--key", "-k", metavar="TEXT", help="The same key for all records.")
+@click.option("--header", "-H", "headers", type=KEY_VALUE, multiple=True, help="A header for all records.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Else by key, or in turns.")
+@click.option("--null", "null_text", metavar="TEXT", help="A key or value of exactly this text is null.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records a second.")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
+@click.option("--compression", "-z", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
+@click.option("--batch-bytes", type=SIZE, default=BATCH_BYTES, show_default=True, help="Largest batch.")
+@click.option("--whole-file", is_flag=True, help="One record per file instead of one per line.")
+@click.option("--json", "as_json", is_flag=True, help="Lines are JSON envelopes, and so is the summary.")
+@bootstrap_option
+@timeout_option
+def command(
+    topic: str,
+    files: tuple[str, ...],
+    key_separator: str | None,
+    key: str | None,
+    headers: tuple[tuple[str, str], ...],
+    partition: int | None,
+    null_text: str | None,
+    rate: float | None,
+    limit: int | None,
+    acks: str,
+    compression: str,
+    batch_bytes: int,
+    whole_file: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
+) -> None:
+    r"""Write records to TOPIC, one per line of stdin or of FILES.
+
+    \b
+    headrace produce orders < lines.txt
+    headrace produce orders -K : -H source=import orders.txt
+    headrace consume orders --json | headrace produce copy --json
+    """
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator exclude each other.")
+    if as_json and (key_separator is not None or whole_file):
+        raise click.UsageError("--json lines carry their own keys.")
+    if key_separator == "":
+        raise click.BadParameter("must not be empty", param_hint="--key-separator")
+    fixed: tuple[Header, ...] = tuple((name, value.encode()) for name, value in headers)
+    parse = read_envelope if as_json else _line_parser(key, key_separator, null_text)
+    records = _whole_files(files, parse) if whole_file else _records(files, parse)
+    with connect(bootstrap, timeout) as client:
+        producer = Producer(
+            client,
+            acks=ACKS[acks],
+            compression=compression,
+            batch_bytes=batch_bytes,
+            delivery_s=timeout,
+        )
+        is_typed = sys.stdin.isatty() and not files
+        if is_typed:
+            note("one record per line; Ctrl-D ends")
+        pace = _Pace(rate, producer)
+        sent = 0
+        with ProgressBar(f"to {topic}", None, is_shown=False if is_typed else None) as progress:
+            for record in records:
+                if record is None:
+                    producer.flush()
+                    continue
+                if rate is not None:
+                    pace.wait(sent)
+                producer.send(
+                    topic,
+                    record.value,
+                    key=record.key,
+                    headers=record.headers + fixed,
+                    partition=partition
+                    if record.partition is None or partition is not None
+                    else record.partition,
+                    timestamp_ms=record.timestamp_ms,
+                )
+                sent += 1
+                progress.advance(1)
+                if sent == limit:
+                    break
+            producer.flush()
+    if as_json:
+        ends = {str(at.partition): end for at, end in sorted(producer.end_offsets.items())}
+        print_json({"topic": topic, "records": sent, "end_offsets": ends})
+    else:
+        note(f"{count_text(sent, 'record')} to {topic}")
+
+
+def _line_parser(key: str | None, separator: str | None, null_text: str | None) -> Parse:
+    fixed = None if key is None else key.encode()
+    null = None if null_text is None else null_text.encode()
+    split = None if separator is None else separator.encode().decode("unicode_escape").encode("latin-1")
+
+    def nullable(data: bytes) -> bytes | None:
+        return None if data == null else data
+
+    def parse(line: bytes) -> NewRecord:
+        if split is None:
+            return NewRecord(fixed, nullable(line), (), None, None)
+        head, found, value = line.partition(split)
+        if not found:
+            raise ValueError(f"no key separator {separator!r} in it")
+        return NewRecord(nullable(head), nullable(value), (), None, None)
+
+    return parse
+
+
+def _records(files: tuple[str, ...], parse: Parse) -> Iterator[NewRecord | None]:
+    for name in files or ("-",):
+        with _opened(name) as descriptor:
+            number = 0
+            try:
+                for line in read_lines(descriptor, PAUSE_S):
+                    if line is None:
+                        yield None
+                        continue
+                    number += 1
+                    yield parse(line)
+            except ValueError as error:
+                _refuse(name, number + isinstance(error, LineTooLong), error)
+
+
+def _whole_files(files: tuple[str, ...], parse: Parse) -> Iterator[NewRecord | None]:
+    for name in files or ("-",):
+        with _opened(name) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            try:
+                yield parse(file.read())
+            except ValueError as error:
+                _refuse(name, 1, error)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[int]:
+    if name == "-":
+        yield sys.stdin.fileno()
+        return
+    descriptor = os.open(name, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _refuse(name: str, line: int, error: ValueError) -> NoReturn:
+    where = "stdin" if name == "-" else name
+    raise click.ClickException(f"{where}, line {line}: {error}. The lines before it were sent.") from error
+
+
+class _Pace:
+    """Holds a rate against the clock: record n does not leave before n/rate seconds have passed."""
+
+    def __init__(self, rate: float | None, producer: Producer) -> None:
+        self._rate = rate or 0.0
+        self._producer = producer
+        self._started_at = time.monotonic()
+
+    def wait(self, sent: int) -> None:
+        due_at = self._started_at + sent / self._rate
+        while (left := due_at - time.monotonic()) > 0:
+            self._producer.flush()
+            time.sleep(min(left, 0.05))

@@ -1,0 +1,59 @@
+"""What people see: aligned columns, JSON, sizes and counts for reading. Plain text, so that pipes get the
+same.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()
+) -> None:
+    """Columns under headings, aligned left or, for those named, right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max([len(heading), *(len(row[i]) for row in cells)]) for i, heading in enumerate(headings)]
+    flushed = {i for i, heading in enumerate(headings) if heading in set(right)}
+    click.secho(_line(headings, widths, flushed), bold=True)
+    for row in cells:
+        click.echo(_line(row, widths, flushed))
+
+
+def _line(cells: Sequence[str], widths: list[int], flushed: set[int]) -> str:
+    padded = (
+        cell.rjust(width) if i in flushed else cell.ljust(width)
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join(padded).rstrip()
+
+
+def print_json(value: Any) -> None:
+    """One document: indented for a person, on one line for a program."""
+    if sys.stdout.isatty():
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    else:
+        click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def note(text: str) -> None:
+    """A remark beside the result: stderr, and only where a person reads it."""
+    if sys.stderr.isatty():
+        click.secho(text, dim=True, err=True)
+
+
+def bytes_text(count: float) -> str:
+    """1536 → 1.5 KiB; empty for a size that nobody knows."""
+    if count < 0:
+        return ""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("the last unit takes all")
+
+
+def count_text(number: float, noun: str) -> str:
+    return f"{number:,.0f} {noun}" if number == 1 else f"{number:,.0f} {noun}s"
