@@ -51,6 +51,7 @@ LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
+_UNUSUAL: Final = CODEC_MASK | CONTROL  # what asks for more than the common checks
 
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER: Final = -1
@@ -199,7 +200,7 @@ def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
     while position < end:
         if end - position < HEADER_BYTES:
             raise CorruptBatch(f"{end - position} bytes after the last batch")
-        header = _new(BatchHeader, _unpack(view, position))
+        fields = _unpack(view, position)
         (
             _,
             length,
@@ -214,19 +215,20 @@ def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
             producer_epoch,
             base_sequence,
             count,
-        ) = header
-        size = length + 12
+        ) = fields  # a bare tuple: taking a named one apart costs twice as much
+        size = length + LENGTH_OVERHEAD
         if size < HEADER_BYTES or size > end - position:
             raise CorruptBatch(f"batch of {size} bytes where {end - position} are left")
-        if magic != 2:
+        if magic != MAGIC:
             raise UnsupportedMagic(f"message format {magic}; only 2 is supported")
         if size > batch_bytes_max:
             raise BatchTooLarge(f"batch of {size} bytes, {batch_bytes_max} are allowed")
-        if crc32c(view[position + 21 : position + size]) != crc:
+        if crc32c(view[position + ATTRIBUTES_AT : position + size]) != crc:
             raise CorruptBatch("the batch's checksum does not match its bytes")
         if count < 1 or last_offset_delta != count - 1:
             raise InvalidBatch(f"record count {count} with a last offset delta of {last_offset_delta}")
-        if count * 7 > size - HEADER_BYTES or attributes & 0x27:
+        header = _new(BatchHeader, fields)
+        if count * RECORD_BYTES_MIN > size - HEADER_BYTES or attributes & _UNUSUAL:
             _check_unusual(header)
         if producer_id != -1 and (producer_id < 0 or producer_epoch < 0 or base_sequence < 0):
             raise InvalidBatch(

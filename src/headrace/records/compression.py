@@ -72,7 +72,7 @@ def compress(codec: int, data: Bytes, *, level: int | None = None) -> bytes:
             frame = cramjam.lz4.Compressor(
                 level=1 if level is None else level, content_checksum=False, block_linked=False
             )
-            frame.compress(data)
+            frame.compress(bytes(data))
             return bytes(frame.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
@@ -136,6 +136,8 @@ def _decompress_snappy(data: Bytes, limit: int) -> bytes:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, limit)
+    if len(view) < len(_XERIAL_HEADER):
+        raise BadCompression("snappy: truncated frame header")
     parts: list[bytes] = []
     position = len(_XERIAL_HEADER)
     while position < len(view):
