@@ -1,0 +1,28 @@
+"""The same story told by both brokers: runs it on each, strips what may differ, and compares the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from harness.broker import Broker
+
+T = TypeVar("T")
+
+TOPIC_ID = re.compile(r"\b(TopicId: |topic id |id=)[A-Za-z0-9_-]{22}\b")
+
+
+def plain(text: str, broker: Broker) -> str:
+    """`text` without addresses, directories and topic ids, which no two brokers share."""
+    text = text.replace(broker.bootstrap, "BOOTSTRAP").replace(str(broker.data), "DATA")
+    return TOPIC_ID.sub(r"\1ID", text)
+
+
+def assert_same(brokers: tuple[Broker, Broker], story: Callable[[Broker], T]) -> T:
+    """Tells the story on both; the oracle's answer comes back for further checks."""
+    oracle, tested = brokers
+    expected = story(oracle)
+    actual = story(tested)
+    assert actual == expected
+    return expected
