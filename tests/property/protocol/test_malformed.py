@@ -1,0 +1,57 @@
+"""What is cut, mangled or lies about its length is the peer's fault, and costs no memory."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+
+from fuzz import fuzz_frames
+from harness.messages import every_version, name_of, sample
+from headrace.protocol.compiler import codec
+from headrace.protocol.errors import MalformedMessage
+from headrace.protocol.notation import Message
+
+EVERY_VERSION = pytest.mark.parametrize(("kind", "version"), every_version(), ids=name_of)
+
+
+def encoded_sample(kind: type[Message], version: int) -> bytes:
+    return codec(kind, version).encode(sample(kind, version, random.Random(f"{kind.__name__} {version}")))
+
+
+@EVERY_VERSION
+def test_every_truncation_is_malformed(kind: type[Message], version: int) -> None:
+    encoded = encoded_sample(kind, version)
+    compiled = codec(kind, version)
+    for size in range(len(encoded)):
+        with pytest.raises(MalformedMessage):
+            compiled.decode(memoryview(encoded)[:size])
+
+
+@EVERY_VERSION
+def test_lie_at_every_byte_allocates_little(kind: type[Message], version: int) -> None:
+    """A count or length of two thousand million must be refused before anything is made from it."""
+    encoded = encoded_sample(kind, version)
+    decode = codec(kind, version).decode
+    lies = [
+        encoded[:position] + lie + encoded[position + len(lie) :]
+        for position in range(len(encoded))
+        for lie in (b"\x7f\xff\xff\xf0", b"\xf0\xff\xff\xff\x07")
+    ]
+    decode(encoded)
+    tracemalloc.start()
+    try:
+        for lie in lies:
+            try:
+                decode(lie)
+            except MalformedMessage:
+                continue
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * 1024
+
+
+def test_mangled_frames_raise_nothing_else() -> None:
+    assert fuzz_frames.run(seed=4, cases=20_000) == 20_000
