@@ -1,0 +1,119 @@
+"""`headrace doctor`: is this machine fit to run a broker?"""
+
+import errno
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from headrace.cli.options import json_option
+from headrace.cli.terminal import bytes_text, print_json
+
+OPEN_FILES_WANTED = 65_536  # a partition has up to four open files, a connection one
+FREE_BYTES_WANTED = 5 * 2**30  # a few segments of Kafka's default size
+
+MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "problem": ("FAIL", "red")}
+
+
+class Finding(NamedTuple):
+    check: str
+    state: str  # "ok", "warning" or "problem"
+    found: str
+    advice: str = ""
+
+
+@click.command("doctor")
+@click.option("--data", type=click.Path(path_type=Path), default=Path("headrace-data"), show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True)
+@json_option
+def command(data: Path, port: int, as_json: bool) -> None:
+    """Check Python, the compiled module, libraries, limits, disk and port.
+
+    Exit code 1 when a broker would not run here; warnings are only advice.
+    """
+    findings = list(examine(data, port))
+    if as_json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        for finding in findings:
+            text, colour = MARKS[finding.state]
+            click.echo(f"{click.style(f'{text:>4}', fg=colour)}  {finding.check}: {finding.found}")
+            if finding.advice:
+                click.echo(f"      {finding.advice}")
+    if any(finding.state == "problem" for finding in findings):
+        sys.exit(1)
+
+
+def examine(data: Path, port: int) -> Iterator[Finding]:
+    yield _python()
+    yield _compiled_module()
+    for package, why in (("crc32c", "checksums"), ("cramjam", "compression")):
+        yield _library(package, why, missing="problem")
+    yield _library("uvloop", "the faster event loop; asyncio is used without it", missing="warning")
+    yield _open_files()
+    yield _disk(data)
+    yield _port(port)
+
+
+def _python() -> Finding:
+    return Finding("Python", "ok", f"{platform.python_implementation()} {platform.python_version()}")
+
+
+def _compiled_module() -> Finding:
+    from headrace.records import _codec
+
+    if not (_codec.__file__ or "").endswith(".py"):
+        return Finding("record codec", "ok", "compiled")
+    advice = "Install a C compiler and run `pip install --force-reinstall --no-binary headrace headrace`."
+    return Finding("record codec", "warning", "interpreted: clients and compaction are slower", advice)
+
+
+def _library(package: str, why: str, *, missing: str) -> Finding:
+    if importlib.util.find_spec(package) is None:
+        return Finding(package, missing, f"not installed ({why})", f"Run `pip install {package}`.")
+    return Finding(package, "ok", importlib.metadata.version(package))
+
+
+def _open_files() -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES_WANTED:
+        return Finding("open files", "ok", "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}")
+    advice = f"Raise the hard limit to {OPEN_FILES_WANTED:,} (ulimit -Hn, limits.conf, LimitNOFILE=)."
+    return Finding("open files", "warning", f"{hard:,}", advice)
+
+
+def _disk(data: Path) -> Finding:
+    """Of the nearest directory that exists: `up` makes the rest."""
+    existing = data.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        return Finding("disk", "problem", f"{existing} cannot be written to", "Choose another --data.")
+    free = shutil.disk_usage(existing).free
+    found = f"{bytes_text(free)} free at {existing}"
+    if free < FREE_BYTES_WANTED:
+        return Finding("disk", "warning", found, f"{bytes_text(FREE_BYTES_WANTED)} or more is comfortable.")
+    return Finding("disk", "ok", found)
+
+
+def _port(port: int) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return Finding(
+                    "port", "warning", f"{port} is taken", "A broker may be running; else choose --port."
+                )
+            return Finding("port", "problem", f"{port}: {error.strerror}", "Choose another --port.")
+    return Finding("port", "ok", f"{port} is free")
