@@ -126,7 +126,7 @@ def changed(before: Mapping[str, str], resource: ResourceChange, lists: ListValu
     seen: set[str] = set()
     for change in resource.changes:
         if change.name in seen:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"Duplicate config key {change.name} in the request")
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         seen.add(change.name)
         if change.operation == Operation.DELETE:
             after.pop(change.name, None)
@@ -165,10 +165,10 @@ def check_broker(image: ClusterImage, name: str, before: Mapping[str, str], afte
         if not name.isdecimal():
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
-                f"Broker id must be an integer, but it is: {name}",
+                f"Node id must be an integer, but it is: {name}",
             )
         if int(name) not in image.brokers:
-            raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {name} is not registered.")
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unexpected broker id: no broker {name} is registered")
     keys = broker_config_keys()
     for key_name in sorted(after):
         if after[key_name] == before.get(key_name):

@@ -1,5 +1,6 @@
 """Decides the creation of topics: all that is asked for in one request, each granted or refused by itself."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.machines.configs.topic import check_topic_overrides
 from headrace.machines.configs.values import InvalidConfig, Value
 from headrace.machines.metadata.controller.decision import Decision, Refusal
-from headrace.machines.metadata.controller.names import check_collision, check_topic_name
+from headrace.machines.metadata.controller.names import METADATA_TOPIC, check_collision, check_topic_name
 from headrace.machines.metadata.controller.placement import Placement, refused_assignment
 from headrace.machines.metadata.image import TOPIC_RESOURCE, ClusterImage
 from headrace.protocol.errors import ErrorCode
@@ -60,7 +61,16 @@ def create_topics(
     created: list[CreatedTopic] = []
     granted: set[str] = set()
     budget = PARTITIONS_PER_REQUEST_MAX
+    names = Counter(topic.name for topic in topics)
     for topic in topics:
+        if names[topic.name] > 1:
+            # told once, however often it was asked for
+            names[topic.name] = 0
+            created.append(
+                CreatedTopic(topic.name, error=ErrorCode.INVALID_REQUEST, message="Duplicate topic name.")
+            )
+        if names[topic.name] != 1:
+            continue
         try:
             result, own = create_topic(image, topic, defaults, placement, dice, also=granted, budget=budget)
         except Refusal as refusal:
@@ -85,7 +95,11 @@ def create_topic(
 ) -> tuple[CreatedTopic, list[Data]]:
     """One topic's result and records; `also` are the names granted before it in the same request."""
     check_topic_name(topic.name)
-    if topic.name in image.topics or topic.name in also:
+    if topic.name == METADATA_TOPIC:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        )
+    if topic.name in image.topics:
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     check_collision(image, topic.name, also)
     configs = checked_configs(topic.configs, defaults.configs)

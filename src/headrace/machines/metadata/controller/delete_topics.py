@@ -34,7 +34,7 @@ def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> Decisio
     for topic in topics:
         result = resolve(image, topic)
         if result.error is ErrorCode.NONE and result.topic_id in gone:
-            result.error, result.message = ErrorCode.INVALID_REQUEST, "Duplicate topic in the request."
+            result.error, result.message = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
         if result.error is ErrorCode.NONE:
             gone.add(result.topic_id)
             records.append(RemoveTopicRecord(topic_id=result.topic_id))
@@ -47,7 +47,10 @@ def resolve(image: ClusterImage, topic: DoomedTopic) -> DeletedTopic:
     if topic.name is not None:
         if topic.topic_id != NO_TOPIC_ID:
             return DeletedTopic(
-                topic.name, topic.topic_id, ErrorCode.INVALID_REQUEST, "Topic name and id are both given."
+                topic.name,
+                topic.topic_id,
+                ErrorCode.INVALID_REQUEST,
+                "You may not specify both topic name and topic id.",
             )
         found = image.topics.get(topic.name)
         if found is None:
