@@ -1,0 +1,63 @@
+"""The codec says which of its two forms runs, and only when somebody asks."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.records import _codec, compiled
+
+SOURCE = Path(compiled.__file__).parents[1]
+
+WITHOUT_CYTHON = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.lower().split(".")[0] == "cython":
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+from headrace.records import compiled, reader
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+raw = build_batch([(1, b"k", b"v", (("h", None),))], codec=4)
+assert reader.read_rows(raw, 0, read_header(raw)) == [(0, 1, b"k", b"v", (("h", None),))]
+print(compiled.COMPILED)
+"""
+
+
+def test_the_flag_tells_the_truth() -> None:
+    assert _codec.__file__.endswith(".py") is not compiled.COMPILED
+    assert compiled.interpreted_codec().__file__.endswith(".py")
+
+
+def test_a_warning_is_given_once_and_only_when_interpreted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("headrace.test")
+    monkeypatch.setattr(compiled, "COMPILED", True)
+    compiled.warn_if_interpreted(logger)
+    assert caplog.messages == []
+    monkeypatch.setattr(compiled, "COMPILED", False)
+    compiled.warn_if_interpreted(logger)
+    (message,) = caplog.messages
+    assert "interpreted" in message
+
+
+def test_an_installation_without_compiler_and_without_cython_works_and_is_silent(tmp_path: Path) -> None:
+    """The source files alone, as pip leaves them when nothing could be compiled."""
+    for path in SOURCE.rglob("*.py"):
+        copy = tmp_path / "headrace" / path.relative_to(SOURCE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CYTHON],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.stdout, run.stderr, run.returncode) == ("False\n", "", 0)
