@@ -1,0 +1,153 @@
+"""A file of entries of one size, sorted, grown at its end: what the three indexes of a segment have in
+common.
+
+Entries wait in memory and reach the file in groups, since an index that is behind after a crash only means
+that recovery walks a little more of the log. Look-ups search the file itself; nothing is kept in memory.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from headrace.storage.disk import Disk, File
+from headrace.storage.errors import is_full
+from headrace.storage.open_files import OpenFiles
+
+# Entries read at once when a search has come this close: one page.
+_BLOCK_BYTES = 4096
+
+
+class EntryFile:
+    __slots__ = ("_disk", "_files", "_pending", "_stored", "path")
+
+    entry_bytes: int
+
+    def __init__(self, disk: Disk, files: OpenFiles, path: str) -> None:
+        self._disk = disk
+        self._files = files
+        self.path = path
+        self._pending = bytearray()
+        self._stored = -1  # whole entries in the file; -1: not asked yet
+
+    def __len__(self) -> int:
+        if self._stored < 0:
+            self._stored = self._file().size() // self.entry_bytes
+        return self._stored + len(self._pending) // self.entry_bytes
+
+    def is_whole(self) -> bool:
+        """The file is there and its length a multiple of the entry's."""
+        try:
+            size = self._file().size()
+        except FileNotFoundError:
+            return False
+        return size % self.entry_bytes == 0
+
+    def create(self) -> None:
+        """An empty file, whatever was there."""
+        file = self._file(create=True)
+        if file.size():
+            file.truncate(0)
+        self._pending.clear()
+        self._stored = 0
+
+    def entry(self, index: int) -> bytes:
+        """The bytes of one entry; negative counts from the end."""
+        count = len(self)
+        if index < 0:
+            index += count
+        size = self.entry_bytes
+        if index >= self._stored:
+            at = (index - self._stored) * size
+            return bytes(self._pending[at : at + size])
+        return self._file().read(index * size, size)
+
+    def entries(self, start: int = 0) -> Iterator[bytes]:
+        """All entries from `start` on, read a block at a time."""
+        size = self.entry_bytes
+        count = len(self)
+        per_block = 16 * _BLOCK_BYTES // size
+        while start < min(count, self._stored):
+            wanted = min(per_block, self._stored - start)
+            block = self._file().read(start * size, wanted * size)
+            for at in range(0, len(block), size):
+                yield block[at : at + size]
+            start += wanted
+        pending = bytes(self._pending)
+        for at in range((start - self._stored) * size, len(pending), size):
+            yield pending[at : at + size]
+
+    def append_entry(self, entry: bytes) -> None:
+        self._pending += entry
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending)
+
+    def write_pending(self) -> None:
+        """Entries that waited reach the file. On a full disk they go on waiting; no part of them stays."""
+        if not self._pending:
+            return
+        stored = len(self) - len(self._pending) // self.entry_bytes
+        file = self._file(create=True)
+        try:
+            file.append(self._pending)
+        except OSError as error:
+            if is_full(error):
+                file.truncate(stored * self.entry_bytes)
+            raise
+        self._stored = stored + len(self._pending) // self.entry_bytes
+        self._pending.clear()
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` entries, and no half one after them."""
+        total = len(self)
+        if count < self._stored or self._file().size() != self._stored * self.entry_bytes:
+            self._stored = min(count, self._stored)
+            self._file().truncate(self._stored * self.entry_bytes)
+            del self._pending[(max(count, self._stored) - self._stored) * self.entry_bytes :]
+        elif count < total:
+            del self._pending[(count - self._stored) * self.entry_bytes :]
+
+    def sync(self) -> None:
+        self.write_pending()
+        self._file(create=True).sync()
+
+    def count_up_to(self, key: Struct, at: int, target: int) -> int:
+        """How many entries have a key of at most `target`; the key lies at byte `at` of each entry and
+        never falls.
+        """
+        size = self.entry_bytes
+        count = len(self)
+        stored = self._stored
+        pending = self._pending
+        if pending and key.unpack_from(pending, at)[0] <= target:
+            low, high = 0, count - stored
+            while low < high:
+                middle = (low + high) // 2
+                if key.unpack_from(pending, middle * size + at)[0] <= target:
+                    low = middle + 1
+                else:
+                    high = middle
+            return stored + low
+        low, high = 0, stored
+        if not high:
+            return 0
+        file = self._file()
+        per_block = _BLOCK_BYTES // size
+        while high - low > per_block:
+            middle = (low + high) // 2
+            if key.unpack_from(file.read(middle * size, size), at)[0] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        block = file.read(low * size, (high - low) * size)
+        first = low
+        while low < high:
+            middle = (low + high) // 2
+            if key.unpack_from(block, (middle - first) * size + at)[0] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _file(self, *, create: bool = False) -> File:
+        return self._files.file(self._disk, self.path, create=create)

@@ -1,0 +1,74 @@
+"""What a log can refuse, as types; the node maps each to one error code. Trouble with the bytes of a batch
+itself is a type of records.errors. Whose fault it is: the producer's, the reader's, or the disk's.
+"""
+
+import errno
+
+from headrace.records.errors import BatchTooLarge
+
+MessageTooLarge = BatchTooLarge  # the name of the error code; records checks it with the header
+
+
+class StorageError(Exception):
+    """A log refuses."""
+
+
+class RecordListTooLarge(StorageError):
+    """A batch that no segment of the topic can hold: RECORD_LIST_TOO_LARGE."""
+
+
+class InvalidTimestamp(StorageError):
+    """Too far before or after the broker's clock: INVALID_TIMESTAMP."""
+
+
+class OutOfOrderSequence(StorageError):
+    """An idempotent producer left a gap, or repeats what is no longer remembered:
+    OUT_OF_ORDER_SEQUENCE_NUMBER.
+    """
+
+
+class StaleProducerEpoch(StorageError):
+    """A newer incarnation of the producer has written already: INVALID_PRODUCER_EPOCH."""
+
+
+class InvalidTransactionState(StorageError):
+    """A plain write by a producer whose transaction is open in this partition: INVALID_TXN_STATE."""
+
+
+class CoordinatorFenced(StorageError):
+    """An end marker from a transaction coordinator that was replaced: TRANSACTION_COORDINATOR_FENCED."""
+
+
+class OffsetsNotRising(StorageError):
+    """A batch that keeps its offsets begins below the log's end: the sender and we disagree about the log."""
+
+
+class OffsetOutOfRange(StorageError):
+    """Below the log's start or beyond its end: OFFSET_OUT_OF_RANGE."""
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside of [{start}, {end}]")
+        self.start = start
+        self.end = end
+
+
+class DiskFull(StorageError):
+    """No space: the log was cut back to its last whole batch and may be tried again: KAFKA_STORAGE_ERROR."""
+
+
+class LogOffline(StorageError):
+    """An I/O error: nothing in this log directory is trusted before a restart: KAFKA_STORAGE_ERROR."""
+
+
+class WrongDirectory(StorageError):
+    """The directory belongs to another node or cluster, or its meta.properties cannot be read."""
+
+
+class InconsistentTopicId(StorageError):
+    """The directory holds a partition of a topic of the same name that was another one:
+    INCONSISTENT_TOPIC_ID.
+    """
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

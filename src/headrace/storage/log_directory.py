@@ -1,0 +1,389 @@
+"""One data directory: which node it belongs to, whether its last stop was clean, and the logs in it.
+
+    meta.properties                     node, cluster and directory id
+    .kafka_cleanshutdown                only between a clean stop and the next start
+    .headrace_boot_id                   the kernel's boot id of the last run
+    recovery-point-offset-checkpoint    per partition: everything below was flushed
+    log-start-offset-checkpoint         per partition: everything below was deleted
+    replication-offset-checkpoint       per partition: the high watermark
+    <topic>-<partition>/                a log, with partition.metadata
+    <topic>-<partition>.<id>-delete/    a log that waits for its removal
+
+The boot id is renewed at once after a clean stop or a kill, but after the loss of the machine only when
+every log was recovered: a second crash in between must not pass for a mere kill.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.base.ids import DirectoryId, TopicId, id_from_text, id_text
+from headrace.storage import checkpoints
+from headrace.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.storage.config import LogConfig
+from headrace.storage.disk import Disk, read_whole, write_atomically
+from headrace.storage.errors import InconsistentTopicId, WrongDirectory
+from headrace.storage.health import Health
+from headrace.storage.jobs import JobKind
+from headrace.storage.log import PartitionLog
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.recovery import Recovery, Trust
+
+CLEAN_MARKER = ".kafka_cleanshutdown"
+BOOT_ID = ".headrace_boot_id"
+DOOMED = "-delete"
+
+_NAME_BYTES_MAX = 255
+
+
+@dataclass(slots=True)
+class CheckpointJob:
+    """Write the checkpoints of a directory, each whole or not at all."""
+
+    files: dict[str, bytes]
+
+    @property
+    def kind(self) -> JobKind:
+        return JobKind.IO
+
+    def run(self, disk: Disk, /) -> None:
+        for path, data in self.files.items():
+            write_atomically(disk, path, data)
+
+
+@dataclass(slots=True)
+class RemoveDirectoryJob:
+    """Remove a partition's directory with all its files; what is gone already is fine."""
+
+    directory: str
+
+    @property
+    def kind(self) -> JobKind:
+        return JobKind.IO
+
+    def run(self, disk: Disk, /) -> None:
+        try:
+            for name in disk.list(self.directory):
+                disk.remove(f"{self.directory}/{name}")
+            disk.remove(self.directory)
+        except FileNotFoundError:
+            return
+
+
+class LogDirectory:
+    __slots__ = (
+        "_boot_id",
+        "_disk",
+        "_files",
+        "_found",
+        "_health",
+        "_high_watermarks",
+        "_is_marked",
+        "_log_starts",
+        "_logs",
+        "_recovery_points",
+        "_unopened",
+        "directory_id",
+        "name",
+        "trust",
+    )
+
+    def __init__(self, disk: Disk, name: str, files: OpenFiles, boot_id: str) -> None:
+        """Not for callers: `open` reads what is there."""
+        self._disk = disk
+        self._files = files
+        self._boot_id = boot_id
+        self._health = Health()
+        self.name = name
+        self.directory_id = DirectoryId(bytes(16))
+        self.trust: Trust = "lost"
+        self._logs: dict[Partition, PartitionLog] = {}
+        self._found: list[Partition] = []
+        self._unopened: set[Partition] = set()  # since a lost machine, not yet recovered
+        self._recovery_points: dict[Partition, int] = {}
+        self._log_starts: dict[Partition, int] = {}
+        self._high_watermarks: dict[Partition, int] = {}
+        self._is_marked = True  # the boot id on the disk is this one
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        name: str,
+        *,
+        node_id: int,
+        cluster_id: str,
+        directory_id_if_new: bytes,
+        boot_id: str,
+        files: OpenFiles,
+        wall_ms: int,
+    ) -> "LogDirectory":
+        """Take possession. WrongDirectory when it is another node's; LogOffline when the disk fails."""
+        directory = cls(disk, name, files, boot_id)
+        try:
+            directory._identify(node_id, cluster_id, directory_id_if_new)
+            directory._read_checkpoints()
+            directory._found = directory._partitions_by_name()
+            directory._judge_last_stop()
+        except OSError as error:
+            raise directory._health.met(error) from error
+        return directory
+
+    def _identify(self, node_id: int, cluster_id: str, directory_id_if_new: bytes) -> None:
+        try:
+            properties = checkpoints.parse_properties(read_whole(self._disk, checkpoints.META_PROPERTIES))
+        except FileNotFoundError:
+            self.directory_id = DirectoryId(directory_id_if_new)
+            properties = {
+                "version": "1",
+                "cluster.id": cluster_id,
+                "node.id": str(node_id),
+                "directory.id": id_text(directory_id_if_new),
+            }
+            data = checkpoints.render_properties(properties)
+            write_atomically(self._disk, checkpoints.META_PROPERTIES, data)
+            return
+        for key, ours in (("node.id", str(node_id)), ("cluster.id", cluster_id)):
+            if properties.get(key) != ours:
+                raise WrongDirectory(f"{self.name} belongs to {key} {properties.get(key)!r}, not {ours!r}")
+        try:
+            self.directory_id = DirectoryId(id_from_text(properties.get("directory.id", "")))
+        except ValueError as error:
+            raise WrongDirectory(f"{self.name} has no readable directory.id") from error
+
+    def _read_checkpoints(self) -> None:
+        self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
+        self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
+        self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
+
+    def _read_offsets(self, path: str) -> dict[Partition, int]:
+        try:
+            return checkpoints.parse_offsets(read_whole(self._disk, path))
+        except (FileNotFoundError, MalformedCheckpoint):
+            return {}  # nothing is vouched for then, and recovery looks at everything
+
+    def _partitions_by_name(self) -> list[Partition]:
+        found: list[Partition] = []
+        for name in self._disk.list(""):
+            topic, dash, number = name.rpartition("-")
+            if dash and topic and number.isdigit() and not name.endswith(DOOMED):
+                found.append((topic, int(number)))
+        return found
+
+    def _judge_last_stop(self) -> None:
+        disk = self._disk
+        if disk.exists(CLEAN_MARKER):
+            self.trust = "clean"
+        elif self._read_boot_id() == self._boot_id:
+            self.trust = "killed"
+        else:
+            self.trust = "lost"
+            self._unopened = set(self._found)
+        if self._unopened:
+            self._is_marked = False
+        else:
+            self._mark_boot()
+        if self.trust == "clean":
+            disk.remove(CLEAN_MARKER)
+            disk.sync_dir("")  # before anything is appended: the marker must not come back
+
+    def _read_boot_id(self) -> str:
+        try:
+            return read_whole(self._disk, BOOT_ID).decode(errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
+    def _mark_boot(self) -> None:
+        write_atomically(self._disk, BOOT_ID, f"{self._boot_id}\n".encode())
+        self._is_marked = True
+
+    # --- logs -------------------------------------------------------------------------------------
+
+    @property
+    def is_offline(self) -> bool:
+        return self._health.error is not None
+
+    @property
+    def error(self) -> OSError | None:
+        """What took it offline."""
+        return self._health.error
+
+    def went_offline(self, error: OSError) -> None:
+        """A job failed on this disk: it is trusted no more."""
+        if self._health.error is None:
+            self._health.error = error
+
+    @property
+    def logs(self) -> Mapping[Partition, PartitionLog]:
+        return self._logs
+
+    def partitions(self) -> list[tuple[str, int, TopicId | None]]:
+        """What was found at the start and what was made since; None for a topic id that cannot be read."""
+        return [
+            (topic, partition, self._topic_id(f"{topic}-{partition}"))
+            for topic, partition in sorted({*self._found, *self._logs})
+        ]
+
+    def _topic_id(self, directory: str) -> TopicId | None:
+        try:
+            data = read_whole(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}")
+            return checkpoints.parse_partition_metadata(data)
+        except (FileNotFoundError, MalformedCheckpoint):
+            return None
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """As checkpointed last; 0 when unknown."""
+        return self._high_watermarks.get((topic, partition), 0)
+
+    def open_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        wall_ms: int,
+        *,
+        roll_jitter_ms: int = 0,
+        producer_id_expiration_ms: int = 86_400_000,
+    ) -> PartitionLog:
+        """The partition's log, made when absent. InconsistentTopicId when another topic had this name."""
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is not None:
+            return log
+        if self._health.error is not None:
+            raise self._health.offline()
+        directory = f"{topic}-{partition}"
+        try:
+            self._claim(directory, topic_id)
+            log = PartitionLog.open(
+                self._disk,
+                directory,
+                config,
+                files=self._files,
+                recovery=self._recovery(key),
+                wall_ms=wall_ms,
+                roll_jitter_ms=roll_jitter_ms,
+                producer_id_expiration_ms=producer_id_expiration_ms,
+                health=self._health,
+                recovery_point_lowered=self._write_recovery_points,
+            )
+            self._logs[key] = log
+            self._recovered(key)
+        except OSError as error:
+            raise self._health.met(error) from error
+        return log
+
+    def _claim(self, directory: str, topic_id: bytes) -> None:
+        known = self._topic_id(directory)
+        if known is None:
+            self._disk.make_dir(directory)
+            file = self._disk.open(f"{directory}/{checkpoints.PARTITION_METADATA}", create=True)
+            try:
+                file.truncate(0)
+                file.append(checkpoints.render_partition_metadata(topic_id))
+            finally:
+                file.close()
+        elif known != topic_id:
+            raise InconsistentTopicId(f"{directory} belongs to topic id {id_text(known)}")
+
+    def _recovery(self, key: Partition) -> Recovery:
+        trust = self.trust
+        if trust == "clean" and key not in self._recovery_points:
+            trust = (
+                "killed"  # nobody vouches for its end; the machine went on running or synced on its way down
+            )
+        return Recovery(trust, self._recovery_points.get(key, 0), self._log_starts.get(key, 0))
+
+    def _recovered(self, key: Partition) -> None:
+        if not self._is_marked:
+            self._unopened.discard(key)
+            if not self._unopened:
+                self._mark_boot()
+
+    def doom(self, topic: str, partition: int) -> RemoveDirectoryJob:
+        """Rename the partition's directory away, so that its name is free at once; the job removes it for
+        good.
+        """
+        key = (topic, partition)
+        directory = f"{topic}-{partition}"
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.close(clean=False)
+        self._files.forget_directory(self._disk, directory)
+        try:
+            topic_id = self._topic_id(directory) or TopicId(bytes(16))
+            doomed = self._doomed_name(directory, topic_id)
+            self._disk.rename(directory, doomed)
+            self._recovered(key)
+        except OSError as error:
+            raise self._health.met(error) from error
+        if key in self._found:
+            self._found.remove(key)
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            offsets.pop(key, None)
+        return RemoveDirectoryJob(doomed)
+
+    def _doomed_name(self, directory: str, topic_id: bytes) -> str:
+        """As Kafka names it: a long topic name loses its end, the id keeps it unique."""
+        number = int.from_bytes(topic_id, "big")
+        while True:
+            suffix = f".{number:032x}{DOOMED}"
+            name = directory[: _NAME_BYTES_MAX - len(suffix)] + suffix
+            if not self._disk.exists(name):
+                return name
+            number = (number + 1) % (1 << 128)
+
+    def leftovers(self) -> list[RemoveDirectoryJob]:
+        """Directories whose removal the last run did not live to see."""
+        return [RemoveDirectoryJob(name) for name in self._disk.list("") if name.endswith(DOOMED)]
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def checkpoint_job(self, high_watermarks: Mapping[Partition, int]) -> CheckpointJob:
+        """Where all logs stand, as a job; logs that were not opened yet keep what was known of them."""
+        self._note_offsets()
+        self._high_watermarks.update(high_watermarks)
+        return CheckpointJob(
+            {
+                checkpoints.RECOVERY_POINTS: checkpoints.render_offsets(self._recovery_points),
+                checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts),
+                checkpoints.HIGH_WATERMARKS: checkpoints.render_offsets(self._high_watermarks),
+            }
+        )
+
+    def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
+        """The same, here and now."""
+        if self._health.error is not None:
+            raise self._health.offline()
+        try:
+            self.checkpoint_job(high_watermarks).run(self._disk)
+        except OSError as error:
+            raise self._health.met(error) from error
+
+    def _note_offsets(self) -> None:
+        for key, log in self._logs.items():
+            self._recovery_points[key] = log.flushed_offset
+            if log.log_start_offset > 0:
+                self._log_starts[key] = log.log_start_offset
+
+    def _write_recovery_points(self) -> None:
+        self._note_offsets()
+        data = checkpoints.render_offsets(self._recovery_points)
+        write_atomically(self._disk, checkpoints.RECOVERY_POINTS, data)
+
+    def close_clean(self, high_watermarks: Mapping[Partition, int]) -> None:
+        """Flush and close every log, write the checkpoints and then, last of all, the clean marker."""
+        for log in self._logs.values():
+            log.close(clean=True)
+            job = log.flush_job()
+            if job is not None:
+                try:
+                    log.flushed(job.run(self._disk))
+                except OSError as error:
+                    raise self._health.met(error) from error
+        self.checkpoint(high_watermarks)
+        try:
+            if not self._unopened:
+                write_atomically(self._disk, CLEAN_MARKER, b'{"version":0,"brokerEpoch":-1}')
+        except OSError as error:
+            raise self._health.met(error) from error

@@ -1,0 +1,174 @@
+"""The producers of one partition, loaded when somebody asks: from the newest snapshot, then from the
+batches after it.
+
+A log whose batches come from plain producers never loads them, and a restart reads no snapshot it does not
+need.
+"""
+
+from struct import Struct
+
+from headrace.records.batch import BatchHeader
+from headrace.records.builder import ABORT, COMMIT, control_kind
+from headrace.records.errors import BadRecords
+from headrace.records.reader import read_rows
+from headrace.storage.disk import Disk
+from headrace.storage.producer_state import ProducerState
+from headrace.storage.segment import Segment
+from headrace.storage.segments import Segments
+from headrace.storage.snapshots import DamagedSnapshot, read_snapshot, snapshot_path, write_snapshot
+
+# Snapshots inside of the active segment, besides those where segments begin: a spare one for a damaged last.
+_SPARES = 2
+
+_END_MARKER = Struct(">hi")
+
+
+class EndMarker:
+    """What an end marker says."""
+
+    __slots__ = ("coordinator_epoch", "is_aborted")
+
+    def __init__(self, *, is_aborted: bool, coordinator_epoch: int) -> None:
+        self.is_aborted = is_aborted
+        self.coordinator_epoch = coordinator_epoch
+
+
+def end_marker_of(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | None:
+    """The marker in a control batch; None for the other kinds of control records."""
+    try:
+        rows = read_rows(batch, 0, header)
+    except BadRecords:
+        return None
+    if not rows:
+        return None
+    kind, value = control_kind(rows[0][2]), rows[0][3]
+    if kind not in (ABORT, COMMIT) or value is None or len(value) < _END_MARKER.size:
+        return None
+    return EndMarker(is_aborted=kind == ABORT, coordinator_epoch=_END_MARKER.unpack_from(value)[1])
+
+
+class PartitionProducers:
+    __slots__ = ("_directory", "_disk", "_segments", "_snapshots", "state")
+
+    def __init__(self, disk: Disk, directory: str, segments: Segments, snapshots: list[int]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._snapshots = snapshots  # offsets, rising
+        self.state: ProducerState | None = None  # None: not loaded
+
+    def load(self, wall_ms: int, *, aborts_from: int | None = None) -> ProducerState:
+        """State at the end of the log. With `aborts_from`, the transaction indexes from that offset on are
+        made anew.
+        """
+        newest = None if aborts_from is None else aborts_from
+        state, offset = self._newest_snapshot(newest, wall_ms)
+        for segment, position, header in self._segments.headers(offset):
+            if header.base_offset < offset or header.producer_id < 0:
+                continue
+            batch = segment.file().read(position, header.size) if header.is_control else b""
+            is_indexed = aborts_from is None or header.base_offset < aborts_from
+            self._replay(state, segment, header, batch, wall_ms, is_indexed=is_indexed)
+        state.is_changed = False
+        self.state = state
+        return state
+
+    def _newest_snapshot(self, limit: int | None, wall_ms: int) -> tuple[ProducerState, int]:
+        for offset in reversed(self._snapshots[:]):
+            if limit is not None and offset > limit:
+                continue
+            try:
+                return read_snapshot(self._disk, self._directory, offset, wall_ms), offset
+            except (DamagedSnapshot, FileNotFoundError):
+                self._remove(offset)
+        return ProducerState(), self._segments.items[0].base_offset
+
+    def _replay(
+        self,
+        state: ProducerState,
+        segment: Segment,
+        header: BatchHeader,
+        batch: bytes,
+        wall_ms: int,
+        *,
+        is_indexed: bool,
+    ) -> None:
+        if header.is_control:
+            marker = end_marker_of(batch, header)
+            if marker is None:
+                return
+            if marker.is_aborted and not is_indexed:
+                aborted = state.aborting(header.producer_id, header.last_offset)
+                if aborted is not None:
+                    segment.transaction_index.add(aborted)
+            state.ended(
+                header.producer_id,
+                header.producer_epoch,
+                marker.coordinator_epoch,
+                header.last_offset,
+                header.max_timestamp,
+                wall_ms,
+            )
+        elif header.base_sequence >= 0:
+            state.appended(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                header.last_offset_delta,
+                header.max_timestamp,
+                wall_ms,
+                is_transactional=header.is_transactional,
+            )
+
+    def replicated(self, segment: Segment, header: BatchHeader, batch: memoryview, wall_ms: int) -> None:
+        """A batch that another replica admitted was appended; nothing to do while not loaded, but for its
+        aborts.
+        """
+        if header.producer_id < 0:
+            return
+        if self.state is None:
+            self.load(wall_ms)
+        assert self.state is not None
+        self._replay(
+            self.state,
+            segment,
+            header,
+            bytes(batch) if header.is_control else b"",
+            wall_ms,
+            is_indexed=False,
+        )
+
+    def take_snapshot(self, offset: int, wall_ms: int) -> None:
+        """State at `offset`, the log's end, into its file; older spares go."""
+        if self._snapshots and self._snapshots[-1] == offset:
+            return
+        state = self.state or self.load(wall_ms)
+        try:
+            write_snapshot(self._disk, self._directory, offset, state)
+        except OSError:
+            self._disk.remove(snapshot_path(self._directory, offset))
+            raise
+        self._snapshots.append(offset)
+        bases = {segment.base_offset for segment in self._segments.items}
+        for spare in [spare for spare in self._snapshots if spare not in bases][:-_SPARES]:
+            self._remove(spare)
+
+    def truncate(self, end_offset: int) -> None:
+        """The log ends earlier now: what is known beyond is forgotten, and loaded again when needed."""
+        self.state = None
+        for offset in [offset for offset in self._snapshots if offset > end_offset]:
+            self._remove(offset)
+
+    def forget_before(self, start_offset: int) -> list[str]:
+        """Paths of the snapshots that a log beginning at `start_offset` needs no more, forgotten here."""
+        gone = [offset for offset in self._snapshots if offset < start_offset]
+        self._snapshots = [offset for offset in self._snapshots if offset >= start_offset]
+        return [snapshot_path(self._directory, offset) for offset in gone]
+
+    def _remove(self, offset: int) -> None:
+        self._snapshots.remove(offset)
+        try:
+            self._disk.remove(snapshot_path(self._directory, offset))
+        except FileNotFoundError:
+            pass  # all that counts is that it is gone

@@ -1,0 +1,206 @@
+"""What of a log can be trusted after a restart, and what has to be looked at again.
+
+    clean   everything: the last stop wrote its marker after a flush
+    killed  what was written, since the machine went on running: only the end of the active segment, from
+    its last
+            index entry on, is walked to find where the log ends
+    lost    what was flushed: from the recovery point on every checksum is computed
+
+Exactly the valid prefix is kept: the log ends before the first batch that is torn or wrong.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from crc32c import crc32c
+
+from headrace.records.batch import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    read_header,
+)
+from headrace.storage.disk import File
+from headrace.storage.segment import Segment
+
+Trust = Literal["clean", "killed", "lost"]
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What is known of a log before it is opened."""
+
+    trust: Trust
+    recovery_point: int = 0  # everything below was flushed; with a clean marker, the log's end
+    log_start_offset: int = 0
+
+
+@dataclass(slots=True)
+class Scanned:
+    """The part of the log that was looked at."""
+
+    start_offset: int
+    end_offset: int
+    has_control: bool
+    epochs: list[tuple[int, int]]  # leader epochs met, each with the offset where it was met first
+    removed: list[Segment]  # segments behind the valid prefix; their files are still there
+
+
+class _Walk:
+    """Valid batches from a position on, read in chunks; a batch larger than a chunk is never held whole."""
+
+    __slots__ = ("_chunk", "_chunk_at", "_end", "_file")
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._end = file.size()
+        self._chunk = memoryview(b"")
+        self._chunk_at = 0
+
+    def valid_at(self, position: int) -> BatchHeader | None:
+        """The batch at `position`, if it is whole and its checksum right."""
+        if position + HEADER_BYTES > self._end:
+            return None
+        at = position - self._chunk_at
+        if not 0 <= at <= len(self._chunk) - HEADER_BYTES:
+            self._read(position)
+            at = 0
+        header = read_header(self._chunk, at)
+        size = header.length + LENGTH_OVERHEAD
+        if header.magic != MAGIC or not HEADER_BYTES <= size <= self._end - position:
+            return None
+        if at + size > len(self._chunk) and size <= _CHUNK_BYTES:
+            self._read(position)
+            at = 0
+        if at + size <= len(self._chunk):
+            crc = crc32c(self._chunk[at + ATTRIBUTES_AT : at + size])
+        else:
+            crc = self._long_crc(position, size)
+        return header if crc == header.crc else None
+
+    def _read(self, position: int) -> None:
+        self._chunk = memoryview(self._file.read(position, _CHUNK_BYTES))
+        self._chunk_at = position
+
+    def _long_crc(self, position: int, size: int) -> int:
+        crc = 0
+        at, end = position + ATTRIBUTES_AT, position + size
+        while at < end:
+            piece = self._file.read(at, min(_CHUNK_BYTES, end - at))
+            if not piece:
+                return -1
+            crc = crc32c(piece, crc)
+            at += len(piece)
+        return crc
+
+
+def recover_killed(active: Segment, interval_bytes: int) -> Scanned:
+    """Find the end of a log whose process was killed."""
+    position, offset = _last_indexed(active, None)
+    scanned = Scanned(offset, offset, False, [], [])
+    _scan(active, position, scanned, interval_bytes)
+    return scanned
+
+
+def recover_lost(segments: list[Segment], recovery_point: int, interval_bytes: int) -> Scanned:
+    """Find the end of a log whose machine was lost; what lies behind it is named in `removed`."""
+    first = 0
+    while first + 1 < len(segments) and segments[first + 1].base_offset <= recovery_point:
+        first += 1
+    position, offset = _last_indexed(segments[first], recovery_point)
+    scanned = Scanned(offset, offset, False, [], [])
+    is_whole = _scan(segments[first], position, scanned, interval_bytes)
+    for number, segment in enumerate(segments[first + 1 :], first + 1):
+        # every segment begins where the one before it ended, so a gap is a tail that was lost
+        if not is_whole or segment.base_offset != scanned.end_offset:
+            scanned.removed = segments[number:]
+            return scanned
+        segments[number - 1].seal()
+        is_whole = _scan(segment, 0, scanned, interval_bytes)
+    return scanned
+
+
+def contiguous_from(segments: list[Segment], recovery_point: int) -> int:
+    """The number of the first segment after which no flushed one is missing.
+
+    Retention takes segments away from the front; a lost machine may have kept a later removal without an
+    earlier one.
+    """
+    start = 0
+    for number in range(len(segments) - 1):
+        following = segments[number + 1].base_offset
+        if following > recovery_point:
+            break
+        segments[number].load()
+        if segments[number].end_offset() != following:
+            start = number + 1
+    return start
+
+
+def _last_indexed(segment: Segment, below: int | None) -> tuple[int, int]:
+    """Position and base offset of the last batch that the index leads to, below an offset if one is given.
+
+    Without a sound index: the segment's beginning.
+    """
+    beginning = 0, segment.base_offset
+    index = segment.index
+    try:
+        index.cut(len(index))
+        segment.time_index.cut(len(segment.time_index))
+    except FileNotFoundError:
+        return beginning
+    if below is not None:
+        index.cut_to(below)
+        if not _rises(segment):
+            return beginning
+    if not len(index):
+        return beginning
+    last_offset, position = index.at(-1)
+    header = _Walk(segment.file()).valid_at(position)
+    if header is None or header.last_offset != last_offset or header.base_offset < segment.base_offset:
+        return beginning
+    return position, header.base_offset
+
+
+def _rises(segment: Segment) -> bool:
+    last = (-1, -1)
+    for number in range(len(segment.index)):
+        entry = segment.index.at(number)
+        if entry[0] <= last[0] or entry[1] <= last[1]:
+            return False
+        last = entry
+    last = (-1, -1)
+    for number in range(len(segment.time_index)):
+        entry = segment.time_index.at(number)
+        if entry[0] <= last[0] or entry[1] <= last[1]:
+            return False
+        last = entry
+    return True
+
+
+def _scan(segment: Segment, position: int, scanned: Scanned, interval_bytes: int) -> bool:
+    """Walk to the first invalid batch, index what is valid, cut off the rest; whether nothing was cut."""
+    offset = max(scanned.end_offset, segment.base_offset)
+    segment.restart(position, offset)
+    segment.is_loaded = True
+    segment.transaction_index.cut_to(offset)
+    file = segment.file()
+    walk = _Walk(file)
+    while (header := walk.valid_at(segment.size)) is not None:
+        if header.base_offset < offset or header.last_offset_delta < 0:
+            break
+        segment.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
+        offset = header.next_offset
+        scanned.has_control |= header.is_control
+        if header.leader_epoch >= 0 and (not scanned.epochs or header.leader_epoch > scanned.epochs[-1][0]):
+            scanned.epochs.append((header.leader_epoch, header.base_offset))
+    scanned.end_offset = offset
+    segment.write_indexes()
+    if segment.size == file.size():
+        return True
+    file.truncate(segment.size)
+    return False

@@ -1,0 +1,302 @@
+"""One segment: a file of batches and its three indexes, named by the offset it begins with.
+
+A segment costs nothing before it is used: files are opened, and indexes checked, at the first read or append.
+Sealed segments never change, but for a recompression that replaces the whole file.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from headrace.records.batch import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, read_header
+from headrace.storage.disk import Disk, File
+from headrace.storage.errors import is_full
+from headrace.storage.offset_index import OffsetIndex
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.time_index import TimeIndex
+from headrace.storage.transaction_index import TransactionIndex
+
+# How much log may be written before its index entries are: what a restart after a kill has to walk at most,
+# a fraction of a millisecond.
+UNINDEXED_BYTES_MAX = 1024 * 1024
+
+# A read that walks headers from an index entry on: one default index interval and a header.
+_WALK_BYTES = 4096 + 128
+# A read that walks many batches, one after the other.
+_SCAN_BYTES = 1024 * 1024
+
+# Base offset, length and last offset delta of a header: all that finding a place needs.
+_PLACE = Struct(">qi11xi")
+_PLACE_BYTES = _PLACE.size
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+def segment_path(directory: str, base_offset: int) -> str:
+    """The path of a segment's files without their suffixes: 20 digits, so that names sort as offsets do."""
+    return f"{directory}/{base_offset:020d}"
+
+
+class Segment:
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_written_to",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "index",
+        "index_entries",
+        "is_loaded",
+        "is_new",
+        "log",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "modified_ms",
+        "path",
+        "size",
+        "time_index",
+        "transaction_index",
+        "unindexed_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        wall_ms: int,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self.base_offset = base_offset
+        self.path = path = segment_path(directory, base_offset)
+        self.index = OffsetIndex(disk, files, path + ".index", base_offset)
+        self.time_index = TimeIndex(disk, files, path + ".timeindex", base_offset)
+        self.transaction_index = TransactionIndex(disk, files, path + ".txnindex")
+        self.is_new = is_new  # there are no files yet: they come with the first batch
+        self.is_loaded = is_new  # the fields below are known
+        self.log: File | None = None  # held open by the active segment only
+        self.size = 0
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = -1  # largest of the first batch, from which segment.ms counts
+        self.index_entries = 0
+        self.unindexed_bytes = 0  # since the last index entry
+        self.created_ms = wall_ms
+        self.modified_ms = wall_ms  # at the latest: when we wrote to it or first saw it
+        self._written_to = 0  # position up to which index entries have reached their files
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path}, {self.size} bytes)"
+
+    # --- life --------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """New and empty, to be appended to."""
+        self.log = self._disk.open(self.path + ".log", create=True)
+        if self.log.size():
+            self.log.truncate(0)
+        self.index.create()
+        self.time_index.create()
+        self.is_new = False
+
+    def hold(self) -> File:
+        """Keep the log open: it is the active segment."""
+        if self.log is None:
+            self.log = self._disk.open(self.path + ".log")
+        return self.log
+
+    def release(self) -> None:
+        self.log = None
+
+    def file(self) -> File:
+        return self.log or self._files.file(self._disk, self.path + ".log")
+
+    def load(self) -> None:
+        """Learn sizes and bounds from the files, and make the indexes anew where they cannot be trusted."""
+        if self.is_loaded:
+            return
+        file = self.file()
+        self.size = file.size()
+        if self.index.is_whole() and self.time_index.is_whole() and self._index_fits(file):
+            self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+            self.index_entries = len(self.index)
+            self.unindexed_bytes = self.size - self.index.floor_position(self.size)
+            self._written_to = self.size
+            self.first_timestamp = self._first_timestamp(file)
+            self.is_loaded = True
+        else:
+            self.rebuild_indexes()
+
+    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
+        """Indexes from the log, as appending would have made them; batches are taken as they are."""
+        self.size = self.file().size()
+        self.is_loaded = True
+        self.restart(0, self.base_offset)
+        end = self.size
+        self.size = 0
+        for _, header in self.headers(0, end):
+            self.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
+        self.size = end
+        self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+        self.write_indexes()
+        self.index.sync()
+        self.time_index.sync()
+
+    def restart(self, position: int, offset: int) -> None:
+        """Forget what the indexes say from `offset`, whose batch begins at `position`, on."""
+        if position == 0:
+            self.index.create()
+            self.time_index.create()
+        else:
+            self.index.cut_to(offset)
+            self.time_index.cut_to(offset)
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        self.index_entries = len(self.index)
+        self.unindexed_bytes = position - (self.index.at(-1)[1] if self.index_entries else 0)
+        self._written_to = position
+        self.size = position
+        self.first_timestamp = self._first_timestamp(self.file()) if position else -1
+
+    def _index_fits(self, file: File) -> bool:
+        """The last entry must name a batch that is there: this finds a torn, stale or foreign index."""
+        if not len(self.index):
+            return True
+        last_offset, position = self.index.at(-1)
+        if not 0 <= position <= self.size - HEADER_BYTES:
+            return False
+        base, _, delta = _PLACE.unpack(file.read(position, _PLACE_BYTES))
+        timestamp, offset = self.time_index.last()
+        return base + delta == last_offset and offset >= self.base_offset and timestamp >= -1
+
+    def _first_timestamp(self, file: File) -> int:
+        header = file.read(0, HEADER_BYTES)
+        return read_header(header).max_timestamp if len(header) == HEADER_BYTES else -1
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def note(self, size: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
+        """A batch was written at the end: count it, and index it when its turn has come."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        position = self.size
+        if self.unindexed_bytes > interval_bytes:
+            self.index.add(last_offset, position)
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+            self.index_entries += 1
+            self.unindexed_bytes = 0
+            if position - self._written_to > UNINDEXED_BYTES_MAX:
+                self.write_indexes()
+        elif not position:
+            self.first_timestamp = max_timestamp
+        self.unindexed_bytes += size
+        self.size = position + size
+
+    def write_indexes(self) -> None:
+        """Waiting index entries reach their files; on a full disk they wait on."""
+        try:
+            self.time_index.write_pending()
+            self.index.write_pending()
+        except OSError as error:
+            if not is_full(error):
+                raise
+        else:
+            self._written_to = self.size
+
+    def seal(self) -> None:
+        """The last entries, so that the segment's largest timestamp can be told from the index alone."""
+        self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+        self.time_index.write_pending()
+        self.index.write_pending()
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut before the batch at `position`; the log then ends at `end_offset`."""
+        self.file().truncate(position)
+        self.transaction_index.cut_to(end_offset)
+        self.restart(position, end_offset)
+        # the time index knows the largest timestamp only up to its last entry
+        indexed = self.index.at(-1)[1] if len(self.index) else 0
+        for _, header in self.headers(indexed, position):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+
+    # --- finding -----------------------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the batch that holds `offset`, or of the first after it."""
+        if not self.size:
+            return None
+        position = self.index.floor(offset)
+        file = self.file()
+        end = self.size - HEADER_BYTES
+        chunk_at, chunk = position, b""
+        while position <= end:
+            at = position - chunk_at
+            if at + _PLACE_BYTES > len(chunk):
+                chunk_at, chunk, at = position, file.read(position, _WALK_BYTES), 0
+            base, length, delta = _PLACE.unpack_from(chunk, at)
+            if base + delta >= offset:
+                return position, length + LENGTH_OVERHEAD
+            position += length + LENGTH_OVERHEAD
+        return None
+
+    def boundary(self, start: int, limit: int) -> int:
+        """The last beginning of a batch (or the end) at or before `limit`; `start` is one."""
+        if limit >= self.size:
+            return self.size
+        position = max(start, self.index.floor_position(limit))
+        file = self.file()
+        chunk_at, chunk = position, b""
+        while True:
+            at = position - chunk_at
+            if at + _PLACE_BYTES > len(chunk):
+                chunk_at, chunk, at = position, file.read(position, _WALK_BYTES), 0
+            following = position + LENGTH_OVERHEAD + _PLACE.unpack_from(chunk, at)[1]
+            if following > limit:
+                return position
+            position = following
+
+    def batch_size(self, position: int) -> int:
+        return int(_PLACE.unpack(self.file().read(position, _PLACE_BYTES))[1]) + LENGTH_OVERHEAD
+
+    def base_offset_at(self, position: int) -> int:
+        return int(_PLACE.unpack(self.file().read(position, _PLACE_BYTES))[0])
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of every batch in [position, end), unchecked."""
+        end = self.size if end is None else end
+        if position >= end:
+            return
+        file = self.file()
+        chunk_at, chunk = position, b""
+        while position + HEADER_BYTES <= end:
+            at = position - chunk_at
+            if at + HEADER_BYTES > len(chunk):
+                wanted = min(_SCAN_BYTES if at <= len(chunk) + HEADER_BYTES else _WALK_BYTES, end - position)
+                chunk_at, chunk, at = position, file.read(position, wanted), 0
+            header = read_header(chunk, at)
+            if header.length < HEADER_BYTES - LENGTH_OVERHEAD:
+                return
+            yield position, header
+            position += header.length + LENGTH_OVERHEAD
+
+    def end_offset(self) -> int:
+        """The offset after the last batch."""
+        end = self.base_offset
+        for _, header in self.headers(self.index.floor_position(self.size)):
+            end = header.next_offset
+        return end
+
+    def paths(self) -> list[str]:
+        """Files that may exist for it."""
+        return [self.path + suffix for suffix in SUFFIXES]
+
+    def forget_files(self) -> None:
+        self.log = None
+        for path in self.paths():
+            self._files.forget(self._disk, path)

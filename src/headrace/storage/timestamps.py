@@ -1,0 +1,109 @@
+"""Which offset belongs to a timestamp: one search in the time index, one in the offset index, and a walk
+over at most one interval of the log; only the batch that holds the answer is opened.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.records import reader
+from headrace.records.batch import BatchHeader
+from headrace.storage.segment import Segment
+
+
+class TimestampedOffset(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def first_since(
+    segments: Sequence[Segment], timestamp: int, start_offset: int, limit_offset: int
+) -> TimestampedOffset | None:
+    """The first record in [start_offset, limit_offset) with this timestamp or a later one."""
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= start_offset:
+            continue
+        if segment.base_offset >= limit_offset:
+            return None
+        segment.load()
+        if not segment.size or segment.max_timestamp < timestamp:
+            continue
+        found = _first_in(segment, timestamp, start_offset, limit_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_in(
+    segment: Segment, timestamp: int, start_offset: int, limit_offset: int
+) -> TimestampedOffset | None:
+    # The first time entry that reaches the timestamp came with an offset entry, and up to the offset entry
+    # before that one no batch had reached it: so the walk begins there.
+    reached = segment.time_index.first_at_least(timestamp)
+    offset = segment.max_timestamp_offset if reached is None else reached[1]
+    position = segment.index.floor(max(offset, start_offset) - 1)
+    for at, header in segment.headers(position):
+        if header.base_offset >= limit_offset:
+            return None
+        if header.max_timestamp < timestamp or header.last_offset < start_offset:
+            continue
+        batch = segment.file().read(at, header.size)
+        found = reader.first_from(batch, 0, header, timestamp)
+        if found is not None and found[0] >= limit_offset:
+            return None
+        if found is not None and found[0] >= start_offset:
+            return TimestampedOffset(*found, header.leader_epoch)
+        if found is not None:
+            later = _first_row_since(batch, header, timestamp, start_offset, limit_offset)
+            if later is not None:
+                return later
+    return None
+
+
+def _first_row_since(
+    batch: bytes, header: BatchHeader, timestamp: int, start_offset: int, limit_offset: int
+) -> TimestampedOffset | None:
+    """The rare case: the log begins inside the batch, and its first match lies before."""
+    for row in reader.read_rows(batch, 0, header):
+        if row[1] >= timestamp and start_offset <= row[0] < limit_offset:
+            return TimestampedOffset(row[0], row[1], header.leader_epoch)
+    return None
+
+
+def largest(segments: Sequence[Segment], start_offset: int, limit_offset: int) -> TimestampedOffset | None:
+    """The record with the largest timestamp in [start_offset, limit_offset), the first of them."""
+    best: TimestampedOffset | None = None
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= start_offset:
+            continue
+        if segment.base_offset >= limit_offset:
+            break
+        segment.load()
+        if best is not None and segment.max_timestamp <= best.timestamp:
+            continue
+        found = _largest_in(segment, start_offset, limit_offset)
+        if found is not None and (best is None or found.timestamp > best.timestamp):
+            best = found
+    return best
+
+
+def _largest_in(segment: Segment, start_offset: int, limit_offset: int) -> TimestampedOffset | None:
+    if segment.max_timestamp < 0:
+        return None
+    offset = segment.max_timestamp_offset
+    if start_offset <= offset < limit_offset:
+        placed = segment.locate(offset)
+        position = placed[0] if placed else 0
+        batches = segment.headers(position, position + 1 if placed is None else position + placed[1])
+    else:
+        batches = segment.headers(segment.index.floor(start_offset))
+    best: TimestampedOffset | None = None
+    for at, header in batches:
+        if header.base_offset >= limit_offset:
+            break
+        if header.last_offset < start_offset or (best is not None and header.max_timestamp <= best.timestamp):
+            continue
+        found = reader.latest(segment.file().read(at, header.size), 0, header)
+        if found is not None and start_offset <= found[0] < limit_offset:
+            best = TimestampedOffset(*found, header.leader_epoch)
+    return best

@@ -1,0 +1,68 @@
+"""The aborted transactions that ended in a segment, in the order of their abort markers.
+
+    0 version i16 = 0 · 2 producer id i64 · 10 first offset i64 · 18 last offset i64 · 26 last stable offset
+    i64
+
+The last stable offset is the one that the marker left behind: a reader that has come to an entry whose last
+stable offset is at or beyond its upper bound needs to look no further. The file appears with the first
+abort.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from headrace.storage.entry_file import EntryFile
+
+ENTRY = Struct(">hqqqq")
+_LAST_OFFSET = Struct(">q")
+_LAST_OFFSET_AT = 18
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex(EntryFile):
+    __slots__ = ()
+
+    entry_bytes = ENTRY.size
+
+    def __len__(self) -> int:
+        try:
+            return super().__len__()
+        except FileNotFoundError:
+            self._stored = 0
+            return len(self._pending) // self.entry_bytes
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        """Written at once: these are rare, and a reader must not miss one after a crash."""
+        self.append_entry(ENTRY.pack(0, *aborted))
+        self.write_pending()
+
+    def withdraw(self) -> None:
+        """Drop an entry that could not be written."""
+        self._pending.clear()
+
+    def at(self, index: int) -> AbortedTransaction:
+        return AbortedTransaction(*ENTRY.unpack(self.entry(index))[1:])
+
+    def overlapping(self, fetch_offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those that touch [fetch_offset, upper_offset), and whether later entries cannot matter."""
+        found: list[AbortedTransaction] = []
+        for entry in self.entries(self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, fetch_offset - 1)):
+            aborted = AbortedTransaction(*ENTRY.unpack(entry)[1:])
+            if aborted.first_offset < upper_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= upper_offset:
+                return found, True
+        return found, False
+
+    def cut_to(self, end_offset: int) -> None:
+        """Forget transactions whose marker lies at or beyond `end_offset`."""
+        try:
+            self.cut(self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, end_offset - 1))
+        except FileNotFoundError:
+            return  # no transaction was ever aborted here
