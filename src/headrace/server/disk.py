@@ -1,13 +1,14 @@
 """A log directory on a real file system, as storage's `Disk` asks for it.
 
-Files are made with mode 0600, directories with 0700. A path is relative and never leaves the root. Opening,
-renaming and closing may happen in any thread; reading and appending of one file belong to the thread that
-opened it, except on a `pin`, which is a descriptor of its own and outlives the file it was taken from.
+Files are made with mode 0600, directories with 0700. A path is relative and never leaves the root. An open
+file that nobody holds any more closes itself. Anything may happen in any thread, but reading, appending and
+closing of one file belong to one; a `pin` is another descriptor for the same file, and outlives the closing
+of the first.
 """
 
 import errno
 import os
-import threading
+import sys
 
 READ_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only; elsewhere every read is a plain one
 # Says "this file system has no such flag" (tmpfs, overlays of older kernels), not that the read failed.
@@ -24,19 +25,29 @@ class PathEscapes(ValueError):
 class RealFile:
     """An open file. Appending goes through O_APPEND, so that no cursor is shared with the readers."""
 
-    __slots__ = ("_descriptor", "_disk", "_path")
+    __slots__ = ("_descriptor", "_disk", "_opened_as")
 
     def __init__(self, disk: "RealDisk", path: str, descriptor: int) -> None:
         self._disk = disk
-        self._path = path
+        self._opened_as = path
         self._descriptor = descriptor  # -1 once closed, which the kernel answers with EBADF
 
     def __repr__(self) -> str:
-        return f"RealFile({self._path})"
+        return f"RealFile({self.path})"
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     @property
     def path(self) -> str:
-        return self._path
+        """Asked of the kernel, which knows of every rename; without books of our own there is
+        nothing to leak.
+        """
+        if self._descriptor < 0 or sys.platform != "linux":
+            return self._opened_as
+        real = os.readlink(f"/proc/self/fd/{self._descriptor}").removesuffix(" (deleted)")
+        return real.removeprefix(self._disk.real_root)
 
     def append(self, data: bytes | bytearray | memoryview, /) -> None:
         written = os.write(self._descriptor, data)
@@ -91,27 +102,22 @@ class RealFile:
         """The same open file under another descriptor, for a reader that must not care who closes
         this one.
         """
-        return RealFile(self._disk, self._path, os.dup(self._descriptor))
+        return RealFile(self._disk, self._opened_as, os.dup(self._descriptor))
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            self._disk._forget(self)
             os.close(descriptor)
 
 
-Open = list[RealFile]
-
-
 class RealDisk:
-    __slots__ = ("_by_path", "_lock", "can_read_nowait", "root")
+    __slots__ = ("can_read_nowait", "real_root", "root")
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
-        self.can_read_nowait = bool(READ_NOWAIT)
-        self._by_path: dict[str, Open] = {}  # what is open, so that names can follow renames
-        self._lock = threading.Lock()
+        self.can_read_nowait = bool(READ_NOWAIT)  # until the file system says that it cannot
         os.makedirs(self.root, mode=0o700, exist_ok=True)
+        self.real_root = os.path.realpath(self.root) + "/"  # as the kernel tells names
 
     def __repr__(self) -> str:
         return f"RealDisk({self.root})"
@@ -125,10 +131,7 @@ class RealDisk:
 
     def open(self, path: str, /, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        file = RealFile(self, path, os.open(self._real(path), flags, 0o600))
-        with self._lock:
-            self._by_path.setdefault(path, []).append(file)
-        return file
+        return RealFile(self, path, os.open(self._real(path), flags, 0o600))
 
     def list(self, path: str, /) -> Names:
         return sorted(os.listdir(self._real(path)))
@@ -140,28 +143,7 @@ class RealDisk:
         os.makedirs(self._real(path), mode=0o700, exist_ok=True)
 
     def rename(self, old: str, new: str, /) -> None:
-        with self._lock:
-            os.rename(self._real(old), self._real(new))
-            moved = self._by_path.pop(old, None)
-            if moved is not None:
-                self._move(moved, new)
-                return
-            inside = old + "/"  # perhaps a directory: everything open below it moves along
-            for path in [path for path in self._by_path if path.startswith(inside)]:
-                self._move(self._by_path.pop(path), f"{new}/{path[len(inside) :]}")
-
-    def _move(self, files: Open, path: str) -> None:
-        for file in files:
-            file._path = path
-        self._by_path.setdefault(path, []).extend(files)
-
-    def _forget(self, file: RealFile) -> None:
-        with self._lock:
-            files = self._by_path.get(file._path)
-            if files is not None and file in files:  # a pin is in no list
-                files.remove(file)
-                if not files:
-                    del self._by_path[file._path]
+        os.rename(self._real(old), self._real(new))
 
     def remove(self, path: str, /) -> None:
         real = self._real(path)

@@ -97,7 +97,7 @@ class Text:
     def head(self, name: str, kind: str, help: str) -> None:
         self._lines.append(f"# HELP {name} {help}\n# TYPE {name} {kind}")
 
-    def value(self, name: str, value: float, **labels: object) -> None:
+    def value(self, name: str, value: float, /, **labels: object) -> None:
         self._lines.append(f"{name}{_labels(labels)} {value:.15g}")
 
     def one(self, name: str, kind: str, help: str, value: float) -> None:
@@ -105,7 +105,7 @@ class Text:
         self.value(name, value)
 
     def histogram(
-        self, name: str, bounds: Iterable[float], buckets: list[int], total: float, **labels: object
+        self, name: str, bounds: Iterable[float], buckets: list[int], total: float, /, **labels: object
     ) -> None:
         seen = 0
         for bound, count in zip(bounds, buckets, strict=False):  # the last bucket has no bound

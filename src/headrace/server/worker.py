@@ -66,6 +66,7 @@ class Worker:
         if process is not None:
             process.kill()
             process.wait()
+            self._close_pipes(process)
 
     @staticmethod
     def _close_pipes(process: "subprocess.Popen[bytes]") -> None:

@@ -1,0 +1,312 @@
+"""Answers leave in order, files are read without holding up others, and a slow reader costs little memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
+from headrace.server.disk import RealDisk, RealFile
+from headrace.storage.disk import Span
+from headrace.storage.memory_disk import MemoryDisk
+from server.fake_node import ECHO, FILL, MUTE, PARK, SPAN, Rig, answer, request, rig
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def content(size: int) -> bytes:
+    return os.urandom(1 << 16) * (size // (1 << 16)) + bytes(size % (1 << 16))
+
+
+def file_with(directory: Path, data: bytes) -> RealFile:
+    file = RealDisk(str(directory)).open("records", create=True)
+    file.append(data)
+    return file
+
+
+def only_channel(world: Rig) -> Any:
+    (channel,) = world.process.gate.channels.values()
+    return channel
+
+
+class ColdFile:
+    """Makes every inline read of real files say "not in the page cache", and lets thread reads wait for
+    us.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_read = threading.Event()
+        self.reads = 0
+        plain = RealFile.read
+
+        def read(file: RealFile, position: int, size: int) -> bytes:
+            assert threading.current_thread() is not threading.main_thread()
+            self.may_read.wait(10)
+            self.reads += 1
+            return plain(file, position, size)
+
+        monkeypatch.setattr(RealFile, "try_read_now", lambda file, position, size: None)
+        monkeypatch.setattr(RealFile, "read", read)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_000, 1_048_576, 5_000_000])
+def test_spans_are_sent_as_they_are(run: Run, tmp_path: Path, size: int) -> None:
+    async def story() -> None:
+        async with rig(tmp_path / "data") as world:
+            data = content(size + 100)
+            file = file_with(tmp_path, data)
+            world.node.span = Span(file, 50, size)
+            client = await world.client()
+            await client.send(request(ECHO, 1, b"before"), request(SPAN, 2), request(ECHO, 3, b"after"))
+            assert await client.receive() == (1, b"before")
+            assert await client.receive() == (2, data[50 : 50 + size])
+            assert await client.receive() == (3, b"after")
+            file.close()
+
+    run(story())
+
+
+def test_spans_of_a_disk_in_memory(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            data = content(3_000_000)
+            file = MemoryDisk().open("records", create=True)
+            file.append(data)
+            world.node.span = Span(file, 1, len(data) - 1)
+            client = await world.client()
+            assert await client.ask(SPAN, 1) == data[1:]
+            assert file.read(0, 1) == data[:1]
+
+    run(story())
+
+
+def test_a_cold_read_waits_in_a_thread_and_keeps_the_order(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one connection waits for the disk its later answers wait too; another connection is served."""
+
+    async def story() -> None:
+        async with rig(tmp_path / "data") as world:
+            data = content(2_500_000)
+            file = file_with(tmp_path, data)
+            world.node.span = Span(file, 0, len(data))
+            cold = ColdFile(monkeypatch)
+            client, bystander = await world.client(), await world.client()
+            await client.send(request(PARK, 1, b"parked"), request(SPAN, 2), request(ECHO, 3, b"after"))
+            await world.until(lambda: len(world.node.frames) == 3)
+            world.node.answer_parked()  # all three answers leave together, the second from the cold file
+            world.settle()
+            assert await client.receive() == (1, b"parked")
+            assert await bystander.ask(ECHO, 1, b"served") == b"served"
+            assert cold.reads == 0
+            file.close()  # as retention would: the pinned descriptor still reads
+            (tmp_path / "records").unlink()
+            cold.may_read.set()
+            assert await client.receive() == (2, data)
+            assert await client.receive() == (3, b"after")
+            assert cold.reads == 3  # a piece at a time
+            assert await client.ask(ECHO, 4, b"goes on") == b"goes on"
+
+    run(story())
+
+
+def test_requests_behind_a_cold_read_are_not_handled_yet(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with rig(tmp_path / "data") as world:
+            file = file_with(tmp_path, b"x" * 1000)
+            world.node.span = Span(file, 0, 1000)
+            cold = ColdFile(monkeypatch)
+            client = await world.client()
+            await client.send(request(SPAN, 1), request(ECHO, 2, b"after"))
+            await world.until(lambda: len(world.node.frames) == 1)
+            assert only_channel(world)._is_reading_file
+            cold.may_read.set()
+            assert await client.receive() == (1, b"x" * 1000)
+            assert await client.receive() == (2, b"after")
+            file.close()
+
+    run(story())
+
+
+def test_a_connection_that_goes_while_its_file_is_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with rig(tmp_path / "data") as world:
+            file = file_with(tmp_path, b"x" * 1000)
+            world.node.span = Span(file, 0, 1000)
+            cold = ColdFile(monkeypatch)
+            client = await world.client()
+            await client.send(request(SPAN, 1))
+            await world.until(lambda: len(world.node.frames) == 1)
+            channel = only_channel(world)
+            channel.close("test")
+            await world.until(lambda: bool(world.node.gone))
+            cold.may_read.set()
+            await world.until(lambda: not channel._is_reading_file)
+            file.close()
+
+    open_before = len(os.listdir("/proc/self/fd"))
+    run(story())
+    assert len(os.listdir("/proc/self/fd")) <= open_before
+
+
+def test_a_file_cut_short_ends_the_connection(run: Run, tmp_path: Path) -> None:
+    """Part of the frame may already have left: the client must not take what follows for records."""
+
+    async def story() -> None:
+        async with rig(tmp_path / "data") as world:
+            file = file_with(tmp_path, b"x" * 1000)
+            world.node.span = Span(file, 500, 1000)
+            client, bystander = await world.client(), await world.client()
+            await client.send(request(SPAN, 1))
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await client.receive()
+            assert world.logged("unreadable_file")
+            assert await bystander.ask(ECHO, 1, b"served") == b"served"
+            file.close()
+
+    run(story())
+
+
+def test_parked_answers_come_in_order(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(request(PARK, 1, b"a"), request(PARK, 2, b"b"), request(ECHO, 3, b"c"))
+            await world.until(lambda: len(world.node.frames) == 3)
+            world.node.answer_parked(1)  # the second is ready first, and waits
+            world.settle()
+            world.node.answer_parked()
+            world.settle()
+            assert [await client.receive() for _ in range(3)] == [(1, b"a"), (2, b"b"), (3, b"c")]
+
+    run(story())
+
+
+def test_a_full_connection_is_not_read_from_until_an_answer_leaves(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            limit = UNANSWERED_PER_CONNECTION_MAX
+            frames = [request(PARK, number) for number in range(limit + 5)]
+            await client.send(*frames)
+            gate = world.process.gate
+            await world.until(lambda: gate.bytes_in == sum(map(len, frames)))
+            assert len(world.node.frames) == limit
+            world.node.answer_parked()
+            world.settle()
+            assert await client.receive() == (0, b"")
+            await world.until(lambda: len(world.node.frames) == limit + 1)
+            while world.node.parked:
+                world.node.answer_parked()
+                world.settle()
+                await asyncio.sleep(0)
+            for number in range(1, limit + 5):
+                while world.node.parked:
+                    world.node.answer_parked()
+                    world.settle()
+                assert await client.receive() == (number, b"")
+
+    run(story())
+
+
+def test_a_slow_reader_is_held_back(run: Run, tmp_path: Path) -> None:
+    """It asks for 400 answers of 1 MiB and reads none: a few are made, the rest when it reads."""
+
+    async def story() -> None:
+        async with rig(tmp_path, socket_send_buffer_bytes=65_536) as world:
+            slow = socket.create_connection(("127.0.0.1", world.port))
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(slow, b"".join(request(FILL, n, size=1024) for n in range(400)))
+            await world.until(lambda: bool(world.node.frames))
+            bystander = await world.client()
+            for number in range(50):
+                assert await bystander.ask(ECHO, number) == b""
+            handled = len(world.node.frames) - 50
+            assert handled < 30
+            left = 400 * len(answer(0, bytes(1024 * 1024)))
+            buffer = bytearray(1 << 20)
+            while left:
+                left -= await loop.sock_recv_into(slow, buffer)
+            assert len(world.node.frames) == 450
+            slow.close()
+
+    run(story())
+
+
+def test_a_slow_reader_of_a_file_holds_a_piece_of_it(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path / "data", socket_send_buffer_bytes=65_536) as world:
+            data = content(60_000_000)
+            file = file_with(tmp_path, data)
+            world.node.span = Span(file, 0, len(data))
+            slow = socket.create_connection(("127.0.0.1", world.port))
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(slow, request(SPAN, 1))
+            await world.until(lambda: bool(world.node.frames))
+            bystander = await world.client()
+            for number in range(50):
+                assert await bystander.ask(ECHO, number) == b""
+            assert world.process.gate.bytes_out < 20_000_000
+            got = bytearray()
+            while len(got) < len(data) + 8:
+                got += await loop.sock_recv(slow, 1 << 20)
+            assert got[8:] == data
+            slow.close()
+            file.close()
+
+    run(story())
+
+
+def test_a_muted_connection_is_read_again_later(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(request(MUTE, 1, size=30), request(ECHO, 2, b"later"))
+            assert await client.receive() == (1, b"")
+            assert len(world.node.frames) == 1
+            muted_at = world.node.moments[0].mono
+            assert await client.receive() == (2, b"later")
+            assert world.node.moments[1].mono - muted_at >= 0.025
+
+    run(story())
+
+
+def test_others_have_their_turn_between_many_frames(run: Run, tmp_path: Path) -> None:
+    """One client sends thousands of frames at once: they are handled in slices."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            node = world.node
+            plain = node.handle
+
+            def slow(*arguments: Any) -> Any:
+                spin = 0
+                for number in range(3_000):
+                    spin += number
+                return plain(*arguments)
+
+            world.process.driver.handle = slow
+            greedy = await world.client()
+            await greedy.send(*(request(ECHO, number) for number in range(2_000)))
+            polite = await world.client()
+            await world.until(lambda: len(node.frames) > 0)
+            assert await polite.ask(ECHO, -1, b"me too") == b"me too"
+            position = next(i for i, frame in enumerate(node.frames) if frame[8:] == b"me too")
+            assert position < 1_900
+            for number in range(2_000):
+                assert await greedy.receive() == (number, b"")
+
+    run(story())

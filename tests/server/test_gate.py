@@ -1,0 +1,174 @@
+"""Who may come in, who has to go, and how much memory frames in arrival may hold together."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from headrace.base.time import ManualClock
+from server.fake_node import ECHO, PARK, SILENT, Rig, request, rig
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def sweep(world: Rig) -> None:
+    world.process.gate.sweep(list(world.process.gate.channels.values()))
+
+
+def test_connections_beyond_the_limit_are_closed(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, max_connections=2) as world:
+            first, second = await world.client(), await world.client()
+            assert await second.ask(ECHO, 1, b"in") == b"in"
+            third = await world.client()
+            assert await third.is_closed()
+            assert "max.connections=2" in world.logged("connection_refused")[0]
+            assert world.process.gate.connections_refused == 1
+            first.close()
+            await world.until(lambda: len(world.node.gone) == 1)
+            fourth = await world.client()
+            assert await fourth.ask(ECHO, 1, b"in") == b"in"
+            assert len(world.node.connections) == 3  # the refused one never reached the node
+
+    run(story())
+
+
+def test_connections_of_one_address_are_limited(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, max_connections_per_ip=1) as world:
+            first = await world.client()
+            assert await first.ask(ECHO, 1, b"in") == b"in"
+            assert await (await world.client()).is_closed()
+            first.close()
+            await world.until(lambda: not world.process.gate.channels)
+            assert await (await world.client()).ask(ECHO, 1, b"in") == b"in"
+
+    run(story())
+
+
+def test_an_address_can_have_its_own_limit(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(
+            tmp_path, max_connections_per_ip=1, max_connections_per_ip_overrides="127.0.0.1:2"
+        ) as world:
+            for _ in range(2):
+                assert await (await world.client()).ask(ECHO, 1, b"in") == b"in"
+            assert await (await world.client()).is_closed()
+
+    run(story())
+
+
+def test_idle_connections_are_closed(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = ManualClock(100.0)
+        async with rig(tmp_path, clock=clock, connections_max_idle_ms=10_000) as world:
+            idle, busy, waiting = [await world.client() for _ in range(3)]
+            for client in (idle, busy):
+                assert await client.ask(ECHO, 1) == b""
+            await waiting.send(request(PARK, 1))  # it waits for us: that is not idle
+            await world.until(lambda: len(world.node.parked) == 1)
+            clock.advance(9.0)
+            sweep(world)
+            assert await busy.ask(ECHO, 2) == b""
+            clock.advance(2.0)
+            sweep(world)
+            assert await idle.is_closed()
+            assert "reason=idle" in world.logged("connection_closed")[0]
+            await world.until(lambda: len(world.node.gone) == 1)
+            assert await busy.ask(ECHO, 3) == b""
+            world.node.answer_parked()
+            world.settle()
+            assert await waiting.receive() == (1, b"")
+
+    run(story())
+
+
+def test_a_frame_that_never_ends_is_given_up(run: Run, tmp_path: Path) -> None:
+    """One byte now and then keeps a connection from being silent, but not for ever."""
+
+    async def story() -> None:
+        clock = ManualClock(100.0)
+        async with rig(tmp_path, clock=clock, connections_max_idle_ms=10_000) as world:
+            client = await world.client()
+            gate = world.process.gate
+            await client.send(struct.pack(">i", 1000))
+            await world.until(lambda: gate.bytes_in == 4)
+            for count in range(5):
+                clock.advance(2.5)
+                sweep(world)
+                if gate.connections_idle:
+                    break
+                await client.send(b"x")
+                await world.until(lambda seen=count: gate.bytes_in == 5 + seen)
+            assert gate.connections_idle == 1
+            assert await client.is_closed()
+
+    run(story())
+
+
+def test_the_sweep_runs_by_itself(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, connections_max_idle_ms=40) as world:
+            clients = [await world.client() for _ in range(300)]  # more than one slice
+            for client in clients:
+                assert await client.is_closed()
+            assert world.process.gate.connections_idle == 300
+
+    run(story())
+
+
+def test_big_frames_wait_for_memory(run: Run, tmp_path: Path) -> None:
+    """Three clients send 1 MB frames where there is room for one and an overdraft: all are served in turn."""
+
+    async def story() -> None:
+        async with rig(tmp_path, queued_max_request_bytes=1_500_000) as world:
+            gate = world.process.gate
+            clients = [await world.client() for _ in range(3)]
+            body = bytes(1_000_000)
+            for client in clients:
+                await client.send(request(SILENT, 1, body)[:400_000])
+            await world.until(lambda: gate.memory.is_short)
+            assert gate.memory.bytes_used < 2_600_000
+            small = await world.client()
+            assert await small.ask(ECHO, 1, b"x" * 10_000) == b"x" * 10_000  # small frames need none
+            for client in clients:
+                client.writer.write(request(SILENT, 1, body)[400_000:] + request(ECHO, 2, b"done"))
+            for client in clients:
+                assert await client.receive() == (2, b"done")
+            assert sum(len(frame) == 8 + len(body) for frame in world.node.frames) == 3
+            assert not gate.memory.is_short
+
+    run(story())
+
+
+def test_who_stalls_while_others_wait_for_memory_is_closed(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = ManualClock(100.0)
+        async with rig(tmp_path, clock=clock, queued_max_request_bytes=1_000_000) as world:
+            gate = world.process.gate
+            hostile, other, honest = [await world.client() for _ in range(3)]
+            for client in (hostile, other):
+                await client.send(request(SILENT, 1, bytes(900_000))[:-1])
+            await world.until(lambda: gate.bytes_in == 2 * (900_000 + 11))
+            clock.advance(11.0)
+            honest.writer.write(request(ECHO, 1, bytes(900_000)))
+            await world.until(lambda: gate.memory.is_short)
+            sweep(world)
+            assert await hostile.is_closed()
+            clock.advance(11.0)
+            sweep(world)
+            assert await honest.receive() == (1, bytes(900_000))
+
+    run(story())
+
+
+def test_idle_connections_hold_no_buffer(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            for _ in range(20):
+                assert await (await world.client()).ask(ECHO, 1, b"x" * 5000) == b"x" * 5000
+            assert all(channel._buffer is None for channel in world.process.gate.channels.values())
+
+    run(story())

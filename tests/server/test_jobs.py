@@ -1,0 +1,211 @@
+"""Jobs run where they hold up nobody, in order within their lane, and come back into the loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.node.effects import Run as RunJob
+from headrace.server import jobs as jobs_module
+from headrace.server.worker import WorkerLost
+from server.fake_node import ECHO, JOB, SEND, Call, request, rig
+from server.jobs_for_tests import Compute
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child finds the tests' jobs where this process found them."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_job_runs_and_its_result_comes_back(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            assert str(tmp_path).encode() in await client.ask(JOB, 5)
+
+    run(story())
+
+
+def test_lanes_are_first_in_first_out_and_independent(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            gates = [threading.Event() for _ in range(3)]
+            order: list[int] = []
+
+            def job(number: int) -> Call:
+                def act(_: Any) -> int:
+                    assert threading.current_thread() is not threading.main_thread()
+                    gates[number].wait(10)
+                    order.append(number)
+                    return number
+
+                return Call(act)
+
+            directory = world.node.directory
+            world.node.effects += [
+                RunJob(0, directory, "flush", job(0)),
+                RunJob(1, directory, "flush", job(1)),
+                RunJob(2, directory, "delete", job(2)),
+            ]
+            world.settle()
+            gates[1].set()  # may run, but not before the one ahead of it
+            gates[2].set()
+            await world.until(lambda: len(world.node.results) == 1)
+            assert world.node.results == [(2, 2)]
+            assert not world.process.driver.jobs.is_idle
+            gates[0].set()
+            await world.until(lambda: len(world.node.results) == 3)
+            assert order == [2, 0, 1]
+            assert world.node.results == [(2, 2), (0, 0), (1, 1)]
+            assert world.process.driver.jobs.is_idle
+
+    run(story())
+
+
+def test_more_jobs_than_threads(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            directory = world.node.directory
+            for number in range(100):
+                job = Call(lambda _, number=number: number)
+                world.node.effects.append(RunJob(number, directory, f"lane {number}", job))
+            world.settle()
+            await world.until(lambda: len(world.node.results) == 100)
+            assert sorted(world.node.results) == [(number, number) for number in range(100)]
+            assert threading.active_count() < 20
+
+    run(story())
+
+
+def test_a_failed_job_comes_back_as_its_error(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            broken = Call(lambda disk: disk.open("missing"))
+            world.node.effects.append(RunJob(1, world.node.directory, "lane", broken))
+            world.settle()
+            await world.until(lambda: bool(world.node.results))
+            assert isinstance(world.node.results[0][1], FileNotFoundError)
+
+    run(story())
+
+
+def test_computing_happens_in_a_child(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            directory = world.node.directory
+            whats = ["pid", "write", "print", "fail", "die", "again"]
+            for number, what in enumerate(whats):
+                world.node.effects.append(RunJob(number, directory, "compute", Compute(what)))
+            world.settle()
+            client = await world.client()
+            assert await client.ask(ECHO, 1, b"meanwhile") == b"meanwhile"
+            await world.until(lambda: len(world.node.results) == len(whats))
+            results = [result for _, result in world.node.results]
+            child, parent, niceness = results[0]
+            assert child != os.getpid()
+            assert parent == os.getpid()
+            assert niceness >= 10
+            assert "result" in results[1]
+            assert (tmp_path / "result").read_bytes() == b"from the child"
+            assert results[2] == "quiet"
+            assert isinstance(results[3], OSError)
+            assert results[3].errno == 28
+            assert isinstance(results[4], WorkerLost)
+            assert results[5] == "again"  # by a new child
+            assert not is_alive(child)
+
+    run(story())
+
+
+def test_an_idle_child_is_ended(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "WORKER_IDLE_S", 0.01)
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            world.node.effects.append(RunJob(1, world.node.directory, "lane", Compute("pid")))
+            world.settle()
+            await world.until(lambda: bool(world.node.results))
+            child = world.node.results[0][1][0]
+            await world.until(lambda: not is_alive(child))
+
+    run(story())
+
+
+def test_no_child_outlives_the_process(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            world.node.effects.append(RunJob(1, world.node.directory, "lane", Compute("pid")))
+            world.settle()
+            await world.until(lambda: bool(world.node.results))
+            children.append(world.node.results[0][1][0])
+
+    children: list[int] = []
+    run(story())
+    assert not is_alive(children[0])
+
+
+def test_a_peer_nobody_knows_is_an_error_to_the_node(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(request(SEND, 3))
+            await world.until(lambda: bool(world.node.results))
+            ticket, error = world.node.results[0]
+            assert ticket == 3
+            assert isinstance(error, ConnectionError)
+            assert world.logged("no_such_peer")
+
+    run(story())
+
+
+def test_the_timer_follows_the_earliest_deadline(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            node = world.node
+            start = world.process.clock.now().mono
+            node.deadlines = [start + 3600]
+            world.settle()
+            node.deadlines.append(start + 0.02)
+            world.settle()
+            await world.until(lambda: len(node.deadlines) == 1)
+            assert node.woken_at[-1] >= start + 0.02
+            assert len(node.woken_at) < 5  # a little early now and then, but it does not spin
+            node.deadlines = [start]  # already over: woken in the next turn
+            world.settle()
+            await world.until(lambda: node.deadlines == [])
+
+    run(story())
+
+
+def test_a_bug_in_a_wake_is_logged_and_survived(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+
+            def broken(now: Any) -> None:
+                world.node.deadlines = []
+                raise RuntimeError("planted")
+
+            world.node.wake = broken
+            world.node.deadlines = [0.0]
+            world.settle()
+            await world.until(lambda: bool(world.logged("internal_error")))
+            client = await world.client()
+            assert await client.ask(ECHO, 1, b"alive") == b"alive"
+
+    run(story())

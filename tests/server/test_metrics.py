@@ -1,0 +1,127 @@
+"""The Prometheus page: its numbers, its format, and its limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.node.metrics import ApiMetrics, Metrics
+from headrace.server import metrics as metrics_module
+from headrace.server.metrics import HEAD_BYTES_MAX, SCRAPERS_MAX, Text
+from server.fake_node import ECHO, Rig, rig
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+async def get(world: Rig, head: bytes) -> tuple[bytes, bytes]:
+    assert world.process.metrics is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.process.metrics.port)
+    writer.write(head)
+    try:
+        status, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    except ConnectionError:
+        return b"", b""
+    finally:
+        writer.close()
+    return status, body
+
+
+def test_what_is_counted(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, headrace_metrics_port=0) as world:
+            client = await world.client()
+            assert await client.ask(ECHO, 1, b"hello") == b"hello"
+            status, body = await get(world, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert status.startswith(b"HTTP/1.1 200 OK\r\n")
+            families = {family.name: family for family in text_string_to_metric_families(body.decode())}
+            assert families["headrace_connections"].samples[0].value == 1
+            assert families["headrace_received_bytes"].samples[0].value == 17
+            assert families["headrace_sent_bytes"].samples[0].value == 13
+            assert families["headrace_event_loop_lag_seconds"].type == "histogram"
+            assert "headrace_gc_collections" in families
+
+    run(story())
+
+
+def test_the_nodes_own_numbers(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, headrace_metrics_port=0) as world:
+            node = world.node
+            node.metrics = Metrics()
+            node.metrics.apis[ECHO] = ApiMetrics()
+            node.metrics.apis[ECHO].requests = 3
+            node.log_sizes = lambda: [('a"b', 0, 1234)]
+            world.process.driver.handle = metrics_module.timed(node.handle, node.metrics)
+            client = await world.client()
+            await client.ask(ECHO, 1)
+            _, body = await get(world, b"GET /metrics HTTP/1.1\r\n\r\n")
+            families = {family.name: family for family in text_string_to_metric_families(body.decode())}
+            (sample,) = families["headrace_requests"].samples
+            assert (sample.labels, sample.value) == ({"api": "Produce"}, 3)
+            seconds = {s.name: s.value for s in families["headrace_request_seconds"].samples}
+            assert seconds["headrace_request_seconds_count"] == 1
+            (size,) = families["headrace_log_bytes"].samples
+            assert (size.labels, size.value) == ({"topic": 'a"b', "partition": "0"}, 1234)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /../metrics HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"nonsense\r\n\r\n", b"405"),
+        (b"HEAD /metrics?x=1 HTTP/1.1\r\n\r\n", b"200"),
+    ],
+)
+def test_other_requests(run: Run, tmp_path: Path, head: bytes, status: bytes) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, headrace_metrics_port=0) as world:
+            first, body = await get(world, head)
+            assert first.split()[1] == status
+            assert len(body) < 100
+
+    run(story())
+
+
+def test_a_head_without_end_is_cut_off(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, headrace_metrics_port=0) as world:
+            assert await get(world, b"GET /" + b"x" * 3 * HEAD_BYTES_MAX) == (b"", b"")
+
+    run(story())
+
+
+def test_silent_scrapers_are_cut_off(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "REQUEST_S_MAX", 0.05)
+
+    async def story() -> None:
+        async with rig(tmp_path, headrace_metrics_port=0) as world:
+            asked = [get(world, b"GET ") for _ in range(SCRAPERS_MAX + 5)]
+            assert await asyncio.gather(*asked) == [(b"", b"")] * (SCRAPERS_MAX + 5)
+            status, _ = await get(world, b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert status.startswith(b"HTTP/1.1 200")
+
+    run(story())
+
+
+def test_the_text_format() -> None:
+    text = Text()
+    text.one("a_total", "counter", "Help.", 3)
+    text.head("b", "gauge", "More.")
+    text.value("b", 0.5, name='q"\\\n')
+    text.head("h", "histogram", "Most.")
+    text.histogram("h", (0.1, 1.0), [1, 2, 3], 9.5)
+    assert str(text) == (
+        "# HELP a_total Help.\n# TYPE a_total counter\na_total 3\n"
+        '# HELP b More.\n# TYPE b gauge\nb{name="q\\"\\\\\\n"} 0.5\n'
+        "# HELP h Most.\n# TYPE h histogram\n"
+        'h_bucket{le="0.1"} 1\nh_bucket{le="1"} 3\nh_bucket{le="+Inf"} 6\nh_sum 9.5\nh_count 6\n'
+    )

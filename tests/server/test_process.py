@@ -1,0 +1,242 @@
+"""From settings to `ready`, and from a signal to a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.server.driver import HALTED
+from headrace.server.listeners import CannotListen
+from headrace.server.lock import DirectoryInUse
+from headrace.server.logs import Log
+from headrace.server.process import Process, boot_id
+from server.fake_node import ECHO, HALT, PARK, FakeNode, request, rig, settings
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+SERVE = """
+import sys
+from server.fake_node import FakeNode, settings
+from headrace.server.process import run
+from pathlib import Path
+def make_node(around):
+    node = FakeNode(around)
+    node.stops_by_itself = sys.argv[2] == "stops"
+    return node
+run(settings(Path(sys.argv[1])), make_node=make_node, pid_file=sys.argv[1] + "/pid")
+"""
+
+
+def test_the_node_is_told_its_real_address(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            around = world.node.around
+            assert around is not None
+            (told,) = around.settings.advertised_listeners
+            assert (told.name, told.host, told.port) == ("PLAINTEXT", "127.0.0.1", world.port)
+            assert world.port > 0
+            assert world.process.bootstrap == f"127.0.0.1:{world.port}"
+            assert list(around.disks) == [str(tmp_path)]
+            assert around.boot_id == boot_id()
+
+    run(story())
+
+
+def test_listeners_by_name(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        keys = {
+            "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+            "advertised_listeners": "INSIDE://127.0.0.1:0,OUTSIDE://example.org:19092",
+            "listener_security_protocol_map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller_listener_names": "CONTROLLER",
+        }
+        async with rig(tmp_path, **keys) as world:
+            inside, outside, _ = world.process.settings.listeners
+            assert world.process.bootstrap == f"127.0.0.1:{inside.port},example.org:19092"
+            reader, writer = await asyncio.open_connection("127.0.0.1", outside.port)
+            writer.write(request(ECHO, 1))
+            await reader.readexactly(8)
+            assert world.node.connections[0].listener == "OUTSIDE"
+            assert world.node.connections[0].address == "127.0.0.1"
+            writer.close()
+
+    run(story())
+
+
+def test_every_interface_is_told_as_a_name(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(
+            tmp_path, listeners="PLAINTEXT://127.0.0.1:0", advertised_listeners="PLAINTEXT://0.0.0.0:0"
+        ) as world:
+            (told,) = world.process.settings.advertised_listeners
+            assert told.host not in ("", "0.0.0.0")
+            assert told.port == world.port
+
+    run(story())
+
+
+def test_a_taken_port_is_said(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path / "a") as world:
+            second = Process(
+                settings(tmp_path / "b", listeners=f"PLAINTEXT://127.0.0.1:{world.port}"),
+                log=Log("error"),
+                make_node=FakeNode,
+            )
+            with pytest.raises(CannotListen, match=f"127.0.0.1:{world.port}: Address already in use"):
+                await second.start()
+
+    run(story())
+
+
+def test_a_taken_directory_is_said_and_given_back(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path):
+            second = Process(settings(tmp_path), log=Log("error"), make_node=FakeNode)
+            with pytest.raises(DirectoryInUse):
+                await second.start()
+        async with rig(tmp_path):
+            pass
+
+    run(story())
+
+
+def test_security_that_is_not_there_is_not_pretended(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        process = Process(
+            settings(tmp_path, listeners="SSL://127.0.0.1:0"), log=Log("error"), make_node=FakeNode
+        )
+        with pytest.raises(CannotListen, match="SSL is not served"):
+            await process.start()
+
+    run(story())
+
+
+def test_it_listens_only_once_the_node_is_ready(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        nodes: list[FakeNode] = []
+
+        def make(around: Any) -> FakeNode:
+            nodes.append(FakeNode(around))
+            nodes[0].is_ready = False
+            return nodes[0]
+
+        process = Process(settings(tmp_path), log=Log("error"), make_node=make)
+        starting = asyncio.create_task(process.start())
+        while not nodes:
+            await asyncio.sleep(0)
+        port = process.settings.listeners[0].port
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        nodes[0].is_ready = True
+        process.driver.settle()
+        await starting
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        await process.stop()
+
+    run(story())
+
+
+def test_stopping_finishes_what_was_accepted(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            await client.send(request(PARK, 1, b"accepted"))
+            await world.until(lambda: len(world.node.parked) == 1)
+            world.node.stops_by_itself = False
+            stopping = asyncio.create_task(world.process.stop())
+            assert await client.receive() == (1, b"accepted")
+            with pytest.raises(ConnectionRefusedError):
+                await world.client()
+            assert not stopping.done()
+            world.node.is_stopped = True
+            world.settle()
+            await stopping
+            assert await client.is_closed()
+            assert world.logged("stopped")
+            assert not world.process.gate.channels
+
+    run(story())
+
+
+def test_requests_after_the_signal_are_not_handled(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            assert await client.ask(ECHO, 1) == b""
+            world.node.stops_by_itself = False
+            stopping = asyncio.create_task(world.process.stop())
+            await world.until(lambda: bool(world.logged("shutting_down")))
+            await client.send(request(ECHO, 2))
+            world.node.is_stopped = True
+            world.settle()
+            await stopping
+            assert len(world.node.frames) == 1
+
+    run(story())
+
+
+def test_a_halt_ends_the_process_at_once(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        codes: list[int] = []
+        async with rig(tmp_path, halt=codes.append) as world:
+            client = await world.client()
+            await client.send(request(HALT, 1))
+            await world.until(lambda: bool(codes))
+            assert codes == [HALTED]
+            assert "planted" in world.logged("halted")[0]
+
+    run(story())
+
+
+# --- as a real process -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["stops"])
+def process(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    started = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(tmp_path), request.param],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def test_it_says_ready_and_ends_cleanly(process: Any, tmp_path: Path) -> None:
+    word, _, address = process.stdout.readline().decode().strip().partition(" ")
+    assert word == "ready"
+    assert (tmp_path / "pid").read_text() == f"{process.pid}\n"
+
+    async def ask() -> None:
+        host, _, port = address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request(ECHO, 1, b"hello"))
+        assert (await reader.readexactly(13))[8:] == b"hello"
+        writer.close()
+        await writer.wait_closed()
+
+    asyncio.run(ask())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("process", ["hangs"], indirect=True)
+def test_a_second_signal_ends_it_at_once(process: Any) -> None:
+    """The node never says that it is stopped: the first signal waits, the second does not."""
+    assert process.stdout.readline().startswith(b"ready ")
+    process.send_signal(signal.SIGINT)
+    while b"stopping" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 1

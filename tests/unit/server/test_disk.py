@@ -1,0 +1,226 @@
+"""The real disk keeps the same contract as the one in memory, and the paths inside its root."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.server import disk as disk_module
+from headrace.server.disk import PathEscapes, RealDisk, RealFile
+from headrace.storage.disk import Disk, read_whole, write_atomically
+from headrace.storage.memory_disk import MemoryDisk
+
+
+@pytest.fixture(params=["real", "memory"])
+def any_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    return RealDisk(str(tmp_path)) if request.param == "real" else MemoryDisk()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    return RealDisk(str(tmp_path))
+
+
+# --- the contract, on both -------------------------------------------------------------------------------
+
+
+def test_reads_what_was_appended(any_disk: Disk) -> None:
+    file = any_disk.open("a", create=True)
+    file.append(b"hello ")
+    file.append(memoryview(b"there"))
+    file.append(bytearray(b"!"))
+    assert file.size() == 12
+    assert file.read(6, 5) == b"there"
+    assert file.read(6, 500) == b"there!"
+    assert file.read(500, 5) == b""
+    file.truncate(5)
+    file.append(b"?")
+    assert file.read(0, 100) == b"hello?"
+    file.sync()
+    file.close()
+    file.close()
+    assert read_whole(any_disk, "a") == b"hello?"
+
+
+def test_missing_names_are_enoent(any_disk: Disk) -> None:
+    for act in (
+        lambda: any_disk.open("nothing"),
+        lambda: any_disk.list("nothing"),
+        lambda: any_disk.remove("nothing"),
+        lambda: any_disk.rename("nothing", "something"),
+    ):
+        with pytest.raises(OSError) as caught:
+            act()
+        assert caught.value.errno == errno.ENOENT
+    assert not any_disk.exists("nothing")
+
+
+def test_directories(any_disk: Disk) -> None:
+    any_disk.make_dir("topic-0/inner")
+    any_disk.make_dir("topic-0/inner")
+    for name in ("b", "a"):
+        any_disk.open(f"topic-0/{name}", create=True).close()
+    assert any_disk.list("topic-0") == ["a", "b", "inner"]
+    any_disk.remove("topic-0/inner")
+    with pytest.raises(OSError) as caught:
+        any_disk.remove("topic-0")
+    assert caught.value.errno == errno.ENOTEMPTY
+    any_disk.sync_dir("topic-0")
+    any_disk.sync_dir("")
+    assert any_disk.free_bytes() > 0
+
+
+def test_open_files_follow_renames(any_disk: Disk) -> None:
+    any_disk.make_dir("t-0")
+    file = any_disk.open("t-0/1.log", create=True)
+    file.append(b"x")
+    any_disk.rename("t-0/1.log", "t-0/1.log.deleted")
+    assert file.path == "t-0/1.log.deleted"
+    any_disk.rename("t-0", "t-0-delete")
+    assert file.path == "t-0-delete/1.log.deleted"
+    file.append(b"y")
+    assert read_whole(any_disk, "t-0-delete/1.log.deleted") == b"xy"
+    any_disk.remove("t-0-delete/1.log.deleted")
+    assert file.read(0, 9) == b"xy"
+    file.close()
+
+
+def test_writes_atomically(any_disk: Disk) -> None:
+    write_atomically(any_disk, "meta", b"one")
+    write_atomically(any_disk, "meta", b"2")
+    assert read_whole(any_disk, "meta") == b"2"
+    assert any_disk.list("") == ["meta"]
+
+
+# --- what only a real one has ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a/..", "nul\0"])
+def test_paths_stay_inside(disk: RealDisk, path: str) -> None:
+    with pytest.raises(PathEscapes):
+        disk.open(path, create=True)
+    with pytest.raises(PathEscapes):
+        disk.rename("a", path)
+
+
+def test_only_the_owner_reads(disk: RealDisk, tmp_path: Path) -> None:
+    disk.make_dir("t-0")
+    disk.open("t-0/a", create=True).close()
+    assert (tmp_path / "t-0/a").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "t-0").stat().st_mode & 0o077 == 0
+
+
+def test_short_writes_are_continued(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    with_pieces = disk.open("a", create=True)
+    with_pieces.append(b"0123456789")
+    with_pieces.append(b"")
+    monkeypatch.undo()
+    assert with_pieces.read(0, 100) == b"0123456789"
+
+
+def test_short_reads_are_continued(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    file.append(b"0123456789")
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 4), position))
+    assert file.read(0, 10) == b"0123456789"
+    assert file.read(5, 100) == b"56789"
+
+
+def test_a_full_disk_is_enospc(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel writes what fits, and says ENOSPC only to the next call."""
+    file = disk.open("a", create=True)
+    write = os.write
+    room = [4]
+
+    def nearly_full(descriptor: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "full")
+        written = write(descriptor, data[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "write", nearly_full)
+    with pytest.raises(OSError) as caught:
+        file.append(b"0123456789")
+    assert caught.value.errno == errno.ENOSPC
+    assert file.size() == 4
+
+
+def test_reads_at_once_what_is_cached(disk: RealDisk) -> None:
+    file = disk.open("a", create=True)
+    file.append(b"0123456789")
+    assert file.try_read_now(2, 5) == b"23456"
+    # what is not there is not "not cached": the reader in the thread finds out
+    assert not disk.can_read_nowait or file.try_read_now(2, 50) is None
+
+
+def _answering(error: int) -> object:
+    def preadv(*_: object) -> int:
+        raise OSError(error, os.strerror(error))
+
+    return preadv
+
+
+def test_a_cold_page_is_not_waited_for(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    file.append(b"0123456789")
+    disk.can_read_nowait = True
+    monkeypatch.setattr(os, "preadv", _answering(errno.EAGAIN))
+    assert file.try_read_now(0, 10) is None
+    assert disk.can_read_nowait
+
+
+def test_a_file_system_without_the_flag_is_asked_once(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open("a", create=True)
+    file.append(b"0123456789")
+    disk.can_read_nowait = True
+    monkeypatch.setattr(os, "preadv", _answering(errno.EOPNOTSUPP))
+    assert file.try_read_now(0, 10) == b"0123456789"
+    assert not disk.can_read_nowait
+    monkeypatch.setattr(os, "preadv", _answering(errno.EIO))
+    assert file.try_read_now(3, 2) == b"34"
+
+
+def test_an_io_error_is_not_hidden(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    disk.can_read_nowait = True
+    monkeypatch.setattr(os, "preadv", _answering(errno.EIO))
+    with pytest.raises(OSError) as caught:
+        file.try_read_now(0, 1)
+    assert caught.value.errno == errno.EIO
+
+
+def test_a_pin_outlives_its_file(disk: RealDisk) -> None:
+    file = disk.open("a", create=True)
+    file.append(b"0123456789")
+    pin = file.pin()
+    file.close()
+    with pytest.raises(OSError):
+        file.read(0, 1)
+    disk.remove("a")
+    assert pin.read(0, 10) == b"0123456789"
+    pin.close()
+
+
+def test_a_file_nobody_holds_closes_itself(disk: RealDisk) -> None:
+    file: RealFile | None = disk.open("a", create=True)
+    assert file is not None
+    descriptor = file._descriptor
+    os.fstat(descriptor)
+    file = None
+    with pytest.raises(OSError):
+        os.fstat(descriptor)
+
+
+def test_names_without_proc(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a", create=True)
+    monkeypatch.setattr(disk_module.sys, "platform", "darwin")
+    assert file.path == "a"
