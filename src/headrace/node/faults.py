@@ -3,12 +3,15 @@
 from headrace.protocol.errors import ErrorCode
 from headrace.records.errors import BadRecords, BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedCodec
 from headrace.storage.errors import (
+    CoordinatorFenced,
     DiskFull,
+    InconsistentTopicId,
     InvalidTimestamp,
+    InvalidTransactionState,
     LogOffline,
-    MessageTooLarge,
     OffsetOutOfRange,
     OutOfOrderSequence,
+    RecordListTooLarge,
     StaleProducerEpoch,
     StorageError,
 )
@@ -21,10 +24,13 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InvalidBatch: ErrorCode.INVALID_RECORD,
     UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
-    MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    RecordListTooLarge: ErrorCode.RECORD_LIST_TOO_LARGE,
     InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    InconsistentTopicId: ErrorCode.INCONSISTENT_TOPIC_ID,
     DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
     OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -258,9 +258,9 @@ class MetadataLog(Waitable):
         self._snapshot = result
         node.report("info", "metadata_snapshot", end_offset=result.end_offset, epoch=result.epoch)
         doomed = self._log.advance_log_start(result.end_offset, now.wall_ms)
-        if doomed:
+        for one in doomed:
             node.housekeeping.run_later(
-                now, self._log.config.file_delete_delay_ms, self._directory, self._log.remove_job(doomed)
+                now, self._log.config.file_delete_delay_ms, self._directory, self._log.remove_job(one)
             )
 
 

@@ -29,8 +29,6 @@ LATENCY_BOUNDS = (
 class Metrics:
     __slots__ = (
         "apis",
-        "bytes_in",
-        "bytes_out",
         "connections",
         "fetch_sessions",
         "flushes",
@@ -41,8 +39,6 @@ class Metrics:
 
     def __init__(self) -> None:
         self.apis: dict[int, ApiMetrics] = {}  # by API key
-        self.bytes_in = 0  # frames that the node was handed
-        self.bytes_out = 0  # answers' frames
         self.connections = 0
         self.parked = 0  # requests waiting now
         self.fetch_sessions = 0

@@ -6,13 +6,12 @@ carries out `take_effects()`, then sets one timer to `deadline()`.
 """
 
 from collections.abc import Callable
-from struct import Struct
-from struct import error as StructError
 from typing import Any
 
 from headrace.base.dice import Dice
 from headrace.base.limits import PARKED_REQUESTS_MAX
 from headrace.base.time import Instant, Now
+from headrace.machines.metadata.image import Endpoint
 from headrace.node.authorization import Authorizer, Operation, Resource
 from headrace.node.connection import Connection, Pending
 from headrace.node.deadlines import Deadlines
@@ -24,17 +23,17 @@ from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
 from headrace.node.parking import Parked, Waitable
 from headrace.node.partitions import Partitions
+from headrace.node.producer_ids import ProducerIds
 from headrace.node.quotas import Quotas
 from headrace.node.request import Request
 from headrace.node.routes import Routes
 from headrace.node.settings import Settings
-from headrace.protocol.errors import MalformedMessage
-from headrace.protocol.framing import response_frame
-from headrace.protocol.varint import skip_tags
+from headrace.protocol.errors import ProtocolError
+from headrace.protocol.framing import decode_request_header, response_frame
+from headrace.protocol.parts import total_size
 from headrace.storage.disk import Disk
 from headrace.storage.jobs import Job
 
-_PREFIX = Struct(">hhih")  # API key, version, correlation id, length of the client id
 _API_VERSIONS = 18
 
 Completion = Callable[[Now, Any], None]
@@ -63,6 +62,7 @@ class Node:
             dice, slots=settings.max_incremental_fetch_session_cache_slots
         )
         self.partitions = Partitions(self, disks, boot_id, now)
+        self.producer_ids = ProducerIds(self)
         self.metadata = MetadataLog.open(self, now)
         self.housekeeping = Housekeeping(self, now)
 
@@ -86,46 +86,29 @@ class Node:
 
     def handle(self, now: Now, connection: Connection, frame: memoryview) -> Parts | None:
         """Serve one frame (without its size prefix). None: no answer, or not yet."""
-        metrics = self.metrics
-        metrics.bytes_in += len(frame)
         try:
-            api_key, version, correlation_id, name_bytes = _PREFIX.unpack_from(frame)
-        except StructError:
-            return self._refuse(connection, f"frame of {len(frame)} bytes is no request")
-        route = self._routes.find(api_key, version)
-        if route is None:
-            return self._unsupported(connection, api_key, version, correlation_id)
-        try:
-            position = 10
-            client_id = ""
-            if name_bytes > 0:
-                position += name_bytes
-                client_id = str(frame[10:position], "utf-8")
-            if route.has_tags:
-                if frame[position] == 0:
-                    position += 1
-                else:
-                    position = skip_tags(frame, position)
+            api_key, version, correlation_id, client_id, position = decode_request_header(frame)
+            route = self._routes.find(api_key, version)
+            if route is None:
+                return self._unsupported(connection, api_key, version, correlation_id)
             body = route.decode(frame, position)
-        except (MalformedMessage, IndexError, UnicodeDecodeError) as fault:
-            return self._refuse(connection, f"malformed request, API {api_key} v{version}: {fault}")
+        except ProtocolError as fault:
+            return self._refuse(connection, str(fault))
         route.metrics.requests += 1
         request = Request(now, connection, route, correlation_id, client_id, body)
         reply = route.handle(self, request)
+        parts: Parts | None = None
+        if reply is not None:
+            if isinstance(reply, Parked):
+                self._park(reply)
+            else:
+                parts = self._encode(request, reply)
+                if connection.pending:
+                    self._queue_behind(connection, parts)
+                    parts = None
+        # only now: whoever is woken and answered on this connection was asked before this request
         if self._awake:
             self._ask_awake(now)
-        if reply is None:
-            return None
-        if isinstance(reply, Parked):
-            self._park(reply)
-            return None
-        parts = self._encode(request, reply)
-        if connection.pending:
-            pending = Pending(connection)
-            pending.parts = parts
-            pending.is_done = True
-            connection.pending.append(pending)
-            return None
         return parts
 
     def completed(self, now: Now, ticket: int, result: Any) -> None:
@@ -173,6 +156,11 @@ class Node:
         authorizer = self.authorizer
         return authorizer is None or authorizer.allows(request.connection, operation, resource, name)
 
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where clients of that listener reach a broker; None when it is not registered or has no such listener."""
+        broker = self.metadata.image.brokers.get(broker_id)
+        return broker.endpoints.get(listener) if broker is not None else None
+
     def commit_of(self, directory: str) -> GroupCommit:
         return self.partitions.commits[directory]
 
@@ -213,6 +201,13 @@ class Node:
         if at is not None:
             self.deadlines.add(at, parked)
 
+    def _queue_behind(self, connection: Connection, parts: Parts) -> None:
+        """An answer that is known but has to wait for those of earlier requests."""
+        pending = Pending(connection)
+        pending.parts = parts
+        pending.is_done = True
+        connection.pending.append(pending)
+
     def _unpark(self, parked: Parked) -> None:
         if not parked.is_done:
             self.metrics.parked -= 1
@@ -244,7 +239,7 @@ class Node:
         return parts
 
     def _throttle(self, quotas: Quotas, request: Request, reply: Any, parts: Parts) -> Parts:
-        throttle_ms = quotas.throttle_ms(request, sum(map(len, parts[:1])))
+        throttle_ms = quotas.throttle_ms(request, total_size(parts))
         if throttle_ms <= 0:
             return parts
         reply.throttle_time_ms = throttle_ms

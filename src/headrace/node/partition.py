@@ -29,11 +29,11 @@ class Partition(Waitable):
         "_flush_timer",
         "config",
         "directory",
-        "flush_wanted",
         "index",
         "is_deleted",
         "is_offline",
         "leader",
+        "leader_id",
         "log",
         "min_insync_replicas",
         "node",
@@ -53,6 +53,7 @@ class Partition(Waitable):
         directory: str,
         replicas: tuple[int, ...],
         isr: tuple[int, ...],
+        leader_id: int,
         leader_epoch: int,
         config: LogConfig,
         min_insync_replicas: int,
@@ -65,6 +66,7 @@ class Partition(Waitable):
         self.index = index
         self.directory = directory
         self.replicas = replicas
+        self.leader_id = leader_id
         self.leader = PartitionLeader(BrokerId(node.id), Epoch(leader_epoch), map(BrokerId, isr), Offset(0))
         self.open_log = open_log
         self.log: PartitionLog | None = None
@@ -82,6 +84,21 @@ class Partition(Waitable):
         if self.log is not None:
             self.log.config = config
 
+    def follow(
+        self, replicas: tuple[int, ...], isr: tuple[int, ...], leader_id: int, leader_epoch: int
+    ) -> None:
+        """A committed change: a higher epoch begins at our log's end."""
+        self.replicas = replicas
+        self.leader_id = leader_id
+        leader = self.leader
+        if leader_epoch > leader.epoch:
+            leader.epoch = Epoch(leader_epoch)
+            if self.log is not None:
+                self.log.assign_epoch(leader_epoch)
+        end = self.promised_end(self.log) if self.log is not None else 0
+        if leader.isr_changed(map(BrokerId, isr), end) and self.waiters:
+            self.node.wake_waiters(self)
+
     def opened(self, now: Now) -> PartitionLog:
         """The log, opened if it was not yet; LogOffline when its directory is."""
         log = self.log
@@ -98,7 +115,7 @@ class Partition(Waitable):
         return log.flushed_offset if self._flush_each else log.log_end_offset
 
     def append(self, records: memoryview, now: Now) -> Appended:
-        """One batch from a client. The caller looks at `flush_wanted_by` for whether it must await an fsync."""
+        """One batch from a client."""
         log = self.log or self.opened(now)
         appended = log.append(records, wall_ms=now.wall_ms, leader_epoch=self.leader.epoch)
         end = log.log_end_offset

@@ -20,7 +20,7 @@ class Request:
         connection: Connection,
         route: "Route",
         correlation_id: int,
-        client_id: str,
+        client_id: str | None,
         body: Any,
     ) -> None:
         self.now = now

@@ -42,7 +42,7 @@ PRODUCE_VERSION_MIN = 3
 class Route:
     """Everything needed to serve one API in one version, one attribute away."""
 
-    __slots__ = ("api_key", "decode", "handle", "has_tags", "metrics", "response", "version")
+    __slots__ = ("api_key", "decode", "handle", "metrics", "response", "version")
 
     def __init__(
         self,
@@ -57,7 +57,6 @@ class Route:
         self.version = version
         self.handle = handle
         self.decode = request.decode
-        self.has_tags = request.header_version >= 2  # the request header ends in a tag buffer
         self.response = response
         self.metrics = metrics
 

@@ -10,7 +10,7 @@ from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
 from headrace.node.fetch_sessions import NO_SESSION, FetchPlan, SessionRefused
-from headrace.node.leadership import epoch_fault, tell_leader
+from headrace.node.leadership import endpoints, leadership_fault
 from headrace.node.node import Node
 from headrace.node.parking import Parked
 from headrace.node.partition import READ_COMMITTED, Partition
@@ -31,6 +31,7 @@ from headrace.storage.log import PartitionLog
 CONSUMER = -1
 DEBUGGER = -2  # reads up to the log end and is nobody's replica
 IDS_VERSION_MIN = 13
+ENDPOINTS_VERSION_MIN = 16
 
 
 def handle(node: Node, request: Request) -> FetchResponse | Parked:
@@ -66,7 +67,7 @@ def handle(node: Node, request: Request) -> FetchResponse | Parked:
 class Gathering:
     """What a fetch has found so far; gathered anew each time it is woken, for looking up costs no I/O."""
 
-    __slots__ = ("_body", "_found", "_has_fault", "_node", "_plan", "_request", "_total", "waitables")
+    __slots__ = ("_body", "_found", "_has_fault", "_leaders", "_node", "_plan", "_request", "_total", "waitables")
 
     def __init__(self, node: Node, request: Request, plan: FetchPlan) -> None:
         self._node = node
@@ -76,6 +77,7 @@ class Gathering:
         self._found: list[tuple[str | bytes, PartitionData]] = []
         self._total = 0
         self._has_fault = False
+        self._leaders: list[int] = []  # of partitions that were refused for being led elsewhere, or later
         self.waitables: list[Partition] = []
 
     @property
@@ -88,6 +90,7 @@ class Gathering:
         self._found = []
         self._total = 0
         self._has_fault = False
+        self._leaders = []
         self.waitables = []
         limit = min(body.max_bytes, node.settings.fetch_max_bytes)
         uses_ids = self._request.version >= IDS_VERSION_MIN
@@ -109,11 +112,15 @@ class Gathering:
     def _gather_partition(
         self, now: Now, topic: str | bytes, wanted: Any, partition: Partition, limit: int
     ) -> None:
-        if wanted.current_leader_epoch != -1:
-            fault = epoch_fault(partition, wanted.current_leader_epoch)
-            if fault is not None:
-                self._fail(topic, wanted, fault)
-                return
+        fault = leadership_fault(partition, wanted.current_leader_epoch)
+        if fault is not None:
+            data = self._fail(topic, wanted, fault)
+            if fault is not ErrorCode.UNKNOWN_LEADER_EPOCH:
+                data.current_leader = LeaderIdAndEpoch(
+                    leader_id=partition.leader_id, leader_epoch=partition.leader.epoch
+                )
+                self._leaders.append(partition.leader_id)
+            return
         try:
             log = partition.log or partition.opened(now)
             replica_id = self._replica_id()
@@ -160,7 +167,7 @@ class Gathering:
         state = self._body.replica_state
         return state.replica_id if state is not None else self._body.replica_id
 
-    def _fail(self, topic: str | bytes, wanted: Any, code: ErrorCode) -> None:
+    def _fail(self, topic: str | bytes, wanted: Any, code: ErrorCode) -> PartitionData:
         self._has_fault = True
         data = PartitionData(
             partition_index=wanted.partition,
@@ -170,6 +177,7 @@ class Gathering:
             records=b"",
         )
         self._found.append((topic, data))
+        return data
 
     def response(self) -> FetchResponse:
         plan = self._plan
@@ -190,8 +198,8 @@ class Gathering:
                 topics.append(last)
             last.partitions.append(data)
         response = FetchResponse(session_id=plan.session_id, responses=topics)
-        if self._has_fault and self._request.version >= 12:
-            tell_leader(self._node, self._request, response, LeaderIdAndEpoch, NodeEndpoint)
+        if self._leaders and self._request.version >= ENDPOINTS_VERSION_MIN:
+            response.node_endpoints = endpoints(self._node, self._request, self._leaders, NodeEndpoint)
         return response
 
 

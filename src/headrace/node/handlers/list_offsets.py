@@ -5,7 +5,7 @@ from typing import Any
 from headrace.base.time import Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.leadership import epoch_fault
+from headrace.node.leadership import leadership_fault
 from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.node.request import Request
@@ -54,7 +54,7 @@ def handle(node: Node, request: Request) -> ListOffsetsResponse:
 
 def look_up(now: Now, partition: Partition, body: ListOffsetsRequest, asked: Any) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-    fault = epoch_fault(partition, asked.current_leader_epoch)
+    fault = leadership_fault(partition, asked.current_leader_epoch)
     if fault is not None:
         answer.error_code = fault
         return answer

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.leadership import tell_leader
+from headrace.node.leadership import endpoints
 from headrace.node.node import Node
 from headrace.node.parking import Parked
 from headrace.node.partition import Partition
@@ -31,7 +31,7 @@ ALL = -1
 ZSTD = 4
 ZSTD_VERSION_MIN = 7
 IDS_VERSION_MIN = 13
-MESSAGE_VERSION_MIN = 8
+LEADER_VERSION_MIN = 10
 NO_OFFSET = -1
 
 
@@ -43,6 +43,7 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
     uses_ids = version >= IDS_VERSION_MIN
     waits: list[Wait] | None = None
     failure: ErrorCode | None = None
+    leaders: list[int] = []  # of partitions that are led elsewhere
     responses: list[TopicProduceResponse] = []
     for topic in body.topic_data:
         partitions = node.partitions.of_id(topic.topic_id) if uses_ids else node.partitions.of_name(topic.name)
@@ -67,6 +68,15 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
                 results.append(refused(index, failure))
                 continue
             partition = partitions[index]
+            if partition.leader_id != node.id:
+                failure = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                result = refused(index, failure)
+                result.current_leader = LeaderIdAndEpoch(
+                    leader_id=partition.leader_id, leader_epoch=partition.leader.epoch
+                )
+                leaders.append(partition.leader_id)
+                results.append(result)
+                continue
             records: Any = data.records
             try:
                 if acks == ALL and not partition.leader.has_enough(partition.min_insync_replicas):
@@ -110,8 +120,8 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
             node.close(request.connection, f"produce with acks=0 failed: {failure.name}")
         return None
     response = ProduceResponse(responses=responses)
-    if failure is not None and version >= 10:
-        tell_leader(node, request, response, LeaderIdAndEpoch, NodeEndpoint)
+    if leaders and version >= LEADER_VERSION_MIN:
+        response.node_endpoints = endpoints(node, request, leaders, NodeEndpoint)
     if waits is not None:
         return ParkedProduce(node, request, response, waits, body.timeout_ms)
     return response

@@ -1,0 +1,171 @@
+"""What a node does without being asked: opening logs, retention, recovery points, recompression, checkpoints.
+
+Everything here is done in slices, so that ten thousand partitions never hold up a request: a slice looks at a few
+partitions, then gives way. What waits for the disk is a job; what computes runs in another process.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import Now
+from headrace.node.deadlines import Every
+from headrace.node.partition import Partition
+from headrace.storage.errors import StorageError
+from headrace.storage.jobs import Job
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+# Partitions looked at in one go: retention of one costs some 10 µs, opening one some 100 µs, so that a slice stays
+# around a millisecond.
+RETENTION_SLICE = 64
+OPENING_SLICE = 16
+PAUSE_BETWEEN_SLICES_MS = 1
+
+# Unflushed data that a lost machine would have to scan: half a second's work for the disk.
+RECOVERY_POINT_INTERVAL_MS = 5_000
+
+
+class Slices:
+    """Walks over partitions a few at a time, then once more after the interval."""
+
+    __slots__ = ("_act", "_interval_ms", "_node", "_rest", "_size", "is_done")
+
+    def __init__(self, node: "Node", size: int, interval_ms: int, act: Any) -> None:
+        self._node = node
+        self._size = size
+        self._interval_ms = interval_ms
+        self._act = act
+        self._rest: Iterator[Partition] | None = None
+        self.is_done = False
+
+    def start(self, now: Now, delay_ms: int) -> None:
+        self._node.deadlines.add(now.after_ms(delay_ms), self)
+
+    def expired(self, now: Now) -> None:
+        if self._rest is None:
+            self._rest = iter(self._node.partitions.all())
+        for _ in range(self._size):
+            partition = next(self._rest, None)
+            if partition is None:
+                self._rest = None
+                self.start(now, self._interval_ms)
+                return
+            if not partition.is_deleted and not partition.is_offline:
+                self._act(now, partition)
+        self.start(now, PAUSE_BETWEEN_SLICES_MS)
+
+
+class Housekeeping:
+    def __init__(self, node: "Node", now: Now) -> None:
+        self._node = node
+        self._recompressing: set[str] = set()  # directories with a recompression under way
+        self._awaiting_stop = False
+        interval_ms = node.settings.log_retention_check_interval_ms
+        self._retention = Slices(node, RETENTION_SLICE, interval_ms, self._retire)
+        self._retention.start(now, min(interval_ms, node.settings.log_initial_task_delay_ms))
+        Every(node.deadlines, RECOVERY_POINT_INTERVAL_MS, self._advance_recovery_points).start(now)
+
+    # --- retention and recompression ---------------------------------------------------------------------
+
+    def _retire(self, now: Now, partition: Partition) -> None:
+        node = self._node
+        try:
+            log = partition.opened(now)
+            doomed = log.retire(now.wall_ms, high_watermark=partition.leader.high_watermark)
+            log.expire_producers(now.wall_ms)
+        except StorageError as fault:
+            node.partitions.storage_failed(now, partition, fault)
+            return
+        if doomed:
+            node.report(
+                "info",
+                "segments_retired",
+                partition=f"{partition.topic}-{partition.index}",
+                segments=len(doomed),
+                log_start_offset=log.log_start_offset,
+            )
+            self.remove_later(now, partition, doomed)
+        self._recompress(partition)
+
+    def remove_later(self, now: Now, partition: Partition, doomed: list[Any]) -> None:
+        """Renamed files stay for a while, for readers that still have them open; then a job unlinks them."""
+        log = partition.log
+        assert log is not None
+        for one in doomed:
+            self.run_later(
+                now, partition.config.file_delete_delay_ms, partition.directory, log.remove_job(one)
+            )
+
+    def run_later(self, now: Now, delay_ms: int, directory: str, job: Job) -> None:
+        """A removal, once those who still read have had their time."""
+        Later(self._node, now, delay_ms, directory, job)
+
+    def _recompress(self, partition: Partition) -> None:
+        log = partition.log
+        directory = partition.directory
+        if log is None or not partition.config.sealed_compression_type or directory in self._recompressing:
+            return
+        job = log.recompress_job()
+        if job is None:
+            return
+        self._recompressing.add(directory)
+
+        def finished(now: Now, result: Any) -> None:
+            self._recompressing.discard(directory)
+            if isinstance(result, BaseException):
+                self._node.report("warning", "recompression_failed", directory=directory, error=str(result))
+            elif partition.log is log:
+                doomed = log.recompressed(result)
+                if doomed:
+                    self.remove_later(now, partition, doomed)
+                self._recompress(partition)
+
+        self._node.run(directory, "recompression", job, finished)
+
+    # --- recovery points and checkpoints -------------------------------------------------------------------
+
+    def _advance_recovery_points(self, now: Now) -> None:
+        """Bound what a lost machine has to scan; the flush is the group commit's, so it costs no extra fsync."""
+        node = self._node
+        if node.is_stopping:
+            return
+        for partition in node.partitions.dirty():
+            node.commit_of(partition.directory).want(partition)
+        node.partitions.checkpoint(now)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def shut_down(self, now: Now) -> None:
+        """Flush what is not flushed; the last flush that comes back ends the node."""
+        node = self._node
+        self._awaiting_stop = True
+        for partition in node.partitions.dirty():
+            node.commit_of(partition.directory).want(partition)
+        self.stop_if_flushed(now)
+
+    def stop_if_flushed(self, now: Now) -> None:
+        node = self._node
+        if self._awaiting_stop and not node.is_stopped and node.partitions.is_flushed and node.metadata.is_flushed:
+            node.partitions.close_clean(now)
+            node.is_stopped = True
+
+
+class Later:
+    """A job that is run after a delay."""
+
+    __slots__ = ("_directory", "_job", "_node", "is_done")
+
+    def __init__(self, node: "Node", now: Now, delay_ms: int, directory: str, job: Any) -> None:
+        self._node = node
+        self._directory = directory
+        self._job = job
+        self.is_done = False
+        node.deadlines.add(now.after_ms(delay_ms), self)
+
+    def expired(self, now: Now) -> None:
+        self._node.run(self._directory, "removal", self._job, self._removed)
+
+    def _removed(self, now: Now, result: Any) -> None:
+        if isinstance(result, BaseException):
+            self._node.report("warning", "removal_failed", directory=self._directory, error=str(result))

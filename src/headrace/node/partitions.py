@@ -1,0 +1,299 @@
+"""All partitions this node has, by name and by id, and the log directories they live in.
+
+Committed metadata makes, changes and removes partitions here. Which directory holds a partition is found on
+disk at the start; a new one goes where the fewest are.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.ids import TopicId, id_text
+from headrace.base.time import Now
+from headrace.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, TopicState
+from headrace.node.group_commit import GroupCommit
+from headrace.node.partition import Partition
+from headrace.node.topic_config import TopicConfigs
+from headrace.protocol.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
+from headrace.storage.disk import Disk, read_whole
+from headrace.storage.errors import DiskFull, LogOffline
+from headrace.storage.jobs import Job
+from headrace.storage.log import PartitionLog
+from headrace.storage.log_directory import LogDirectory
+from headrace.storage.open_files import OpenFiles
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class Partitions:
+    def __init__(self, node: "Node", disks: dict[str, Disk], boot_id: str, now: Now) -> None:
+        self._node = node
+        self.disks = disks
+        self.files = OpenFiles(node.settings.headrace_open_files_max)
+        self._by_name: dict[str, list[Partition]] = {}
+        self._by_id: dict[bytes, list[Partition]] = {}
+        # the hot path looks topics up with these, without a call in between
+        self.of_name: Callable[[str], list[Partition] | None] = self._by_name.get
+        self.of_id: Callable[[bytes], list[Partition] | None] = self._by_id.get
+        self.cluster_id = cluster_id_of(node, disks)
+        self.directories: dict[str, LogDirectory] = {}
+        self.commits: dict[str, GroupCommit] = {}
+        self._homes: dict[tuple[bytes, int], str] = {}
+        self._found: list[tuple[str, str, int, bytes | None]] = []  # what lay on disk at the start
+        self._crowds: dict[str, int] = {}  # partitions per directory
+        self._configs: TopicConfigs | None = None
+        for name, disk in disks.items():
+            directory = LogDirectory.open(
+                disk,
+                name,
+                node_id=node.id,
+                cluster_id=self.cluster_id,
+                directory_id_if_new=node.dice.randbytes(16),
+                boot_id=boot_id,
+                files=self.files,
+                wall_ms=now.wall_ms,
+            )
+            self.directories[name] = directory
+            self._crowds[name] = 0
+            self.commits[name] = self._group_commit(name)
+            for topic, index, topic_id in directory.partitions():
+                if topic != METADATA_TOPIC:
+                    self._found.append((name, topic, index, topic_id))
+                    if topic_id is not None:
+                        self._homes[(topic_id, index)] = name
+
+    def _group_commit(self, directory: str) -> GroupCommit:
+        node = self._node
+
+        def run(job: Any, then: Callable[[Now, Any], None]) -> None:
+            def finished(now: Now, result: Any) -> None:
+                node.metrics.flushes += 1
+                then(now, result)
+                node.housekeeping.stop_if_flushed(now)
+
+            node.run(directory, "flush", job, finished)
+
+        def failed(now: Now, error: OSError) -> None:
+            self.go_offline(now, directory, error)
+
+        return GroupCommit(run, failed)
+
+    # --- questions ---------------------------------------------------------------------------------------
+
+    def all(self) -> list[Partition]:
+        return [partition for partitions in self._by_name.values() for partition in partitions]
+
+    def dirty(self) -> Iterator[Partition]:
+        """Those with records that no fsync has covered yet."""
+        for partitions in self._by_name.values():
+            for partition in partitions:
+                log = partition.log
+                if log is not None and not partition.is_offline and log.flushed_offset < log.log_end_offset:
+                    yield partition
+
+    @property
+    def is_flushed(self) -> bool:
+        return all(commit.is_idle for commit in self.commits.values())
+
+    # --- committed metadata ------------------------------------------------------------------------------
+
+    def load(self, now: Now, image: ClusterImage) -> None:
+        """Everything the metadata log knew at the start."""
+        self._configs = TopicConfigs(self._node.settings, image)
+        for topic in image.topics.values():
+            self._take(now, image, topic)
+        for name, directory in self.directories.items():
+            if directory.trust == "lost":
+                self._recover_all(now, name)
+        self._sweep_strays(now)
+
+    def _recover_all(self, now: Now, name: str) -> None:
+        """The machine went down: every log is scanned from its recovery point before anybody is served."""
+        on_disk = {(topic_id, index) for home, _, index, topic_id in self._found if home == name}
+        for partition in self.all():
+            if (partition.topic_id, partition.index) in on_disk:
+                partition.opened(now)
+
+    def committed(self, now: Now, image: ClusterImage, records: list[Any]) -> None:
+        """Records that are durable; `image` is the state after them (or later, which does no harm)."""
+        touched: dict[bytes, None] = {}
+        for record in records:
+            kind = type(record)
+            if kind is RemoveTopicRecord:
+                self._remove(now, record.topic_id)
+            elif kind in (TopicRecord, PartitionRecord, PartitionChangeRecord):
+                touched[record.topic_id] = None
+            elif kind is ConfigRecord:
+                self._configured(image, record)
+        for topic_id in touched:
+            topic = image.topics_by_id.get(TopicId(topic_id))
+            if topic is not None:
+                self._take(now, image, topic)
+
+    def _configured(self, image: ClusterImage, record: ConfigRecord) -> None:
+        if record.resource_type == TOPIC_RESOURCE:
+            self._configure(image, record.resource_name)
+        elif record.resource_type == BROKER_RESOURCE:
+            self._node.settings = self._node.settings.overlaid(
+                image.broker_config(self._node.id), image.cluster_config
+            )
+            self._configs = TopicConfigs(self._node.settings, image)
+            for name in self._by_name:
+                self._configure(image, name)
+
+    def _configure(self, image: ClusterImage, name: str) -> None:
+        assert self._configs is not None
+        config, min_insync_replicas = self._configs.of(image.topic_config(name))
+        for partition in self._by_name.get(name, ()):
+            partition.configure(config, min_insync_replicas)
+
+    def _take(self, now: Now, image: ClusterImage, topic: TopicState) -> None:
+        """Make the partitions that are new, and follow changes of those that are known."""
+        assert self._configs is not None
+        partitions = self._by_id.get(topic.id)
+        if partitions is None:
+            partitions = self._by_id[topic.id] = self._by_name[topic.name] = []
+        config, min_insync_replicas = self._configs.of(image.topic_config(topic.name))
+        for index in range(len(topic.partitions)):
+            state = topic.partitions[index]
+            if index < len(partitions):
+                partitions[index].follow(state.replicas, state.isr, state.leader, state.leader_epoch)
+                continue
+            partitions.append(
+                Partition(
+                    self._node,
+                    topic.name,
+                    topic.id,
+                    index,
+                    directory=self._home(topic.id, index),
+                    replicas=state.replicas,
+                    isr=state.isr,
+                    leader_id=state.leader,
+                    leader_epoch=state.leader_epoch,
+                    config=config,
+                    min_insync_replicas=min_insync_replicas,
+                    open_log=self._open_log,
+                )
+            )
+
+    def _home(self, topic_id: bytes, index: int) -> str:
+        home = self._homes.get((topic_id, index))
+        if home is None:
+            online = [name for name in self._crowds if not self.directories[name].is_offline] or list(self._crowds)
+            home = self._homes[(topic_id, index)] = min(online, key=self._crowds.__getitem__)
+        self._crowds[home] += 1
+        return home
+
+    def _open_log(self, partition: Partition, now: Now) -> PartitionLog:
+        return self.directories[partition.directory].open_log(
+            partition.topic, partition.index, partition.topic_id, partition.config, now.wall_ms
+        )
+
+    def _remove(self, now: Now, topic_id: bytes) -> None:
+        partitions = self._by_id.pop(topic_id, None)
+        if partitions is None:
+            return
+        del self._by_name[partitions[0].topic]
+        for partition in partitions:
+            partition.delete()
+            home = self._homes.pop((topic_id, partition.index))
+            self._crowds[home] -= 1
+            self._doom(now, home, partition.topic, partition.index, partition.config.file_delete_delay_ms)
+
+    def _sweep_strays(self, now: Now) -> None:
+        """Directories of topics that were deleted while we were down, and removals that a stop cut short."""
+        for home, topic, index, topic_id in self._found:
+            known = self._by_id.get(topic_id) if topic_id is not None else None
+            if known is None or index >= len(known):
+                self._homes.pop((topic_id or b"", index), None)
+                self._node.report("warning", "stray_partition", partition=f"{topic}-{index}", directory=home)
+                self._remove_directory(home, self.directories[home].doom(topic, index))
+        self._found.clear()
+        for home, directory in self.directories.items():
+            for job in directory.leftovers():
+                self._remove_directory(home, job)
+
+    def _remove_directory(self, home: str, job: Job) -> None:
+        def removed(now: Now, result: Any) -> None:
+            if isinstance(result, Exception):
+                self._node.report("warning", "removal_failed", directory=home, error=str(result))
+
+        self._node.run(home, "removal", job, removed)
+
+    def _doom(self, now: Now, home: str, topic: str, index: int, delay_ms: int) -> None:
+        directory = self.directories[home]
+        if not directory.is_offline and (topic, index) in directory.logs:
+            self._node.housekeeping.run_later(now, delay_ms, home, directory.doom(topic, index))
+
+    # --- trouble -----------------------------------------------------------------------------------------
+
+    def storage_failed(self, now: Now, partition: Partition, fault: Exception) -> None:
+        """A full disk refuses one write; an I/O error costs the directory."""
+        if isinstance(fault, DiskFull):
+            self._node.report("error", "disk_full", directory=partition.directory, error=str(fault))
+        elif isinstance(fault, LogOffline) and not partition.is_offline:
+            self.go_offline(now, partition.directory, fault)
+
+    def go_offline(self, now: Now, directory: str, error: Exception) -> None:
+        node = self._node
+        node.report("error", "log_directory_offline", directory=directory, error=str(error))
+        cause = error if isinstance(error, OSError) else OSError(str(error))
+        self.directories[directory].went_offline(cause)
+        if directory == node.settings.metadata_log_dir:
+            node.halt(f"the metadata directory {directory} failed: {error}")
+            return
+        for partition in self.all():
+            if partition.directory == directory:
+                partition.go_offline()
+
+    # --- checkpoints and the end -------------------------------------------------------------------------
+
+    def checkpoint(self, now: Now) -> None:
+        for name, directory in self.directories.items():
+            if directory.is_offline:
+                continue
+            marks = {
+                (partition.topic, partition.index): partition.leader.high_watermark
+                for partition in self.all()
+                if partition.directory == name and partition.log is not None
+            }
+            job = directory.checkpoint_job(marks)
+            if job is not None:
+                self._node.run(name, "checkpoint", job, self._checkpointed(name))
+
+    def _checkpointed(self, name: str) -> Callable[[Now, Any], None]:
+        def finished(now: Now, result: Any) -> None:
+            if isinstance(result, OSError):
+                self.go_offline(now, name, result)
+
+        return finished
+
+    def close_clean(self, now: Now) -> None:
+        for name, directory in self.directories.items():
+            if not directory.is_offline:
+                directory.close_clean(
+                    {
+                        (partition.topic, partition.index): partition.leader.high_watermark
+                        for partition in self.all()
+                        if partition.directory == name and partition.log is not None
+                    }
+                )
+
+
+def cluster_id_of(node: "Node", disks: dict[str, Disk]) -> str:
+    """What the directories say, or the setting says, or a new one; one value for all of them."""
+    for disk in disks.values():
+        if disk.exists(META_PROPERTIES):
+            known = parse_properties(read_whole(disk, META_PROPERTIES)).get("cluster.id")
+            if known:
+                return known
+    return node.settings.cluster_id or id_text(node.dice.randbytes(16))

@@ -1,0 +1,326 @@
+"""Fetch through the node: whole batches, long polls, limits, isolation, and whom it refuses."""
+
+import pytest
+from harness.desk import Desk
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
+from headrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
+from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from headrace.records.builder import build_batch
+from headrace.records.reader import batches
+
+T0 = 1_700_000_000_000
+
+
+def batch(*values: bytes, timestamp: int = T0) -> bytes:
+    return build_batch([(timestamp + i, None, value, ()) for i, value in enumerate(values)])
+
+
+def desk_with(*written: bytes, partitions: int = 1, **configs: str) -> Desk:
+    desk = Desk()
+    desk.create_topic("t", partitions, **configs)
+    for data in written:
+        desk.ask(desk.produce_request("t", data), 9)
+    return desk
+
+
+def request(
+    *wanted: FetchPartition, topic: str = "t", wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 24, **more: object
+) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=[FetchTopic(topic=topic, partitions=list(wanted))],
+        **more,
+    )
+
+
+def at(offset: int, *, partition: int = 0, limit: int = 1 << 20, epoch: int = -1) -> FetchPartition:
+    return FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=limit, current_leader_epoch=epoch
+    )
+
+
+def only(response):  # type: ignore[no-untyped-def]
+    (topic,) = response.responses
+    (partition,) = topic.partitions
+    return partition
+
+
+def offsets(records: object) -> list[tuple[int, int]]:
+    """(first, last) of each batch."""
+    data = bytes(records)  # type: ignore[call-overload]
+    return [(header.base_offset, header.last_offset) for _, header in batches(data)]
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_every_version_by_name(version: int) -> None:
+    desk = desk_with(batch(b"a", b"b"), batch(b"c"))
+    data = only(desk.ask(request(at(0)), version))
+    assert data.error_code == 0
+    assert data.high_watermark == 3
+    assert data.last_stable_offset == 3
+    assert offsets(data.records) == [(0, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+def test_every_version_by_id(version: int) -> None:
+    desk = desk_with(batch(b"a", b"b"))
+    topic_id = desk.node.partitions.of_name("t")[0].topic_id
+    for id, code in ((topic_id, 0), (b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)):
+        response = desk.ask(
+            FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=id, partitions=[at(0)])]), version
+        )
+        assert response.responses[0].topic_id == id
+        assert only(response).error_code == code
+
+
+def test_the_batch_that_contains_the_offset_comes_whole() -> None:
+    desk = desk_with(batch(b"a", b"b", b"c"), batch(b"d"))
+    assert offsets(only(desk.ask(request(at(1)), 11)).records) == [(0, 2), (3, 3)]
+    assert offsets(only(desk.ask(request(at(3)), 11)).records) == [(3, 3)]
+    assert offsets(only(desk.ask(request(at(4)), 11)).records) == []
+
+
+@pytest.mark.parametrize("offset", [-1, 5, 2**62])
+def test_out_of_range(offset: int) -> None:
+    desk = desk_with(batch(b"a", b"b", b"c", b"d"))
+    data = only(desk.ask(request(at(offset)), 11))
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_limits_cut_between_batches_and_never_below_one() -> None:
+    one = batch(b"x" * 100)
+    desk = desk_with(one, one, one)
+    size = len(one)
+    for limit, count in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
+        assert len(offsets(only(desk.ask(request(at(0, limit=limit)), 11)).records)) == count
+        assert len(offsets(only(desk.ask(request(at(0), max_bytes=limit), 11)).records)) == count
+
+
+def test_only_the_first_partition_with_data_may_exceed_the_limit() -> None:
+    desk = desk_with(partitions=2)
+    for index in (0, 1):
+        desk.ask(desk.produce_request("t", batch(b"x" * 100), partition=index), 9)
+    response = desk.ask(request(at(0), at(0, partition=1), max_bytes=10), 11)
+    first, second = response.responses[0].partitions
+    assert len(offsets(first.records)) == 1
+    assert offsets(second.records) == []
+
+
+class TestLongPoll:
+    def test_a_new_record_ends_the_wait(self) -> None:
+        desk = desk_with()
+        reader = desk.connect()
+        desk.send(reader, request(at(0), wait_ms=500), 11)
+        assert desk.receive(reader) is None
+        desk.ask(desk.produce_request("t", batch(b"news")), 9)
+        assert offsets(only(desk.receive(reader)).records) == [(0, 0)]
+
+    def test_the_end_of_the_wait_is_an_empty_answer_at_its_time(self) -> None:
+        desk = desk_with()
+        reader = desk.connect()
+        desk.send(reader, request(at(0), wait_ms=500), 11)
+        desk.advance(0.499)
+        assert desk.receive(reader) is None
+        desk.advance(0.002)
+        data = only(desk.receive(reader))
+        assert (data.error_code, bytes(data.records)) == (0, b"")
+        assert desk.node.metrics.parked == 0
+
+    def test_min_bytes_gather(self) -> None:
+        one = batch(b"x" * 100)
+        desk = desk_with()
+        reader = desk.connect()
+        desk.send(reader, request(at(0), wait_ms=5000, min_bytes=2 * len(one)), 11)
+        desk.ask(desk.produce_request("t", one), 9)
+        assert desk.receive(reader) is None
+        desk.ask(desk.produce_request("t", one), 9)
+        assert len(offsets(only(desk.receive(reader)).records)) == 2
+
+    def test_an_error_is_told_at_once(self) -> None:
+        desk = desk_with()
+        response = desk.ask(request(at(0), at(0, partition=7), wait_ms=5000), 11)
+        codes = [data.error_code for data in response.responses[0].partitions]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    def test_deleting_the_topic_ends_the_wait(self) -> None:
+        desk = desk_with()
+        reader = desk.connect()
+        desk.send(reader, request(at(0), wait_ms=5000), 11)
+        desk.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+        assert only(desk.receive(reader)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_client_that_goes_leaves_nothing_behind(self) -> None:
+        desk = desk_with()
+        reader = desk.connect()
+        desk.send(reader, request(at(0), wait_ms=5000), 11)
+        desk.node.disconnected(desk.clock.now(), reader)
+        assert desk.node.metrics.parked == 0
+        assert not desk.node.partitions.of_name("t")[0].waiters
+        desk.ask(desk.produce_request("t", batch(b"v")), 9)
+        assert desk.receive(reader) is None
+
+
+def test_answers_leave_in_the_order_of_the_requests() -> None:
+    """A parked fetch, then a produce on the same connection that wakes it: the fetch's answer goes first."""
+    desk = desk_with()
+    both = desk.connect()
+    desk.send(both, request(at(0), wait_ms=5000), 11)
+    desk.send(both, request(at(0), wait_ms=0), 11)
+    assert desk.receive(both) is None
+    desk.send(both, desk.produce_request("t", batch(b"v")), 9)
+    assert offsets(only(desk.receive(both)).records) == [(0, 0)]
+    assert offsets(only(desk.receive(both)).records) == []
+    assert desk.receive(both).responses[0].partition_responses[0].base_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("epoch_shift", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (0, 0)]
+)
+def test_the_leader_epoch_is_compared(epoch_shift: int, code: int) -> None:
+    desk = Desk()
+    desk.create_topic("t")
+    # a restart raises the epoch, so that there is one below it
+    desk = Desk(disks=desk.disks)
+    ours = desk.node.partitions.of_name("t")[0].leader.epoch
+    assert ours >= 1
+    data = only(desk.ask(request(at(0, epoch=ours + epoch_shift)), 12))
+    assert data.error_code == code
+    if code == ErrorCode.FENCED_LEADER_EPOCH:
+        assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (1, ours)
+
+
+def test_nobody_is_believed_to_be_a_replica() -> None:
+    desk = desk_with(batch(b"v"))
+    assert only(desk.ask(request(at(0), replica_id=9), 11)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    topic_id = desk.node.partitions.of_name("t")[0].topic_id
+    forged = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        replica_state=ReplicaState(replica_id=9, replica_epoch=1),
+        topics=[FetchTopic(topic_id=topic_id, partitions=[at(0)])],
+    )
+    assert only(desk.ask(forged, 17)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_below_the_high_watermark_only() -> None:
+    """A second replica that has fetched nothing holds the high watermark back: consumers see nothing."""
+    desk = desk_with(batch(b"a"))
+    partition = desk.node.partitions.of_name("t")[0]
+    partition.leader.isr = frozenset({1, 2})
+    writer, reader = desk.connect(), desk.connect()
+    desk.send(writer, desk.produce_request("t", batch(b"b"), acks=-1, timeout_ms=60_000), 9)
+    desk.send(reader, request(at(1), wait_ms=60_000), 11)
+    assert desk.receive(writer) is None
+    assert desk.receive(reader) is None
+    assert only(desk.ask(request(at(1)), 11)).high_watermark == 1
+    assert offsets(only(desk.ask(request(at(0), replica_id=-2), 11)).records) == [(0, 0), (1, 1)]
+    partition.leader.replica_fetched(2, 2, local_end=2)
+    desk.node.wake_waiters(partition)
+    desk.node.wake(desk.clock.now())
+    desk.settle()
+    assert desk.receive(writer).responses[0].partition_responses[0].base_offset == 1
+    assert offsets(only(desk.receive(reader)).records) == [(1, 1)]
+
+
+class TestSessions:
+    def test_an_incremental_fetch_tells_only_news(self) -> None:
+        desk = desk_with(batch(b"a"), partitions=2)
+        reader = desk.connect()
+        full = desk.ask(request(at(1), at(0, partition=1), session_epoch=0), 12, reader)
+        assert full.session_id > 0
+        assert len(full.responses[0].partitions) == 2
+        quiet = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=full.session_id, session_epoch=1)
+        assert desk.ask(quiet, 12, reader).responses == []
+        desk.ask(desk.produce_request("t", batch(b"b"), partition=1), 9)
+        news = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=full.session_id, session_epoch=2)
+        (data,) = desk.ask(news, 12, reader).responses[0].partitions
+        assert (data.partition_index, offsets(data.records)) == (1, [(0, 0)])
+
+    def test_an_unknown_session_is_refused_as_a_whole(self) -> None:
+        desk = desk_with()
+        response = desk.ask(FetchRequest(max_wait_ms=0, min_bytes=1, session_id=5, session_epoch=3), 12)
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert response.session_id == 0
+
+
+class TestListOffsets:
+    def look_up(self, desk: Desk, timestamp: int, version: int = 11):  # type: ignore[no-untyped-def]
+        response = desk.ask(
+            ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    ListOffsetsTopic(
+                        name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
+                    )
+                ],
+            ),
+            version,
+        )
+        return response.topics[0].partitions[0]
+
+    @pytest.mark.parametrize("version", range(1, 12))
+    def test_ends_in_every_version(self, version: int) -> None:
+        desk = desk_with(batch(b"a", b"b", b"c"))
+        assert self.look_up(desk, -2, version).offset == 0
+        assert self.look_up(desk, -1, version).offset == 3
+
+    def test_a_time_inside_a_batch_finds_the_record(self) -> None:
+        desk = desk_with(batch(b"a", b"b", b"c"), batch(b"d", timestamp=T0 + 100))
+        found = self.look_up(desk, T0 + 1)
+        assert (found.offset, found.timestamp) == (1, T0 + 1)
+        found = self.look_up(desk, T0 + 50)
+        assert (found.offset, found.timestamp) == (3, T0 + 100)
+        none = self.look_up(desk, T0 + 101)
+        assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
+
+    def test_special_times(self) -> None:
+        desk = desk_with(batch(b"late", timestamp=T0 + 100), batch(b"a", b"b"))
+        newest = self.look_up(desk, -3)
+        assert (newest.offset, newest.timestamp) == (0, T0 + 100)
+        assert self.look_up(desk, -4).offset == 0
+        assert self.look_up(desk, -5).offset == -1
+        assert self.look_up(desk, -6).offset == -1
+        assert self.look_up(desk, -3, 6).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert self.look_up(desk, -7).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_epochs_end_where_the_next_begins() -> None:
+    desk = desk_with(batch(b"a", b"b"))
+    first = desk.node.partitions.of_name("t")[0].leader.epoch
+    desk = Desk(disks=desk.disks)
+    second = desk.node.partitions.of_name("t")[0].leader.epoch
+    desk.ask(desk.produce_request("t", batch(b"c")), 9)
+
+    def end_of(epoch: int) -> tuple[int, int, int]:
+        response = desk.ask(
+            OffsetForLeaderEpochRequest(
+                replica_id=-1,
+                topics=[
+                    OffsetForLeaderTopic(
+                        topic="t", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=epoch)]
+                    )
+                ],
+            ),
+            4,
+        )
+        data = response.topics[0].partitions[0]
+        return data.error_code, data.leader_epoch, data.end_offset
+
+    assert end_of(first) == (0, first, 2)
+    assert end_of(second) == (0, second, 3)
+    assert end_of(second + 5) == (0, -1, -1)
+    assert end_of(first - 1) == (0, -1, -1)
