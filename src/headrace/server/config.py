@@ -5,9 +5,9 @@ lists become comma-separated. What is wrong is said with file and line; a key th
 warned of, with the one that was perhaps meant.
 """
 
+import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from headrace.machines.configs.values import InvalidConfig
@@ -27,17 +27,18 @@ class SettingsFile:
     warnings: list[str]
 
 
-def read_settings(path: str | Path, overrides: dict[str, str] | None = None) -> SettingsFile:
+def read_settings(path: str | os.PathLike[str], overrides: dict[str, str] | None = None) -> SettingsFile:
     """The settings of a file, with some laid over them; wrong values are refused, unknown keys warned of."""
-    path = Path(path)
+    path = os.fspath(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except OSError as error:
         raise WrongSettings(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise WrongSettings(f"{path}: not UTF-8 at byte {error.start}") from None
     lines: dict[str, int] = {}
-    read = _from_toml if path.suffix == ".toml" else _from_properties
+    read = _from_toml if path.endswith(".toml") else _from_properties
     values = read(path, text, lines)
     try:
         settings = Settings.parse(values | (overrides or {}))
@@ -52,22 +53,22 @@ def read_settings(path: str | Path, overrides: dict[str, str] | None = None) -> 
     return SettingsFile(settings, warnings)
 
 
-def _at(path: Path, lines: dict[str, int], name: str) -> str:
+def _at(path: str, lines: dict[str, int], name: str) -> str:
     line = lines.get(name)
-    return f"{path}:{line}" if line else str(path)
+    return f"{path}:{line}" if line else path
 
 
 # --- TOML -----------------------------------------------------------------------------------------------
 
 
-def _from_toml(path: Path, text: str, lines: dict[str, int]) -> dict[str, str]:
+def _from_toml(path: str, text: str, lines: dict[str, int]) -> dict[str, str]:
     import tomllib
 
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         at = _TOML_LINE.search(str(error))
-        where = f"{path}:{at[1]}" if at else str(path)
+        where = f"{path}:{at[1]}" if at else path
         raise WrongSettings(f"{where}: {error}") from None
     values: dict[str, str] = {}
     _flatten(path, "", tree, values)
@@ -76,7 +77,7 @@ def _from_toml(path: Path, text: str, lines: dict[str, int]) -> dict[str, str]:
     return values
 
 
-def _flatten(path: Path, prefix: str, tree: dict[str, Any], values: dict[str, str]) -> None:
+def _flatten(path: str, prefix: str, tree: dict[str, Any], values: dict[str, str]) -> None:
     for key, value in tree.items():
         name = prefix + key
         if isinstance(value, dict):
@@ -87,7 +88,7 @@ def _flatten(path: Path, prefix: str, tree: dict[str, Any], values: dict[str, st
         values[name] = _toml_text(path, name, value)
 
 
-def _toml_text(path: Path, name: str, value: Any) -> str:
+def _toml_text(path: str, name: str, value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -111,7 +112,7 @@ def _line_of(text: str, name: str) -> int:
 # --- properties -----------------------------------------------------------------------------------------
 
 
-def _from_properties(path: Path, text: str, lines: dict[str, int]) -> dict[str, str]:
+def _from_properties(path: str, text: str, lines: dict[str, int]) -> dict[str, str]:
     """Java's format: `key=value`, `key: value` or `key value`; # and ! comment, a backslash at the end
     continues.
     """
@@ -136,7 +137,7 @@ def _from_properties(path: Path, text: str, lines: dict[str, int]) -> dict[str, 
     return values
 
 
-def _split_property(path: Path, line: int, text: str) -> tuple[str, str]:
+def _split_property(path: str, line: int, text: str) -> tuple[str, str]:
     position = 0
     while position < len(text) and text[position] not in "=: \t\f":
         position += 2 if text[position] == "\\" else 1
@@ -149,7 +150,7 @@ def _split_property(path: Path, line: int, text: str) -> tuple[str, str]:
     return name, _unescape(path, line, rest).rstrip()
 
 
-def _unescape(path: Path, line: int, text: str) -> str:
+def _unescape(path: str, line: int, text: str) -> str:
     if "\\" not in text:
         return text
     out: list[str] = []

@@ -5,7 +5,6 @@ written with `sometimes`, which lets a few lines of one event through per period
 held.
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -83,8 +82,14 @@ def _as_text(moment: str, level: str, event: str, facts: dict[str, Any]) -> str:
 def _word(value: Any) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     # What clients wrote (client ids, topic names) must not be able to forge a line or move a cursor.
-    return text if text.isprintable() and text and QUOTED.isdisjoint(text) else json.dumps(text)
+    if text and text.isprintable() and QUOTED.isdisjoint(text):
+        return text
+    from json import dumps  # not needed to start
+
+    return dumps(text)
 
 
 def _as_json(moment: str, level: str, event: str, facts: dict[str, Any]) -> str:
-    return json.dumps({"time": moment, "level": level, "event": event, **facts}, default=str) + "\n"
+    from json import dumps
+
+    return dumps({"time": moment, "level": level, "event": event, **facts}, default=str) + "\n"

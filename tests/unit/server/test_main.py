@@ -1,0 +1,33 @@
+"""`python -m headrace.server`: exit codes and messages before there is a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.server.__main__ import main
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["a", "b"], ["a", "--nonsense"], ["a", "--log-level", "loud"], ["a", "--log-format", "xml"]],
+)
+def test_wrong_use(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "usage: python -m headrace.server CONFIG" in capsys.readouterr().err
+
+
+def test_settings_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("node.id=1\nlog.retention.hoors=1\nlisteners=SSL://127.0.0.1:0\n")
+    assert main([str(path), "--set", f"log.dirs={tmp_path}"]) == 1
+    output = capsys.readouterr()
+    assert "did you mean log.retention.hours?" in output.err
+    assert "SSL is not served yet" in output.err
+    assert output.out == ""
+
+
+def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.toml"), "--log-format", "json"]) == 1
+    assert '"event": "cannot_start"' in capsys.readouterr().err
