@@ -120,9 +120,9 @@ def describe_broker(
 
 def chosen(keys: Mapping[str, ConfigKey], wanted: Iterable[str] | None) -> Iterable[ConfigKey]:
     """The asked keys that exist, in the table's order; all when nobody chose."""
-    if wanted is None:
+    asked = set(wanted or ())
+    if not asked:
         return keys.values()
-    asked = set(wanted)
     return [key for key in keys.values() if key.name in asked]
 
 

@@ -81,4 +81,6 @@ def effective_topic_config(defaults: Mapping[str, Value], overrides: Mapping[str
     for name, text in overrides.items():
         if name in keys:
             values[name] = parse_value(keys[name], text)
+    if values.get("internal.segment.bytes") is not None:
+        values["segment.bytes"] = values["internal.segment.bytes"]
     return values

@@ -1,5 +1,6 @@
 """Decides that topics get more partitions; never fewer, since keys would move and records be lost."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,14 @@ def create_partitions(
     records: list[Data] = []
     grown: list[GrownTopic] = []
     budget = PARTITIONS_PER_REQUEST_MAX
+    names = Counter(topic.topic for topic in topics)
     for topic in topics:
+        if names[topic.topic] > 1:
+            # told once, however often it was asked for
+            names[topic.topic] = 0
+            grown.append(GrownTopic(topic.topic, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        if names[topic.topic] != 1:
+            continue
         try:
             own = grow(image, topic, placement, budget)
         except Refusal as refusal:

@@ -1,5 +1,6 @@
 """Decides the deletion of topics, by name or by id."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,13 +31,17 @@ class DeletedTopic:
 def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> Decision[list[DeletedTopic]]:
     records: list[Data] = []
     deleted: list[DeletedTopic] = []
-    gone: set[bytes] = set()
-    for topic in topics:
-        result = resolve(image, topic)
-        if result.error is ErrorCode.NONE and result.topic_id in gone:
+    resolved = [resolve(image, topic) for topic in topics]
+    meant = Counter((result.name, result.topic_id) for result in resolved)
+    for result in resolved:
+        times = meant[result.name, result.topic_id]
+        if times == 0:
+            continue
+        if times > 1:
+            # told once, however often it was asked for
+            meant[result.name, result.topic_id] = 0
             result.error, result.message = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
         if result.error is ErrorCode.NONE:
-            gone.add(result.topic_id)
             records.append(RemoveTopicRecord(topic_id=result.topic_id))
         deleted.append(result)
     return Decision(deleted, records)
