@@ -1,7 +1,7 @@
 """A reply that is true once the metadata it speaks of is durable."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.base.time import Instant, Now
 from headrace.node.parking import Parked
@@ -9,6 +9,9 @@ from headrace.node.request import Request
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
+
+
+R = TypeVar("R")
 
 
 class CommittedReply(Parked):
@@ -32,3 +35,10 @@ class CommittedReply(Parked):
         if self.node.metadata.committed_offset < self._offset:
             return None
         return self._reply(now) if callable(self._reply) else self._reply
+
+
+def when_committed(node: "Node", request: Request, offset: int, reply: R) -> R | CommittedReply:
+    """The reply at once when what it speaks of is durable, and otherwise when it is."""
+    if node.metadata.committed_offset >= offset:
+        return reply
+    return CommittedReply(node, request, offset, reply)

@@ -156,7 +156,7 @@ class MetadataLog(Waitable):
 
     def _append(self, now: Now, batch: bytes) -> None:
         try:
-            self._log.append_batches(batch, wall_ms=now.wall_ms)
+            self._log.append_batches(memoryview(batch), wall_ms=now.wall_ms)
         except LogOffline as error:
             self._node.partitions.go_offline(now, self._directory, error)
             raise

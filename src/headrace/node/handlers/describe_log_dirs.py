@@ -1,0 +1,85 @@
+"""DescribeLogDirs, key 35, versions 1–5: what each log directory of this broker holds, and how much is free.
+
+Null topics are all. Only directories with a disk that answers have sizes.
+"""
+
+from collections import defaultdict
+
+from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
+from headrace.node.faults import FAULTS
+from headrace.node.node import Node
+from headrace.node.partition import Partition
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+UNKNOWN_BYTES = -1
+
+
+def handle(node: Node, request: Request) -> DescribeLogDirsResponse:
+    body: DescribeLogDirsRequest = request.body
+    if not node.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    by_directory: dict[str, dict[str, list[Partition]]] = {}
+    for partition in asked_partitions(node, body):
+        topics = by_directory.setdefault(partition.directory, defaultdict(list))
+        topics[partition.topic].append(partition)
+    return DescribeLogDirsResponse(
+        results=[
+            described(node, request, name, by_directory.get(name, {})) for name in node.partitions.directories
+        ]
+    )
+
+
+def asked_partitions(node: Node, body: DescribeLogDirsRequest) -> list[Partition]:
+    if body.topics is None:
+        return node.partitions.all()
+    found: list[Partition] = []
+    for topic in body.topics:
+        partitions = node.partitions.of_name(topic.topic) or []
+        found += [partitions[index] for index in topic.partitions if 0 <= index < len(partitions)]
+    return found
+
+
+def described(
+    node: Node, request: Request, name: str, topics: dict[str, list[Partition]]
+) -> DescribeLogDirsResult:
+    if node.partitions.directories[name].is_offline:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=name)
+    return DescribeLogDirsResult(
+        log_dir=name,
+        topics=[
+            DescribeLogDirsTopic(
+                name=topic,
+                partitions=[
+                    DescribeLogDirsPartition(
+                        partition_index=partition.index, partition_size=size_of(request, partition)
+                    )
+                    for partition in partitions
+                ],
+            )
+            for topic, partitions in topics.items()
+        ],
+        total_bytes=UNKNOWN_BYTES,
+        usable_bytes=free_bytes(node, name),
+    )
+
+
+def size_of(request: Request, partition: Partition) -> int:
+    try:
+        return partition.opened(request.now).size_bytes
+    except FAULTS:
+        return 0  # its directory has just failed; the next answer tells so
+
+
+def free_bytes(node: Node, name: str) -> int:
+    try:
+        return node.partitions.disks[name].free_bytes()
+    except OSError:
+        return UNKNOWN_BYTES

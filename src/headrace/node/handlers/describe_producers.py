@@ -1,0 +1,75 @@
+"""DescribeProducers, key 61, version 0: the idempotent and transactional producers a partition remembers."""
+
+from headrace.base.time import Now
+from headrace.machines.metadata.controller.names import name_fault
+from headrace.node.authorization import Operation, Resource
+from headrace.node.faults import FAULTS, code_of
+from headrace.node.node import Node
+from headrace.node.partition import Partition
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    TopicResponse,
+)
+
+
+def handle(node: Node, request: Request) -> DescribeProducersResponse:
+    body: DescribeProducersRequest = request.body
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(name=topic.name, partitions=topic_results(node, request, topic))
+            for topic in body.topics
+        ]
+    )
+
+
+def topic_results(node: Node, request: Request, topic: TopicRequest) -> list[PartitionResponse]:
+    if not node.allows(request, Operation.READ, Resource.TOPIC, topic.name):
+        return [failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in topic.partition_indexes]
+    fault = name_fault(topic.name)
+    if fault is not None:
+        message = f"Topic name is invalid: {fault}"
+        return [
+            failed(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message) for index in topic.partition_indexes
+        ]
+    partitions = node.partitions.of_name(topic.name) or []
+    return [
+        described(request.now, partitions[index])
+        if 0 <= index < len(partitions)
+        else failed(
+            index,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        )
+        for index in topic.partition_indexes
+    ]
+
+
+def described(now: Now, partition: Partition) -> PartitionResponse:
+    try:
+        producers = partition.opened(now).producers()
+    except FAULTS as fault:
+        return failed(partition.index, code_of(fault), str(fault))
+    return PartitionResponse(
+        partition_index=partition.index,
+        active_producers=[
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_start,
+            )
+            for producer in producers
+        ],
+    )
+
+
+def failed(index: int, code: ErrorCode, message: str | None = None) -> PartitionResponse:
+    return PartitionResponse(partition_index=index, error_code=code, error_message=message)

@@ -1,0 +1,88 @@
+"""DescribeTopicPartitions, key 75, version 0: topics in the order of their names, page by page.
+
+A page ends after a number of partitions, and its cursor says where the next one begins.
+"""
+
+from headrace.machines.metadata.controller.names import name_fault
+from headrace.machines.metadata.image import TopicState
+from headrace.node.authorization import Operation, Resource, operations_bits
+from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.handlers.metadata import INTERNAL_TOPICS, described_partition
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def handle(node: Node, request: Request) -> DescribeTopicPartitionsResponse | CommittedReply:
+    body: DescribeTopicPartitionsRequest = request.body
+    asked = {topic.name for topic in body.topics}
+    cursor = body.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        return DescribeTopicPartitionsResponse(
+            topics=[failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(asked)]
+        )
+    start = cursor.topic_name if cursor is not None else ""
+    names = sorted(name for name in asked or node.metadata.image.topics if name >= start)
+    room = max(1, min(body.response_partition_limit, node.settings.max_request_partition_size_limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
+            if asked:
+                response.topics.append(failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        topic = node.metadata.image.topics.get(name)
+        if topic is None:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_fault(name) else None
+            response.topics.append(failed(name, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=first)
+            break
+        last = min(first + room, len(topic.partitions))
+        response.topics.append(described(node, request, topic, first, last))
+        room -= max(0, last - first)
+        if last < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=last)
+            break
+    return when_committed(node, request, node.metadata.end_offset, response)
+
+
+def described(
+    node: Node, request: Request, topic: TopicState, first: int, last: int
+) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for index in range(first, last):
+        state = topic.partitions[index]
+        told = described_partition(node, request.version, request.connection.listener, topic, index, state)
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=told.error_code,
+                partition_index=index,
+                leader_id=told.leader_id,
+                leader_epoch=told.leader_epoch,
+                replica_nodes=told.replica_nodes,
+                isr_nodes=told.isr_nodes,
+                eligible_leader_replicas=list(state.eligible_leader_replicas),
+                last_known_elr=list(state.last_known_elr),
+                offline_replicas=told.offline_replicas,
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=operations_bits(Resource.TOPIC),
+    )
+
+
+def failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
