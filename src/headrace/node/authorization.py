@@ -40,7 +40,9 @@ OPERATIONS_OMITTED = -(2**31)
 
 
 class Authorizer(Protocol):
-    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str, /) -> bool: ...
+    def allows(
+        self, connection: Connection, operation: Operation, resource: Resource, name: str, /
+    ) -> bool: ...
 
 
 def operations_bits(resource: Resource) -> int:

@@ -22,7 +22,9 @@ class CommittedReply(Parked):
 
     __slots__ = ("_offset", "_reply")
 
-    def __init__(self, node: "Node", request: Request, offset: int, reply: Any | Callable[[Now], Any]) -> None:
+    def __init__(
+        self, node: "Node", request: Request, offset: int, reply: Any | Callable[[Now], Any]
+    ) -> None:
         super().__init__(node, request)
         self._offset = offset
         self._reply = reply

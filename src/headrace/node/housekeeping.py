@@ -146,7 +146,12 @@ class Housekeeping:
 
     def stop_if_flushed(self, now: Now) -> None:
         node = self._node
-        if self._awaiting_stop and not node.is_stopped and node.partitions.is_flushed and node.metadata.is_flushed:
+        if (
+            self._awaiting_stop
+            and not node.is_stopped
+            and node.partitions.is_flushed
+            and node.metadata.is_flushed
+        ):
             node.partitions.close_clean(now)
             node.is_stopped = True
 

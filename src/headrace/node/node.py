@@ -6,7 +6,7 @@ carries out `take_effects()`, then sets one timer to `deadline()`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from headrace.base.dice import Dice
 from headrace.base.limits import PARKED_REQUESTS_MAX
@@ -28,6 +28,7 @@ from headrace.node.quotas import Quotas
 from headrace.node.request import Request
 from headrace.node.routes import Routes
 from headrace.node.settings import Settings
+from headrace.protocol.compiler import Codec
 from headrace.protocol.errors import ProtocolError
 from headrace.protocol.framing import decode_request_header, response_frame
 from headrace.protocol.parts import total_size
@@ -58,9 +59,7 @@ class Node:
         self._awake: list[Parked] = []
         self._ticket = 0
         self._jobs: dict[int, Completion] = {}
-        self.fetch_sessions = FetchSessions(
-            dice, slots=settings.max_incremental_fetch_session_cache_slots
-        )
+        self.fetch_sessions = FetchSessions(dice, slots=settings.max_incremental_fetch_session_cache_slots)
         self.partitions = Partitions(self, disks, boot_id, now)
         self.producer_ids = ProducerIds(self)
         self.metadata = MetadataLog.open(self, now)
@@ -93,7 +92,8 @@ class Node:
                 return self._unsupported(connection, api_key, version, correlation_id)
             body = route.decode(frame, position)
         except ProtocolError as fault:
-            return self._refuse(connection, str(fault))
+            self.close(connection, str(fault))
+            return None
         route.metrics.requests += 1
         request = Request(now, connection, route, correlation_id, client_id, body)
         reply = route.handle(self, request)
@@ -230,10 +230,7 @@ class Node:
             self._ask_awake(now)
 
     def _encode(self, request: Request, reply: Any) -> Parts:
-        response = request.route.response
-        parts: Parts = response_frame(
-            request.correlation_id, response.header_version, response.encode_parts(reply)
-        )
+        parts = framed(request.route.response, request.correlation_id, reply)
         if self.quotas is not None:
             parts = self._throttle(self.quotas, request, reply, parts)
         return parts
@@ -245,22 +242,22 @@ class Node:
         reply.throttle_time_ms = throttle_ms
         request.connection.muted_until = request.now.after_ms(throttle_ms)
         self._effects.append(Mute(request.connection, request.now.after_ms(throttle_ms)))
-        response = request.route.response
-        return response_frame(
-            request.correlation_id, response.header_version, response.encode_parts(reply)
-        )
-
-    def _refuse(self, connection: Connection, reason: str) -> None:
-        self._effects.append(Close(connection, reason))
+        return framed(request.route.response, request.correlation_id, reply)
 
     def _unsupported(
         self, connection: Connection, api_key: int, version: int, correlation_id: int
     ) -> Parts | None:
         if api_key != _API_VERSIONS:
-            return self._refuse(connection, f"API {api_key} v{version} is not served")
+            self.close(connection, f"API {api_key} v{version} is not served")
+            return None
         # KIP-511: a v0 body with the error, so that the client can try again inside our range
         route = self._routes.find(_API_VERSIONS, 0)
         assert route is not None
         from headrace.node.handlers.api_versions import unsupported
 
-        return response_frame(correlation_id, 0, route.response.encode_parts(unsupported()))
+        return framed(route.response, correlation_id, unsupported())
+
+
+def framed(response: Codec[Any], correlation_id: int, reply: Any) -> Parts:
+    # the only parts that are not bytes are the spans that a handler put in as records
+    return cast(Parts, response_frame(correlation_id, response.header_version, response.encode_parts(reply)))

@@ -13,6 +13,7 @@ from headrace.machines.replication.leader import PartitionLeader
 from headrace.node.parking import Waitable
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import LogOffline
+from headrace.storage.flushing import Flushed
 from headrace.storage.log import Appended, PartitionLog
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ class Partition(Waitable):
         "_flush_each",
         "_flush_messages",
         "_flush_timer",
+        "_has_flush_ms",
         "config",
+        "counts_messages",
         "directory",
         "index",
         "is_deleted",
@@ -81,6 +84,8 @@ class Partition(Waitable):
         self.min_insync_replicas = min_insync_replicas
         self._flush_messages = config.flush_messages
         self._flush_each = config.flush_messages <= 1
+        self.counts_messages = config.flush_messages < NEVER_FLUSH
+        self._has_flush_ms = config.flush_ms < NEVER_FLUSH
         if self.log is not None:
             self.log.config = config
 
@@ -119,9 +124,9 @@ class Partition(Waitable):
         log = self.log or self.opened(now)
         appended = log.append(records, wall_ms=now.wall_ms, leader_epoch=self.leader.epoch)
         end = log.log_end_offset
-        if end - log.flushed_offset >= self._flush_messages:
+        if self.counts_messages and end - log.flushed_offset >= self._flush_messages:
             self.node.commit_of(self.directory).want(self)
-        elif self.config.flush_ms < NEVER_FLUSH and self._flush_timer is None:
+        elif self._has_flush_ms and self._flush_timer is None:
             self._flush_timer = FlushTimer(self, now)
         if not self._flush_each and self.leader.local_end_moved(end) and self.waiters:
             self.node.wake_waiters(self)
@@ -133,7 +138,7 @@ class Partition(Waitable):
         assert log is not None
         return appended.last_offset + 1 - log.flushed_offset >= self._flush_messages
 
-    def flushed(self, now: Now, result: object) -> None:
+    def flushed(self, now: Now, result: Flushed) -> None:
         log = self.log
         if log is None:
             return

@@ -188,7 +188,9 @@ class Partitions:
     def _home(self, topic_id: bytes, index: int) -> str:
         home = self._homes.get((topic_id, index))
         if home is None:
-            online = [name for name in self._crowds if not self.directories[name].is_offline] or list(self._crowds)
+            online = [name for name in self._crowds if not self.directories[name].is_offline] or list(
+                self._crowds
+            )
             home = self._homes[(topic_id, index)] = min(online, key=self._crowds.__getitem__)
         self._crowds[home] += 1
         return home

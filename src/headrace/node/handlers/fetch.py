@@ -67,7 +67,17 @@ def handle(node: Node, request: Request) -> FetchResponse | Parked:
 class Gathering:
     """What a fetch has found so far; gathered anew each time it is woken, for looking up costs no I/O."""
 
-    __slots__ = ("_body", "_found", "_has_fault", "_leaders", "_node", "_plan", "_request", "_total", "waitables")
+    __slots__ = (
+        "_body",
+        "_found",
+        "_has_fault",
+        "_leaders",
+        "_node",
+        "_plan",
+        "_request",
+        "_total",
+        "waitables",
+    )
 
     def __init__(self, node: Node, request: Request, plan: FetchPlan) -> None:
         self._node = node

@@ -25,7 +25,14 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 # The version in which each special timestamp came into being.
-_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 
 CONSUMER = -1
 
@@ -39,7 +46,7 @@ def handle(node: Node, request: Request) -> ListOffsetsResponse:
         results = []
         for asked in topic.partitions:
             if not allowed:
-                code: ErrorCode | None = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif partitions is None or not 0 <= asked.partition_index < len(partitions):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif asked.timestamp < 0 and request.version < _SINCE.get(asked.timestamp, 2**15):
@@ -47,12 +54,16 @@ def handle(node: Node, request: Request) -> ListOffsetsResponse:
             else:
                 results.append(look_up(request.now, partitions[asked.partition_index], body, asked))
                 continue
-            results.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code))
+            results.append(
+                ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+            )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
     return ListOffsetsResponse(topics=topics)
 
 
-def look_up(now: Now, partition: Partition, body: ListOffsetsRequest, asked: Any) -> ListOffsetsPartitionResponse:
+def look_up(
+    now: Now, partition: Partition, body: ListOffsetsRequest, asked: Any
+) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     fault = leadership_fault(partition, asked.current_leader_epoch)
     if fault is not None:
@@ -60,7 +71,9 @@ def look_up(now: Now, partition: Partition, body: ListOffsetsRequest, asked: Any
         return answer
     try:
         log = partition.opened(now)
-        end = partition.visible_end(body.isolation_level) if body.replica_id == CONSUMER else log.log_end_offset
+        end = (
+            partition.visible_end(body.isolation_level) if body.replica_id == CONSUMER else log.log_end_offset
+        )
         if asked.timestamp == LATEST:
             answer.offset = end
             answer.leader_epoch = log.latest_epoch

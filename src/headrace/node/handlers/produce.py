@@ -25,7 +25,7 @@ from headrace.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from headrace.records.batch import CODEC_MASK, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL, read_header
+from headrace.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL
 
 ALL = -1
 ZSTD = 4
@@ -33,124 +33,131 @@ ZSTD_VERSION_MIN = 7
 IDS_VERSION_MIN = 13
 LEADER_VERSION_MIN = 10
 NO_OFFSET = -1
+UNUSUAL = CODEC_MASK | TRANSACTIONAL
+ONE_BATCH = "a produce request holds exactly one record batch of message format 2 per partition"
+
+
+class Refused(Exception):
+    """The partition's part of the request is answered with this code."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
 
 
 def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
     body: ProduceRequest = request.body
-    acks = body.acks
-    version = request.version
-    now = request.now
-    uses_ids = version >= IDS_VERSION_MIN
-    waits: list[Wait] | None = None
-    failure: ErrorCode | None = None
-    leaders: list[int] = []  # of partitions that are led elsewhere
+    uses_ids = request.version >= IDS_VERSION_MIN
+    waits: list[Wait] = []
+    failures: list[PartitionProduceResponse] = []
     responses: list[TopicProduceResponse] = []
     for topic in body.topic_data:
-        partitions = node.partitions.of_id(topic.topic_id) if uses_ids else node.partitions.of_name(topic.name)
-        refusal = None
-        if acks not in (1, ALL, 0):
-            refusal = ErrorCode.INVALID_REQUIRED_ACKS
-        elif partitions is None:
-            refusal = ErrorCode.UNKNOWN_TOPIC_ID if uses_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif node.authorizer is not None and not node.allows(
-            request, Operation.WRITE, Resource.TOPIC, partitions[0].topic
-        ):
-            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        partitions = (
+            node.partitions.of_id(topic.topic_id) if uses_ids else node.partitions.of_name(topic.name)
+        )
         results: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
-            index = data.index
-            if refusal is not None or partitions is None:
-                failure = refusal
-                results.append(refused(index, failure))
-                continue
-            if not 0 <= index < len(partitions):
-                failure = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                results.append(refused(index, failure))
-                continue
-            partition = partitions[index]
-            if partition.leader_id != node.id:
-                failure = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                result = refused(index, failure)
-                result.current_leader = LeaderIdAndEpoch(
-                    leader_id=partition.leader_id, leader_epoch=partition.leader.epoch
-                )
-                leaders.append(partition.leader_id)
-                results.append(result)
-                continue
-            records: Any = data.records
             try:
-                if acks == ALL and not partition.leader.has_enough(partition.min_insync_replicas):
-                    failure = ErrorCode.NOT_ENOUGH_REPLICAS
-                    results.append(refused(index, failure))
-                    continue
-                code, why = inadmissible(records, version)
-                if code is not None:
-                    failure = code
-                    results.append(refused(index, code, why))
-                    continue
-                appended = partition.append(records, now)
+                partition = addressed(node, request, partitions, data.index)
+                result = append(node, request, partition, data, waits)
+            except Refused as refusal:
+                result = refused(data.index, refusal.code, refusal.message)
+                if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partitions is not None:
+                    result.current_leader = leader_of(partitions[data.index])
+                failures.append(result)
             except FAULTS as fault:
-                failure = code_of(fault)
-                results.append(refused(index, failure, str(fault)))
-                if failure is ErrorCode.KAFKA_STORAGE_ERROR:
-                    node.partitions.storage_failed(now, partition, fault)
-                continue
-            node.metrics.produced_batches += 1
-            node.metrics.produced_bytes += len(records)
-            result = PartitionProduceResponse(
-                index=index,
-                base_offset=appended.base_offset,
-                log_append_time_ms=appended.log_append_time_ms,
-                log_start_offset=appended.log_start_offset,
-            )
+                result = refused(data.index, code_of(fault), str(fault))
+                failures.append(result)
+                node.partitions.storage_failed(request.now, partition, fault)
             results.append(result)
-            end = appended.last_offset + 1
-            if (acks == ALL and end > partition.leader.high_watermark) or partition.must_await_flush(appended):
-                if waits is None:
-                    waits = []
-                waits.append(Wait(partition, result, end, acks == ALL))
         responses.append(
             TopicProduceResponse(topic_id=topic.topic_id, partition_responses=results)
             if uses_ids
             else TopicProduceResponse(name=topic.name, partition_responses=results)
         )
-    if acks == 0:
-        if failure is not None:
+    if body.acks == 0:
+        if failures:
             # the client awaits no answer, so a broken connection is the only way to tell it (as Kafka does)
-            node.close(request.connection, f"produce with acks=0 failed: {failure.name}")
+            name = ErrorCode(failures[0].error_code).name
+            node.close(request.connection, f"produce with acks=0 failed: {name}")
         return None
     response = ProduceResponse(responses=responses)
-    if leaders and version >= LEADER_VERSION_MIN:
+    if failures and request.version >= LEADER_VERSION_MIN:
+        leaders = [failure.current_leader.leader_id for failure in failures if failure.current_leader]
         response.node_endpoints = endpoints(node, request, leaders, NodeEndpoint)
-    if waits is not None:
+    if waits:
         return ParkedProduce(node, request, response, waits, body.timeout_ms)
     return response
 
 
-def inadmissible(records: Any, version: int) -> tuple[ErrorCode | None, str]:
-    """What a produce request may not carry whatever the log thinks of it."""
-    if records is None or len(records) < HEADER_BYTES:
-        return ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition"
-    header = read_header(records)
-    if header[3] != MAGIC:
-        return ErrorCode.INVALID_RECORD, f"record batches have message format 2, not {header[3]}"
-    size = header[1] + LENGTH_OVERHEAD
-    if HEADER_BYTES <= size < len(records):
-        return ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition"
-    attributes = header[5]
-    if attributes & (CODEC_MASK | TRANSACTIONAL):
-        if attributes & CODEC_MASK == ZSTD and version < ZSTD_VERSION_MIN:
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
-        if attributes & TRANSACTIONAL:
-            return ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer"
-    return None, ""
+def addressed(node: Node, request: Request, partitions: list[Partition] | None, index: int) -> Partition:
+    """The partition that is meant, if the client may write to it and this broker leads it."""
+    if partitions is None:
+        by_id = request.version >= IDS_VERSION_MIN
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if node.authorizer is not None and not node.allows(
+        request, Operation.WRITE, Resource.TOPIC, partitions[0].topic
+    ):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not 0 <= index < len(partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = partitions[index]
+    if partition.leader_id != node.id:
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return partition
 
 
-def refused(index: int, code: ErrorCode | None, message: str | None = None) -> PartitionProduceResponse:
-    assert code is not None
-    return PartitionProduceResponse(
-        index=index, error_code=code, base_offset=NO_OFFSET, error_message=message or None
+def append(
+    node: Node, request: Request, partition: Partition, data: Any, waits: "list[Wait]"
+) -> PartitionProduceResponse:
+    """Append the batch; `waits` gets what is still missing for the answer to be true."""
+    acks = request.body.acks
+    records = data.records
+    if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
+        raise Refused(ErrorCode.INVALID_RECORD, ONE_BATCH)
+    if records[ATTRIBUTES_AT + 1] & UNUSUAL:
+        check_admissible(records, request.version)
+    if acks != 1 and acks != 0:
+        if acks != ALL:
+            raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+        if len(partition.leader.isr) < partition.min_insync_replicas:
+            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+    appended = partition.append(records, request.now)
+    metrics = node.metrics
+    metrics.produced_batches += 1
+    metrics.produced_bytes += len(records)
+    result = PartitionProduceResponse(
+        index=data.index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
     )
+    end = appended.last_offset + 1
+    if (acks == ALL and end > partition.leader.high_watermark) or (
+        partition.counts_messages and partition.must_await_flush(appended)
+    ):
+        waits.append(Wait(partition, result, end, acks == ALL))
+    return result
+
+
+def check_admissible(records: memoryview, version: int) -> None:
+    """What a produce request of this version may not carry, whatever the log thinks of it."""
+    attributes = records[ATTRIBUTES_AT + 1]
+    if attributes & TRANSACTIONAL:
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer")
+    if attributes & CODEC_MASK == ZSTD and version < ZSTD_VERSION_MIN:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
+
+
+def refused(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=code, base_offset=NO_OFFSET, error_message=message
+    )
+
+
+def leader_of(partition: Partition) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader.epoch)
 
 
 class Wait:
