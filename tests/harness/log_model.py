@@ -28,12 +28,13 @@ class Stored:
 class LogModel:
     def __init__(self) -> None:
         self.batches: list[Stored] = []  # all that was ever accepted and not cut off, deleted or not
+        self.origin = 0  # where the first of them begins, or would
         self.start = 0
         self.flushed = 0
 
     @property
     def end(self) -> int:
-        return self.batches[-1].end if self.batches else 0
+        return self.batches[-1].end if self.batches else self.origin
 
     def append(self, batch: Batch, leader_epoch: int) -> Stored:
         stored = Stored(self.end, batch.stored(self.end, leader_epoch), batch)
@@ -44,6 +45,11 @@ class LogModel:
         """Keep only batches that lie wholly below end."""
         self.batches = [stored for stored in self.batches if stored.end <= end]
         self.flushed = min(self.flushed, self.end)
+
+    def begin_anew(self, offset: int) -> None:
+        """Nothing is left, and the next record gets this offset."""
+        self.batches.clear()
+        self.origin = self.start = offset
 
     def from_offset(self, offset: int) -> list[Stored]:
         return [stored for stored in self.batches if stored.end > offset]

@@ -218,12 +218,15 @@ class PartitionLog:
     def _recover(self, recovery: Recovery, wall_ms: int) -> None:
         items = self._segments.items
         interval = self._config.index_interval_bytes
+        has_gaps = "compact" in self._config.cleanup_policy
         if recovery.trust == "killed":
-            scanned = recovering.recover_killed(items[-1], interval)
+            scanned = recovering.recover_killed(items[-1], interval, has_gaps=has_gaps)
         else:
-            if "compact" not in self._config.cleanup_policy:
+            if not has_gaps:
                 self._remove_segments(items[: recovering.contiguous_from(items, recovery.recovery_point)])
-            scanned = recovering.recover_lost(self._segments.items, recovery.recovery_point, interval)
+            scanned = recovering.recover_lost(
+                self._segments.items, recovery.recovery_point, interval, has_gaps=has_gaps
+            )
             self._remove_segments(scanned.removed)
         self._is_dirty = True
         self.log_end_offset = scanned.end_offset
@@ -543,6 +546,11 @@ class PartitionLog:
     @_guarded
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         return self._leader_epochs().end_offset(epoch, self.log_end_offset)
+
+    @_guarded
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which the offset was written; -1 when it is not known."""
+        return self._leader_epochs().epoch_of(offset)
 
     @_guarded
     def truncate_to(self, offset: int) -> None:

@@ -98,29 +98,46 @@ class _Walk:
         return crc
 
 
-def recover_killed(active: Segment, interval_bytes: int) -> Scanned:
+def recover_killed(active: Segment, interval_bytes: int, *, has_gaps: bool) -> Scanned:
     """Find the end of a log whose process was killed."""
     position, offset = _last_indexed(active, None)
     scanned = Scanned(offset, offset, False, [], [])
-    _scan(active, position, scanned, interval_bytes)
+    _scan(active, position, scanned, interval_bytes, has_gaps=has_gaps)
     return scanned
 
 
-def recover_lost(segments: list[Segment], recovery_point: int, interval_bytes: int) -> Scanned:
-    """Find the end of a log whose machine was lost; what lies behind it is named in `removed`."""
+def recover_lost(
+    segments: list[Segment], recovery_point: int, interval_bytes: int, *, has_gaps: bool
+) -> Scanned:
+    """Find the end of a log whose machine was lost; what lies behind it is named in `removed`.
+
+    Offsets are outside of the checksum. Unless compaction may have left gaps, each batch must begin where
+    the one before it ended; without a recovery point that is asked of the last segment only, since sealed
+    ones may have been compacted under an earlier policy.
+    """
+    has_old_gaps = has_gaps or recovery_point <= segments[0].base_offset
     first = 0
     while first + 1 < len(segments) and segments[first + 1].base_offset <= recovery_point:
         first += 1
     position, offset = _last_indexed(segments[first], recovery_point)
     scanned = Scanned(offset, offset, False, [], [])
-    is_whole = _scan(segments[first], position, scanned, interval_bytes)
+    last = len(segments) - 1
+    is_whole = _scan(
+        segments[first],
+        position,
+        scanned,
+        interval_bytes,
+        has_gaps=has_gaps if first == last else has_old_gaps,
+    )
     for number, segment in enumerate(segments[first + 1 :], first + 1):
         # every segment begins where the one before it ended, so a gap is a tail that was lost
         if not is_whole or segment.base_offset != scanned.end_offset:
             scanned.removed = segments[number:]
             return scanned
         segments[number - 1].seal()
-        is_whole = _scan(segment, 0, scanned, interval_bytes)
+        is_whole = _scan(
+            segment, 0, scanned, interval_bytes, has_gaps=has_gaps if number == last else has_old_gaps
+        )
     return scanned
 
 
@@ -182,7 +199,7 @@ def _rises(segment: Segment) -> bool:
     return True
 
 
-def _scan(segment: Segment, position: int, scanned: Scanned, interval_bytes: int) -> bool:
+def _scan(segment: Segment, position: int, scanned: Scanned, interval_bytes: int, *, has_gaps: bool) -> bool:
     """Walk to the first invalid batch, index what is valid, cut off the rest; whether nothing was cut."""
     offset = max(scanned.end_offset, segment.base_offset)
     segment.restart(position, offset)
@@ -192,6 +209,8 @@ def _scan(segment: Segment, position: int, scanned: Scanned, interval_bytes: int
     walk = _Walk(file)
     while (header := walk.valid_at(segment.size)) is not None:
         if header.base_offset < offset or header.last_offset_delta < 0:
+            break
+        if header.base_offset > offset and not has_gaps:
             break
         segment.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
         offset = header.next_offset

@@ -133,11 +133,9 @@ class Segment:
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
         """Indexes from the log, as appending would have made them; batches are taken as they are."""
-        self.size = self.file().size()
+        end = self.file().size()
         self.is_loaded = True
         self.restart(0, self.base_offset)
-        end = self.size
-        self.size = 0
         for _, header in self.headers(0, end):
             self.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
         self.size = end

@@ -33,19 +33,19 @@ def snapshot_path(directory: str, offset: int) -> str:
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     packed = []
     for entry in entries:
-        last = entry.batches[-1] if entry.batches else None
-        packed.append(
-            ENTRY.pack(
-                entry.producer_id,
-                entry.epoch,
-                last.last_sequence if last else -1,
-                last.last_offset if last else -1,
-                last.offset_delta if last else 0,
-                entry.timestamp,
-                entry.coordinator_epoch,
-                entry.transaction_start,
+        for batch in entry.batches or (None,):
+            packed.append(
+                ENTRY.pack(
+                    entry.producer_id,
+                    entry.epoch,
+                    batch.last_sequence if batch else -1,
+                    batch.last_offset if batch else -1,
+                    batch.offset_delta if batch else 0,
+                    batch.timestamp if batch and batch is not entry.batches[-1] else entry.timestamp,
+                    entry.coordinator_epoch,
+                    entry.transaction_start,
+                )
             )
-        )
     body = _COUNT.pack(len(packed)) + b"".join(packed)
     return _PREFIX.pack(VERSION, crc32c(body)) + body
 
@@ -65,10 +65,10 @@ def decode_snapshot(data: bytes, wall_ms: int) -> ProducerState:
     (count,) = _COUNT.unpack_from(body)
     if len(body) != _COUNT.size + count * ENTRY.size:
         raise DamagedSnapshot(f"{count} entries in {len(body)} bytes")
-    entries = []
+    entries: dict[int, ProducerEntry] = {}
     for fields in ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = fields
-        entry = ProducerEntry(producer_id, epoch)
+        entry = entries.setdefault(producer_id, ProducerEntry(producer_id, epoch))
         if sequence >= 0:
             first = (sequence - delta) & SEQUENCE_MASK
             entry.batches.append(RememberedBatch(first, sequence, offset, delta, timestamp))
@@ -76,8 +76,7 @@ def decode_snapshot(data: bytes, wall_ms: int) -> ProducerState:
         entry.coordinator_epoch = coordinator_epoch
         entry.transaction_start = start
         entry.seen_ms = wall_ms
-        entries.append(entry)
-    return ProducerState(entries)
+    return ProducerState(entries.values())
 
 
 def write_snapshot(disk: Disk, directory: str, offset: int, state: ProducerState) -> None:

@@ -1,0 +1,240 @@
+"""Torn tails, flipped bits, a full disk and a disk that fails: what is left of a log is right, or it says
+so.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+
+import pytest
+
+from harness.batches import Batch, Row
+from harness.log_judge import WALL_MS, bytes_from, content, judge, open_log, prefix_that_is
+from harness.log_model import LogModel, file_faults
+from headrace.storage.config import LogConfig
+from headrace.storage.errors import DiskFull, LogOffline, StorageError
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.log import PartitionLog
+from headrace.storage.memory_disk import MemoryDisk
+
+DIRECTORY = "orders-0"
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, retention_ms=-1)
+PRODUCER = 7000
+
+
+def batch(number: int, *, producer: int = -1, sequence: int = 0) -> Batch:
+    rows = [Row(WALL_MS + number * 10 + n, b"k%d" % n, b"value %d " % number * 5) for n in range(2)]
+    codec = number % 5
+    if producer < 0:
+        return Batch(rows, codec)
+    return Batch(rows, codec, producer, 0, sequence)
+
+
+def a_log(disk: MemoryDisk, *, batches: int = 12, flushed: int = 8) -> tuple[PartitionLog, LogModel]:
+    """Several segments, two producers; the last batches are not flushed."""
+    disk.make_dir(DIRECTORY)
+    disk.sync_dir("")
+    log, model = open_log(disk, DIRECTORY, CONFIG, "clean"), LogModel()
+    sequences = {PRODUCER: 0, PRODUCER + 1: 0}
+    for number in range(batches):
+        producer = (PRODUCER, PRODUCER + 1, -1)[number % 3]
+        one = batch(number, producer=producer, sequence=sequences.get(producer, 0))
+        if producer >= 0:
+            sequences[producer] += 2
+        model.append(one, 0)
+        log.append(one.sent(), wall_ms=WALL_MS, leader_epoch=0)
+        if number + 1 == flushed:
+            job = log.flush_job()
+            assert job is not None
+            log.flushed(job.run(disk))
+            model.flushed = model.end
+    return log, model
+
+
+def newest_log_path(disk: MemoryDisk) -> str:
+    return f"{DIRECTORY}/" + max(name for name in disk.list(DIRECTORY) if name.endswith(".log"))
+
+
+@pytest.mark.parametrize("trust", ["killed", "lost"])
+def test_a_tail_torn_at_every_byte_of_the_last_batch(trust: str) -> None:
+    whole = MemoryDisk()
+    _, written = a_log(whole)
+    last = written.batches[-1]
+    path = newest_log_path(whole)
+    size = whole.open(path).size()
+    for torn in range(1, len(last.data) + 1):
+        disk, model = whole.crash("killed"), copy.deepcopy(written)
+        disk.open(path).truncate(size - torn)
+        model.cut(last.base)
+        log = open_log(disk, DIRECTORY, CONFIG, trust, recovery_point=model.flushed)
+        judge(log, model, disk)
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\x5a"])
+def test_a_tail_of_rubbish(filling: bytes) -> None:
+    """A file that grew before its bytes were written, as some file systems leave it."""
+    whole = MemoryDisk()
+    _, written = a_log(whole)
+    for size in (1, 11, 12, 60, 61, 62, 200, 5_000):
+        disk, model = whole.crash("killed"), copy.deepcopy(written)
+        disk.open(newest_log_path(disk)).append(filling * size)
+        log = open_log(disk, DIRECTORY, CONFIG, "lost", recovery_point=model.flushed)
+        judge(log, model, disk)
+
+
+def test_a_bit_flipped_in_an_unflushed_batch_ends_the_log_before_it() -> None:
+    whole = MemoryDisk()
+    _, written = a_log(whole, batches=12, flushed=9)
+    path = newest_log_path(whole)
+    base = int(path[-24:-4])
+    places, position = [], 0
+    for stored in written.batches:
+        if stored.base >= base:
+            places.append((position, stored))
+            position += len(stored.data)
+    for start, stored in places:
+        if stored.base < written.flushed:
+            continue
+        for byte in range(0, len(stored.data), 3):
+            if 12 <= byte < 16:
+                continue  # the leader epoch is not covered by the checksum
+            disk, model = whole.crash("killed"), copy.deepcopy(written)
+            disk.flip(path, start + byte, 1 << byte % 8)
+            model.cut(stored.base)
+            log = open_log(disk, DIRECTORY, CONFIG, "lost", recovery_point=model.flushed)
+            assert log.log_end_offset == model.end, f"bit in byte {byte} of the batch at {stored.base}"
+            judge(log, model, disk)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("trust", ["killed", "lost", "clean"])
+def test_a_bit_flipped_beside_the_log_costs_no_record(suffix: str, trust: str) -> None:
+    """What stands beside the log can be made again from it: right answers, or an error, and nothing made
+    up.
+    """
+    whole = MemoryDisk()
+    log, written = a_log(whole)
+    log.close(clean=True)
+    paths = [f"{DIRECTORY}/{name}" for name in whole.list(DIRECTORY) if name.endswith(suffix)]
+    assert paths
+    for path in paths:
+        for byte in range(whole.open(path).size()):
+            disk, model = whole.crash("killed"), copy.deepcopy(written)
+            disk.flip(path, byte, 1 << byte % 8)
+            log = open_log(disk, DIRECTORY, CONFIG, trust, recovery_point=0 if trust == "lost" else model.end)
+            where = f"{path}, byte {byte}"
+            assert (log.log_start_offset, log.log_end_offset) == (0, model.end), where
+            assert content(log) == bytes_from(0, model.batches), where
+            for stored in model.batches:
+                span = log.read(stored.base, max_bytes=1, limit_offset=model.end, at_least_one=True)
+                assert span is not None, where
+                assert span.read() == stored.data, where
+            if trust == "lost":
+                assert file_faults(disk, DIRECTORY) == [], where
+            if trust == "lost" or "index" not in suffix:  # an index that is trusted may hide a timestamp
+                judge(log, model, disk)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("trust", ["killed", "lost", "clean"])
+def test_a_file_missing_beside_the_log(suffix: str, trust: str) -> None:
+    whole = MemoryDisk()
+    log, written = a_log(whole)
+    log.close(clean=True)
+    for name in [name for name in whole.list(DIRECTORY) if name.endswith(suffix)]:
+        disk, model = whole.crash("killed"), copy.deepcopy(written)
+        disk.remove(f"{DIRECTORY}/{name}")
+        log = open_log(disk, DIRECTORY, CONFIG, trust, recovery_point=0 if trust == "lost" else model.end)
+        judge(log, model, disk)
+
+
+@pytest.mark.parametrize("rolls", [False, True], ids=["within a segment", "into a new segment"])
+def test_the_disk_is_full_after_any_number_of_bytes(rolls: bool) -> None:
+    whole = MemoryDisk()
+    config = LogConfig(segment_bytes=600 if rolls else 100_000, index_interval_bytes=0, retention_ms=-1)
+    whole.make_dir(DIRECTORY)
+    prepared, written = open_log(whole, DIRECTORY, config, "clean"), LogModel()
+    for number in range(3):
+        written.append(batch(number, producer=PRODUCER, sequence=number * 2), 0)
+        prepared.append(written.batches[-1].batch.sent(), wall_ms=WALL_MS, leader_epoch=0)
+    prepared.close(clean=True)
+    one = batch(5, producer=PRODUCER, sequence=6)
+    if rolls:
+        one = Batch([Row(WALL_MS + 60, None, b"x" * 500)], 0, PRODUCER, 0, 6)
+    room, refused = 0, 0
+    while True:
+        disk, model = FaultyDisk(whole.crash("killed")), copy.deepcopy(written)
+        log = open_log(disk, DIRECTORY, config, "clean", recovery_point=model.end)
+        disk.space_bytes = room
+        try:
+            log.append(one.sent(), wall_ms=WALL_MS, leader_epoch=0)
+        except DiskFull:
+            refused += 1
+        else:
+            break
+        assert content(log) == bytes_from(0, model.batches), f"{room} bytes: reading goes on"
+        # a kill at this very moment
+        left = disk.disk.crash("killed")
+        judge(open_log(left, DIRECTORY, config, "killed"), copy.deepcopy(model), left)
+        # and space again
+        disk.space_bytes = None
+        again = log.append(one.sent(), wall_ms=WALL_MS, leader_epoch=0)
+        assert (again.base_offset, again.is_duplicate) == (model.end, False)
+        model.append(one, 0)
+        judge(log, model, disk)
+        room += 1
+    assert refused >= len(one.stored(0, 0))
+
+
+def test_an_io_error_takes_the_log_offline_until_it_is_opened_again() -> None:
+    for operation in ("append", "sync"):
+        memory = MemoryDisk()
+        _, written = a_log(memory)
+        disk = FaultyDisk(memory.crash("killed"))
+        log = open_log(disk, DIRECTORY, CONFIG, "killed", recovery_point=written.flushed)
+        fault = Fault(Fail(errno.EIO, written=30), operation, path=".log")
+        disk.faults.append(fault)
+        if operation == "append":
+            with pytest.raises(LogOffline):
+                log.append(batch(1).sent(), wall_ms=WALL_MS, leader_epoch=0)
+        else:
+            flushed = log.flushed_offset
+            log.append(batch(1).sent(), wall_ms=WALL_MS, leader_epoch=0)
+            written.append(batch(1), 0)
+            job = log.flush_job()
+            assert job is not None
+            with pytest.raises(OSError) as raised:
+                job.run(disk)
+            log.flush_failed(raised.value)
+            assert log.flushed_offset == flushed, "what failed is never called durable"
+        assert fault.times == 0
+        with pytest.raises(LogOffline):
+            log.append(batch(2).sent(), wall_ms=WALL_MS, leader_epoch=0)
+        left = disk.disk.crash("killed")
+        log = open_log(left, DIRECTORY, CONFIG, "killed", recovery_point=written.flushed)
+        judge(log, written, left)
+
+
+def test_an_error_while_reading_is_an_error_and_no_short_answer() -> None:
+    memory = MemoryDisk()
+    log, written = a_log(memory)
+    log.close(clean=True)
+    disk = FaultyDisk(memory.crash("killed"))
+    log = open_log(disk, DIRECTORY, CONFIG, "clean", recovery_point=written.end)
+    disk.faults.append(Fault(Fail(errno.EIO), "read", times=1_000))
+    with pytest.raises((StorageError, OSError)):
+        content(log)
+
+
+def test_a_segment_missing_in_the_middle_ends_the_log_there() -> None:
+    """What follows a hole is not served as if nothing were missing."""
+    whole = MemoryDisk()
+    _, written = a_log(whole)
+    bases = sorted(int(name[:20]) for name in whole.list(DIRECTORY) if name.endswith(".log"))
+    assert len(bases) >= 3
+    disk = whole.crash("killed")
+    disk.remove(f"{DIRECTORY}/{bases[1]:020}.log")
+    log = open_log(disk, DIRECTORY, CONFIG, "lost", recovery_point=0)
+    assert log.log_end_offset == bases[1]
+    assert prefix_that_is(log, written.batches) is not None
