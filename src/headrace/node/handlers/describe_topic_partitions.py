@@ -7,7 +7,7 @@ from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import TopicState
 from headrace.node.authorization import Operation, Resource, operations_bits
 from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.handlers.metadata import INTERNAL_TOPICS, described_partition
+from headrace.node.handlers.metadata import INTERNAL_TOPICS, View
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -31,6 +31,7 @@ def handle(node: Node, request: Request) -> DescribeTopicPartitionsResponse | Co
     start = cursor.topic_name if cursor is not None else ""
     names = sorted(name for name in asked or node.metadata.image.topics if name >= start)
     room = max(1, min(body.response_partition_limit, node.settings.max_request_partition_size_limit))
+    view = View(node, request)
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
@@ -47,7 +48,7 @@ def handle(node: Node, request: Request) -> DescribeTopicPartitionsResponse | Co
             response.next_cursor = Cursor(topic_name=name, partition_index=first)
             break
         last = min(first + room, len(topic.partitions))
-        response.topics.append(described(node, request, topic, first, last))
+        response.topics.append(described(view, topic, first, last))
         room -= max(0, last - first)
         if last < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=last)
@@ -55,26 +56,11 @@ def handle(node: Node, request: Request) -> DescribeTopicPartitionsResponse | Co
     return when_committed(node, request, node.metadata.end_offset, response)
 
 
-def described(
-    node: Node, request: Request, topic: TopicState, first: int, last: int
-) -> DescribeTopicPartitionsResponseTopic:
+def described(view: View, topic: TopicState, first: int, last: int) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index in range(first, last):
         state = topic.partitions[index]
-        told = described_partition(node, request.version, request.connection.listener, topic, index, state)
-        partitions.append(
-            DescribeTopicPartitionsResponsePartition(
-                error_code=told.error_code,
-                partition_index=index,
-                leader_id=told.leader_id,
-                leader_epoch=told.leader_epoch,
-                replica_nodes=told.replica_nodes,
-                isr_nodes=told.isr_nodes,
-                eligible_leader_replicas=list(state.eligible_leader_replicas),
-                last_known_elr=list(state.last_known_elr),
-                offline_replicas=told.offline_replicas,
-            )
-        )
+        told = view.partition(topic, index, state)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,

@@ -5,7 +5,7 @@ from typing import Any
 from headrace.base.time import Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.leadership import leadership_fault
+from headrace.node.leadership import NO_EPOCH, leadership_fault
 from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.node.request import Request
@@ -35,6 +35,7 @@ _SINCE = {
 }
 
 CONSUMER = -1
+EPOCH_VERSION_MIN = 4
 
 
 def handle(node: Node, request: Request) -> ListOffsetsResponse:
@@ -52,7 +53,10 @@ def handle(node: Node, request: Request) -> ListOffsetsResponse:
             elif asked.timestamp < 0 and request.version < _SINCE.get(asked.timestamp, 2**15):
                 code = ErrorCode.UNSUPPORTED_VERSION
             else:
-                results.append(look_up(request.now, partitions[asked.partition_index], body, asked))
+                found = look_up(request.now, partitions[asked.partition_index], body, asked)
+                if request.version < EPOCH_VERSION_MIN:
+                    found.leader_epoch = NO_EPOCH
+                results.append(found)
                 continue
             results.append(
                 ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)

@@ -34,12 +34,13 @@ BY_ID_SINCE = 12
 def handle(node: Node, request: Request) -> MetadataResponse | CommittedReply:
     body: MetadataRequest = request.body
     asked = body.topics
+    view = View(node, request, tells_operations=body.include_topic_authorized_operations)
     if asked is None or (not asked and request.version == 0):
-        topics = all_topics(node, request)
+        topics = all_topics(node, request, view)
     elif request.version < BY_ID_SINCE and any(topic.topic_id != NO_TOPIC_ID for topic in asked):
         return MetadataResponse(topics=[refused(topic, ErrorCode.INVALID_REQUEST) for topic in asked])
     else:
-        topics = asked_topics(node, request, asked, is_create_allowed=body.allow_auto_topic_creation)
+        topics = asked_topics(node, request, view, asked, is_create_allowed=body.allow_auto_topic_creation)
     response = MetadataResponse(
         brokers=brokers(node, request.connection.listener),
         cluster_id=node.partitions.cluster_id,
@@ -63,16 +64,21 @@ def brokers(node: Node, listener: str) -> list[MetadataResponseBroker]:
     ]
 
 
-def all_topics(node: Node, request: Request) -> list[MetadataResponseTopic]:
+def all_topics(node: Node, request: Request, view: "View") -> list[MetadataResponseTopic]:
     return [
-        described(node, request, topic)
+        described(view, topic)
         for name, topic in node.metadata.image.topics.items()
         if node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
 
 def asked_topics(
-    node: Node, request: Request, asked: Iterable[MetadataRequestTopic], *, is_create_allowed: bool
+    node: Node,
+    request: Request,
+    view: "View",
+    asked: Iterable[MetadataRequestTopic],
+    *,
+    is_create_allowed: bool,
 ) -> list[MetadataResponseTopic]:
     image = node.metadata.image
     found: dict[object, MetadataResponseTopic] = {}  # each is told once, in the order asked
@@ -85,7 +91,7 @@ def asked_topics(
                     error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id
                 )
             else:
-                found[topic.topic_id] = described(node, request, by_id)
+                found[topic.topic_id] = described(view, by_id)
             continue
         name = topic.name
         if name is None:
@@ -93,20 +99,20 @@ def asked_topics(
         elif not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
             found[name] = refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif name in image.topics:
-            found[name] = described(node, request, image.topics[name])
+            found[name] = described(view, image.topics[name])
         elif name_fault(name) is not None:
             found[name] = refused(topic, ErrorCode.INVALID_TOPIC_EXCEPTION)
         else:
             found[name] = refused(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             missing.append(topic)
     if missing and is_create_allowed and node.settings.auto_create_topics_enable:
-        for name, created in auto_created(node, request, missing).items():
+        for name, created in auto_created(node, request, view, missing).items():
             found[name] = created
     return list(found.values())
 
 
 def auto_created(
-    node: Node, request: Request, missing: Iterable[MetadataRequestTopic]
+    node: Node, request: Request, view: "View", missing: Iterable[MetadataRequestTopic]
 ) -> dict[str, MetadataResponseTopic]:
     """Create what is missing, with the broker's defaults."""
     results: dict[str, MetadataResponseTopic] = {}
@@ -127,7 +133,7 @@ def auto_created(
         return results
     for created in decision.reply:
         if created.error is ErrorCode.NONE:
-            results[created.name] = described(node, request, node.metadata.image.topics[created.name])
+            results[created.name] = described(view, node.metadata.image.topics[created.name])
         else:
             # a name that collides, or too few brokers: to a consumer the topic is just not there
             results[created.name] = MetadataResponseTopic(error_code=created.error, name=created.name)
@@ -144,53 +150,61 @@ def refused(topic: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTop
     return MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
 
 
-def described(node: Node, request: Request, topic: TopicState) -> MetadataResponseTopic:
-    body: MetadataRequest = request.body
-    listener = request.connection.listener
+def described(view: "View", topic: TopicState) -> MetadataResponseTopic:
     response = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            described_partition(node, request.version, listener, topic, index, partition)
-            for index, partition in topic.partitions.items()
-        ],
+        partitions=[view.partition(topic, index, state) for index, state in topic.partitions.items()],
     )
-    if body.include_topic_authorized_operations:
+    if view.tells_operations:
         response.topic_authorized_operations = operations_bits(Resource.TOPIC)
     return response
 
 
-def described_partition(
-    node: Node, version: int, listener: str, topic: TopicState, index: int, partition: PartitionState
-) -> MetadataResponsePartition:
-    offline = offline_replicas(node, topic, index, partition)
-    leader = NO_LEADER if partition.leader in offline else partition.leader
-    code = ErrorCode.NONE
-    if leader == NO_LEADER:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    elif node.endpoint(leader, listener) is None:
-        code = (
+class View:
+    """How one request sees the cluster: what is asked of every partition is found out once."""
+
+    __slots__ = ("_broken", "_live", "_node", "_reachable", "_unreachable_code", "tells_operations")
+
+    def __init__(self, node: Node, request: Request, *, tells_operations: bool = False) -> None:
+        listener = request.connection.listener
+        brokers = node.metadata.image.live_brokers()
+        self._node = node
+        self._live = frozenset(broker.id for broker in brokers)
+        self._reachable = frozenset(broker.id for broker in brokers if listener in broker.endpoints)
+        self._broken = {name for name, log_dir in node.partitions.directories.items() if log_dir.is_offline}
+        self._unreachable_code = (
             ErrorCode.LISTENER_NOT_FOUND
-            if version >= LISTENER_ERROR_SINCE
+            if request.version >= LISTENER_ERROR_SINCE or type(request.body) is not MetadataRequest
             else ErrorCode.LEADER_NOT_AVAILABLE
         )
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=index,
-        leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        offline_replicas=offline,
-    )
+        self.tells_operations = tells_operations
 
+    def partition(self, topic: TopicState, index: int, state: PartitionState) -> MetadataResponsePartition:
+        leader = state.leader
+        offline: list[int] = []
+        if self._broken or not self._live.issuperset(state.replicas):
+            offline = self._offline(topic, index, state)
+            if leader in offline:
+                leader = NO_LEADER
+        code = ErrorCode.NONE
+        if leader not in self._reachable:
+            code = ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else self._unreachable_code
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            offline_replicas=offline,
+        )
 
-def offline_replicas(node: Node, topic: TopicState, index: int, partition: PartitionState) -> list[int]:
-    """Replicas on brokers that are not there, and our own when its log directory failed."""
-    live = node.metadata.image.brokers
-    offline = [broker for broker in partition.replicas if broker not in live or live[broker].is_fenced]
-    own = node.partitions.of_id(topic.id)
-    if own is not None and index < len(own) and own[index].is_offline and node.id in partition.replicas:
-        offline.append(node.id)
-    return offline
+    def _offline(self, topic: TopicState, index: int, state: PartitionState) -> list[int]:
+        """Replicas on brokers that are not there, and our own when its log directory failed."""
+        offline = [broker for broker in state.replicas if broker not in self._live]
+        own = self._node.partitions.of_id(topic.id)
+        if own is not None and index < len(own) and own[index].is_offline:
+            offline.append(self._node.id)
+        return offline
