@@ -218,14 +218,15 @@ FLEXIBLE_FROM: dict[int, int] = {
     api.key: NO_VERSION if api.flexible_from is None else api.flexible_from for api in _TABLE
 }
 
-_requests: dict[tuple[int, int], Codec[Any]] = {}
-_responses: dict[tuple[int, int], Codec[Any]] = {}
+# by key, then by version: filled one by one, asked once per request
+_requests: dict[int, dict[int, Codec[Any]]] = {api.key: {} for api in _TABLE}
+_responses: dict[int, dict[int, Codec[Any]]] = {api.key: {} for api in _TABLE}
 
 
 def request_codec(api_key: int, version: int) -> Codec[Any]:
     """The codec of a request's body; UnsupportedVersion if Kafka 4.3 would not serve it."""
     try:
-        return _requests[api_key, version]
+        return _requests[api_key][version]
     except KeyError:
         return _load(api_key, version)[0]
 
@@ -233,7 +234,7 @@ def request_codec(api_key: int, version: int) -> Codec[Any]:
 def response_codec(api_key: int, version: int) -> Codec[Any]:
     """The codec of a response's body; UnsupportedVersion if Kafka 4.3 would not serve it."""
     try:
-        return _responses[api_key, version]
+        return _responses[api_key][version]
     except KeyError:
         return _load(api_key, version)[1]
 
@@ -241,10 +242,10 @@ def response_codec(api_key: int, version: int) -> Codec[Any]:
 def _load(api_key: int, version: int) -> tuple[Codec[Any], Codec[Any]]:
     api = APIS.get(api_key)
     if api is None or not api.first <= version <= api.last:
-        raise UnsupportedVersion(api_key, version)
+        raise UnsupportedVersion(api_key, version) from None
     request_type, response_type = message_types(api)
-    request = _requests[api_key, version] = codec(request_type, version)
-    response = _responses[api_key, version] = codec(response_type, version)
+    request = _requests[api_key][version] = codec(request_type, version)
+    response = _responses[api_key][version] = codec(response_type, version)
     return request, response
 
 

@@ -12,7 +12,6 @@ from struct import Struct as Layout
 from typing import Any
 
 from headrace.protocol.notation import (
-    BYTES,
     RECORDS,
     STRING,
     UUID,
@@ -200,14 +199,11 @@ class Decoder:
         stop = f"p + {count} - 1" if self.flexible else f"p + {count}"
         self._line(f"q = {stop}")
         self._line(f"if q > end: raise Malformed('{self.name}: {what} is longer than the message')")
+        copy = "b[p:q].tobytes()" if self.from_view else "b[p:q]"
         if kind is RECORDS:
             self._line(f"{target} = b[p:q]")
-        elif kind is BYTES:
-            self._line(f"{target} = bytes(b[p:q])" if self.from_view else f"{target} = b[p:q]")
         else:
-            self._line(
-                f"{target} = str(b[p:q], 'utf-8')" if self.from_view else f"{target} = b[p:q].decode()"
-            )
+            self._line(f"{target} = {copy}.decode()" if kind is STRING else f"{target} = {copy}")
         self._line("p = q")
         self._end_unless_null(nullable)
 

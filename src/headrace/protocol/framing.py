@@ -11,7 +11,7 @@ from struct import error as struct_error
 
 from headrace.protocol.api import FLEXIBLE_FROM
 from headrace.protocol.errors import MalformedMessage, UnencodableMessage, UnsupportedVersion
-from headrace.protocol.parts import Part, total_size
+from headrace.protocol.parts import BUFFERS, Part, part_size, total_size
 from headrace.protocol.varint import skip_tags
 
 _REQUEST_HEADER = Layout(">hhih")
@@ -85,8 +85,10 @@ def response_frame(correlation_id: int, header_version: int, parts: list[Part]) 
 
     `header_version` is the response codec's.
     """
-    header = _RESPONSE_HEADERS[header_version]
-    return [header(4 + header_version + total_size(parts), correlation_id), *parts]
+    size = 4 + header_version
+    for part in parts:
+        size += len(part) if type(part) in BUFFERS else part_size(part)  # type: ignore[arg-type]
+    return [_RESPONSE_HEADERS[header_version](size, correlation_id), *parts]
 
 
 def response_bytes(correlation_id: int, header_version: int, body: bytes) -> bytes:

@@ -38,19 +38,24 @@ def decode_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
 
 def decode_long_varint(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
     """Goes on behind a first byte that says there are more."""
-    value = first & 127
-    for shift in (7, 14, 21, 28):
-        try:
+    try:
+        second = buffer[position]
+        if second < 128:  # the usual case: below 16 KiB
+            return first & 127 | second << 7, position + 1
+        value = first & 127 | (second & 127) << 7
+        for shift in (14, 21, 28):
+            position += 1
             byte = buffer[position]
-        except IndexError:
-            raise MalformedMessage("the message ends inside a varint") from None
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            if value >> 32:
-                raise MalformedMessage("a varint is larger than 32 bits")
-            return value, position
-    raise MalformedMessage("a varint is longer than five bytes")
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+        else:
+            raise MalformedMessage("a varint is longer than five bytes")
+    except IndexError:
+        raise MalformedMessage("the message ends inside a varint") from None
+    if value >> 32:
+        raise MalformedMessage("a varint is larger than 32 bits")
+    return value, position + 1
 
 
 def skip_tags(buffer: bytes | memoryview, position: int, count: int) -> int:

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from fuzz import fuzz_frames
-from harness.messages import every_version, name_of, sample
+from harness.messages import every_type, every_version, name_of, sample
 from headrace.protocol.compiler import codec
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.notation import Message
@@ -29,9 +29,16 @@ def test_every_truncation_is_malformed(kind: type[Message], version: int) -> Non
             compiled.decode(memoryview(encoded)[:size])
 
 
-@EVERY_VERSION
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    sorted({(kind, version) for kind in every_type() for version in kind.VERSIONS}, key=str),
+    ids=name_of,
+)
 def test_lie_at_every_byte_allocates_little(kind: type[Message], version: int) -> None:
-    """A count or length of two thousand million must be refused before anything is made from it."""
+    """A count or length of two thousand million must be refused before anything is made from it.
+
+    The first and the last version of each message stand for the plain and the compact form.
+    """
     encoded = encoded_sample(kind, version)
     decode = codec(kind, version).decode
     lies = [

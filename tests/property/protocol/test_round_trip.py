@@ -13,7 +13,7 @@ from headrace.protocol.compiler import codec
 from headrace.protocol.notation import Message
 
 QUICK = settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     database=None,
