@@ -62,6 +62,7 @@ class Loaded(NamedTuple):
     snapshot: SnapshotId | None
     end_offset: int
     epoch: int  # of the last batch; 0 when there is none
+    replayed: int  # records read from the log, after the snapshot
 
 
 def load(disk: Disk, directory: str, end_offset: int | None = None) -> Loaded:
@@ -75,13 +76,15 @@ def load(disk: Disk, directory: str, end_offset: int | None = None) -> Loaded:
     else:
         snapshot, image = None, ClusterImage()
     position, epoch = (snapshot.end_offset, snapshot.epoch) if snapshot else (0, 0)
+    replayed = 0
     for batch in logged_batches(disk, directory, position, end_offset):
         if batch.base_offset > position:
             raise BadMetadata(f"the metadata log has nothing between {position} and {batch.base_offset}")
         for record in batch.records:
             image.replay(record)
+        replayed += len(batch.records)
         position, epoch = batch.next_offset, batch.epoch
-    return Loaded(image, snapshot, position, epoch)
+    return Loaded(image, snapshot, position, epoch, replayed)
 
 
 def logged_batches(disk: Disk, directory: str, start: int, end_offset: int | None) -> Iterator[LoggedBatch]:

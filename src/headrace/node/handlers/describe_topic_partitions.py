@@ -61,6 +61,19 @@ def described(view: View, topic: TopicState, first: int, last: int) -> DescribeT
     for index in range(first, last):
         state = topic.partitions[index]
         told = view.partition(topic, index, state)
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=told.error_code,
+                partition_index=index,
+                leader_id=told.leader_id,
+                leader_epoch=told.leader_epoch,
+                replica_nodes=told.replica_nodes,
+                isr_nodes=told.isr_nodes,
+                eligible_leader_replicas=list(state.eligible_leader_replicas),
+                last_known_elr=list(state.last_known_elr),
+                offline_replicas=told.offline_replicas,
+            )
+        )
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
