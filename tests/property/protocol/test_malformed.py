@@ -31,10 +31,13 @@ def test_every_truncation_is_malformed(kind: type[Message], version: int) -> Non
 
 @pytest.mark.parametrize(
     ("kind", "version"),
-    sorted({(kind, version) for kind in every_type() for version in kind.VERSIONS}, key=str),
+    sorted(
+        {(kind, version) for kind in every_type() for version in (kind.VERSIONS.first, kind.VERSIONS.last)},
+        key=str,
+    ),
     ids=name_of,
 )
-def test_lie_at_every_byte_allocates_little(kind: type[Message], version: int) -> None:
+def test_lie_anywhere_allocates_little(kind: type[Message], version: int) -> None:
     """A count or length of two thousand million must be refused before anything is made from it.
 
     The first and the last version of each message stand for the plain and the compact form.
@@ -43,7 +46,7 @@ def test_lie_at_every_byte_allocates_little(kind: type[Message], version: int) -
     decode = codec(kind, version).decode
     lies = [
         encoded[:position] + lie + encoded[position + len(lie) :]
-        for position in range(len(encoded))
+        for position in range(0, len(encoded), 1 + len(encoded) // 300)
         for lie in (b"\x7f\xff\xff\xf0", b"\xf0\xff\xff\xff\x07")
     ]
     decode(encoded)
@@ -61,4 +64,4 @@ def test_lie_at_every_byte_allocates_little(kind: type[Message], version: int) -
 
 
 def test_mangled_frames_raise_nothing_else() -> None:
-    assert fuzz_frames.run(seed=4, cases=20_000) == 20_000
+    assert fuzz_frames.run(seed=4, cases=10_000) == 10_000
