@@ -41,7 +41,7 @@ test: setup  ## everything that PyPI alone can serve, under ten minutes
 	$(PYTEST) tests --ignore=tests/interop
 
 interop: setup  ## clients and tools from other registries, each against Kafka 4.3.1 and against Headrace
-	$(PYTEST) tests/interop
+	$(PYTEST) tests/interop --timeout=600
 	$(PYTEST) tests/clients --broker=kafka
 
 sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000

@@ -86,14 +86,11 @@ def check_fields(
     assert [field.name for field in ours] == [snake(each["name"]) for each in theirs], where
     for field, definition in zip(ours, theirs):
         at = f"{where}.{field.name}"
-        never = version_range("none")
         assert field.versions == version_range(definition["versions"]), at
         assert field.nullable == version_range(definition.get("nullableVersions", "none")), at
         assert field.ignorable == definition.get("ignorable", False), at
         assert field.tag == definition.get("tag"), at
-        assert field.tagged == (
-            version_range(definition["taggedVersions"]) if "tag" in definition else never
-        ), at
+        assert definition.get("taggedVersions", definition["versions"]) == definition["versions"], at
         ours_made, theirs_made = our_default(field), their_default(definition)
         assert (type(ours_made), ours_made) == (type(theirs_made), theirs_made), at
         check_kind(field.kind, definition, common, at)

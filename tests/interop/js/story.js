@@ -1,0 +1,79 @@
+// kafkajs as producer and admin: `node story.js BOOTSTRAP TOPIC` prints one JSON line per step.
+// It consumes only in groups, so what it wrote is read back by others.
+const { Kafka, logLevel, CompressionTypes, CompressionCodecs, ConfigResourceTypes } = require('kafkajs')
+CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
+
+const [bootstrap, topic] = process.argv.slice(2)
+const kafka = new Kafka({ clientId: 'story', brokers: [bootstrap], logLevel: logLevel.NOTHING })
+const tell = (step, told) => console.log(JSON.stringify({ step, told }))
+const refusal = async (attempt) => attempt.then(() => 'accepted', (error) => error.errors?.[0]?.type ?? error.type ?? error.message)
+
+async function until(ask, expected) {
+  const deadline = Date.now() + 30000
+  for (;;) {
+    const answer = await ask().catch((error) => error.type)
+    if (answer === expected) return
+    if (Date.now() > deadline) throw new Error(`still ${answer}, expected ${expected}`)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}
+
+async function main() {
+  const admin = kafka.admin()
+  await admin.connect()
+  const partitions = async () => (await admin.fetchTopicMetadata({ topics: [topic] })).topics[0].partitions.length
+  const config = async (name) =>
+    (await admin.describeConfigs({
+      includeSynonyms: false,
+      resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configNames: [name] }],
+    })).resources[0].configEntries[0].configValue
+
+  const wanted = { topic, numPartitions: 2, configEntries: [{ name: 'retention.ms', value: '9000' }] }
+  tell('create', await admin.createTopics({ topics: [wanted], waitForLeaders: true }))
+  tell('create again', await admin.createTopics({ topics: [wanted] }))
+  await until(partitions, 2)
+  await admin.createPartitions({ topicPartitions: [{ topic, count: 3 }] })
+  await until(partitions, 3)
+  tell('fewer partitions', await refusal(admin.createPartitions({ topicPartitions: [{ topic, count: 1 }] })))
+  await until(() => config('retention.ms'), '9000')
+  const change = { type: ConfigResourceTypes.TOPIC, name: topic, configEntries: [{ name: 'retention.ms', value: '600000000' }] }
+  const altered = await admin.alterConfigs({ validateOnly: false, resources: [change] })
+  tell('alter', altered.resources.map((resource) => resource.errorCode))
+  await until(() => config('retention.ms'), '600000000')
+
+  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
+  await producer.connect()
+  for (const compression of [CompressionTypes.None, CompressionTypes.GZIP, CompressionTypes.Snappy]) {
+    const messages = [...Array(100).keys()].map((number) => ({
+      partition: number % 3,
+      key: `key-${number}`,
+      value: number % 10 === 0 ? null : `value ${number} `.repeat(20),
+      headers: { trace: [`${number}`, 'again'], codec: `${compression}` },
+      timestamp: `${1700000000000 + number}`,
+    }))
+    const sent = await producer.send({ topic, compression, acks: -1, messages })
+    tell('send', sent.map(({ partition, errorCode, baseOffset }) => [partition, errorCode, baseOffset]).sort())
+  }
+  await producer.disconnect()
+  const plain = kafka.producer()
+  await plain.connect()
+  for (const acks of [1, 0]) tell(`acks ${acks}`, (await plain.send({ topic, acks, messages: [{ partition: 0, value: 'x' }] })).length)
+  const big = 'x'.repeat(2 * 1024 * 1024)
+  tell('too big', await refusal(plain.send({ topic, messages: [{ partition: 0, value: big }] })))
+  await plain.disconnect()
+
+  await until(async () => (await admin.fetchTopicOffsets(topic)).find(({ partition }) => partition === 0).high, '104')
+  tell('offsets', (await admin.fetchTopicOffsets(topic)).sort((a, b) => a.partition - b.partition))
+  tell('by time', (await admin.fetchTopicOffsetsByTimestamp(topic, 1700000000050)).sort((a, b) => a.partition - b.partition))
+  await admin.deleteTopicRecords({ topic, partitions: [{ partition: 1, offset: '10' }] })
+  tell('emptied', (await admin.fetchTopicOffsets(topic)).find(({ partition }) => partition === 1))
+  const cluster = await admin.describeCluster()
+  tell('cluster', [cluster.brokers.map(({ nodeId }) => nodeId), cluster.controller, cluster.clusterId.length])
+  await admin.deleteTopics({ topics: [`${topic}-nowhere`] }).catch((error) => tell('delete unknown', error.type))
+  await admin.disconnect()
+}
+
+main().catch((error) => {
+  console.error(error)
+  process.exit(1)
+})

@@ -1,0 +1,118 @@
+"""Kafka's DumpLogSegments judges the files a broker wrote: records, indexes, snapshots, metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.broker import Broker
+from interop.java_tools import JavaTools, Outcome
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TOPIC = "dumped"
+PER_CODEC = 4000
+VALUE_BYTES = 600
+WAIT_S = 60
+BASE_MS = 1_700_000_000_000
+
+# what DumpLogSegments prints about a file that is wrong
+COMPLAINTS = (
+    "Mismatches in",
+    "Found timestamp mismatch",
+    "Found out of order",
+    "Non-consecutive",
+    "isvalid: false",
+)
+
+
+@pytest.fixture(scope="module", params=["stopped", "recovered"])
+def written(request: pytest.FixtureRequest, new_broker: Callable[..., Broker]) -> Iterator[Path]:
+    """A data directory with several segments of every codec, ended cleanly, or by kill -9 and recovered."""
+    broker = new_broker().start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
+    config = {"segment.bytes": str(1 << 20), "index.interval.bytes": "1000"}
+    created = admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)], operation_timeout=WAIT_S)
+    created[TOPIC].result(WAIT_S)
+    for turn, codec in enumerate(CODECS):
+        settings = {
+            "compression.type": codec,
+            "batch.num.messages": 20,
+            "enable.idempotence": codec == "zstd",
+        }
+        sender = Producer({"bootstrap.servers": broker.bootstrap, **settings})
+        for number in range(turn * PER_CODEC, (turn + 1) * PER_CODEC):
+            value = b"%08d" % number + bytes(number * i % 251 for i in range(VALUE_BYTES - 8))
+            sender.produce(TOPIC, value, b"key", 0, timestamp=BASE_MS + number, headers={"n": b"%d" % number})
+            if number % 1000 == 0:
+                sender.poll(0)
+        assert sender.flush(WAIT_S) == 0
+    if request.param == "recovered":
+        broker.kill()
+        broker.start()
+    broker.stop()
+    yield broker.data
+    broker.kill()
+
+
+def files(data: Path, suffix: str) -> list[Path]:
+    found = sorted((data / f"{TOPIC}-0").glob(f"*{suffix}"))
+    assert found, f"no {suffix} files under {data}"
+    return found
+
+
+def dump(tools: JavaTools, paths: list[Path], *options: str) -> Outcome:
+    outcome = tools("kafka-dump-log", "--files", ",".join(map(str, paths)), *options)
+    assert outcome.code == 0, outcome
+    for complaint in COMPLAINTS:
+        assert complaint not in outcome.out, outcome.out[outcome.out.index(complaint) :][:500]
+    return outcome
+
+
+def test_every_record_is_there_in_order(tools: JavaTools, written: Path) -> None:
+    logs = files(written, ".log")
+    assert len(logs) > 3, "the data should fill several segments"
+    outcome = dump(tools, logs, "--deep-iteration", "--print-data-log")
+    records = re.findall(r"offset: (\d+) CreateTime: (\d+) .*? payload: (\d{8})", outcome.out)
+    expected = [(str(n), str(BASE_MS + n), f"{n:08}") for n in range(len(CODECS) * PER_CODEC)]
+    assert records == expected
+    codecs = [name.lower() for name in re.findall(r"compresscodec: (\w+)", outcome.out)]
+    assert list(dict.fromkeys(codecs)) == list(CODECS)
+
+
+def test_segments_begin_at_the_offsets_they_are_named_by(tools: JavaTools, written: Path) -> None:
+    for log in files(written, ".log"):
+        outcome = dump(tools, [log])
+        assert f"Log starting offset: {int(log.stem)}\n" in outcome.out
+        first = re.search(r"baseOffset: (\d+)", outcome.out)
+        assert first is None or int(first[1]) == int(log.stem)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_indexes_are_sane_and_agree_with_the_log(tools: JavaTools, written: Path, suffix: str) -> None:
+    indexes = files(written, suffix)
+    sane = dump(tools, indexes, "--index-sanity-check")
+    assert sane.out.count("passed sanity check.") == len(indexes)
+    dump(tools, indexes, "--verify-index-only")
+    entries = re.findall(r"^(?:offset|timestamp): (\d+)", dump(tools, indexes).out, re.MULTILINE)
+    assert len(entries) > 100
+
+
+def test_producer_snapshots_are_readable(tools: JavaTools, written: Path) -> None:
+    """A segment roll takes a snapshot; the idempotent producer wrote the last ones."""
+    outcome = dump(tools, files(written, ".snapshot"))
+    assert re.search(
+        r"producerId: \d+ producerEpoch: 0 coordinatorEpoch: -1 .*lastSequence: \d+", outcome.out
+    )
+
+
+def test_the_metadata_log_is_kafkas(tools: JavaTools, written: Path) -> None:
+    logs = sorted((written / "__cluster_metadata-0").glob("*.log"))
+    outcome = dump(tools, logs, "--cluster-metadata-decoder")
+    kinds = set(re.findall(r'"type":"(\w+)"', outcome.out))
+    assert {"FEATURE_LEVEL_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"} <= kinds, kinds
+    assert f'"name":"{TOPIC}"' in outcome.out
