@@ -17,6 +17,7 @@ import click
 
 from headrace.cli.options import json_option
 from headrace.cli.terminal import bytes_text, print_json
+from headrace.records.compiled import COMPILED
 
 OPEN_FILES_WANTED = 65_536  # a partition has up to four open files, a connection one
 FREE_BYTES_WANTED = 5 * 2**30  # a few segments of Kafka's default size
@@ -69,9 +70,7 @@ def _python() -> Finding:
 
 
 def _compiled_module() -> Finding:
-    from headrace.records import _codec
-
-    if not (_codec.__file__ or "").endswith(".py"):
+    if COMPILED:
         return Finding("record codec", "ok", "compiled")
     advice = "Install a C compiler and run `pip install --force-reinstall --no-binary headrace headrace`."
     return Finding("record codec", "warning", "interpreted: clients and compaction are slower", advice)

@@ -141,6 +141,7 @@ class Consumer:
             self.client.address(flight.broker),
             flight.request,
             timeout_s=self.client.timeout_s + flight.request.max_wait_ms / 1000,
+            lane="fetch",
             version_max=flight.version_max,
             then=lambda call: self._settled.append((flight, call)),
         )

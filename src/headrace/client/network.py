@@ -66,8 +66,9 @@ class Call:
 class Link:
     """A socket, the connection that runs over it, and the calls that wait for it."""
 
-    def __init__(self, address: Address, client_id: str) -> None:
+    def __init__(self, address: Address, lane: str, client_id: str) -> None:
         self.address = address
+        self.lane = lane
         self.connection = Connection(client_id=client_id, software_version=__version__)
         self.is_connected = False
         self.connect_deadline = Instant(clock() + CONNECT_TIMEOUT_S)
@@ -191,7 +192,7 @@ class Network:
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self._links: dict[Address, Link] = {}
+        self._links: dict[tuple[Address, str], Link] = {}
         self._selector = selectors.DefaultSelector()
 
     def submit(
@@ -200,20 +201,25 @@ class Network:
         request: Request,
         *,
         timeout_s: float,
+        lane: str = "",
         version_max: int | None = None,
         expects_answer: bool = True,
         then: Callable[[Call], None] | None = None,
     ) -> Call:
-        """Starts a call; it moves on only while somebody polls."""
+        """Starts a call; it moves on only while somebody polls.
+
+        Each lane has connections of its own: a broker takes up one request of a connection at a time, so
+        what must not wait behind a long poll goes another way.
+        """
         call = Call(request, Instant(clock() + timeout_s), version_max, expects_answer, then)
-        link = self._links.get(address)
+        link = self._links.get((address, lane))
         if link is None:
             try:
-                link = Link(address, self.client_id)
+                link = Link(address, lane, self.client_id)
             except ClientError as error:
                 call.settle(error=error)
                 return call
-            self._links[address] = link
+            self._links[address, lane] = link
             self._selector.register(link.socket, selectors.EVENT_WRITE, link)
         link.queued.append(call)
         if link.connection.is_ready:
@@ -273,8 +279,8 @@ class Network:
         for key in list(self._selector.get_map().values()):
             if key.data is link:
                 self._selector.unregister(key.fileobj)
-        if self._links.get(link.address) is link:
-            del self._links[link.address]
+        if self._links.get((link.address, link.lane)) is link:
+            del self._links[link.address, link.lane]
         link.fail(error)
 
     def close(self) -> None:

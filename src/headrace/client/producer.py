@@ -26,7 +26,7 @@ from headrace.records.compression import CODEC_NAMES
 BATCH_BYTES = 256 * 1024
 BUFFER_BYTES = 32 * 1024 * 1024  # Kafka's buffer.memory default
 REQUEST_TIMEOUT_MS = 30_000
-RECORDS_BETWEEN_POLLS = 64  # how often `send` looks after the sockets when nothing forces it to
+RECORDS_BETWEEN_POLLS = 256  # how often `send` looks after the sockets when nothing forces it to
 
 
 class Producer:

@@ -1,0 +1,211 @@
+"""`headrace bench`: how fast a broker is as seen from this command, in a minute.
+
+One Python client on one core writes and reads; most often it is itself the limit. The figures compare one
+broker with another, or today with yesterday, under the same command; what a broker can do at most needs more
+and faster clients (`make bench` has them).
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import click
+
+from headrace.cli.options import SIZE, broker_options, connect
+from headrace.cli.progress import ProgressBar
+from headrace.cli.terminal import bytes_text, print_json, print_table
+from headrace.client.admin import Admin
+from headrace.client.client import Client
+from headrace.client.cluster import TopicPartition
+from headrace.client.consumer import Consumer
+from headrace.client.producer import Producer
+from headrace.records.compression import CODEC_NAMES
+
+IDLE_S = 30.0
+WARM_UP_RECORDS = 100
+
+
+class Rate(NamedTuple):
+    what: str
+    records: int
+    record_bytes: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.records / self.seconds
+
+
+class Latency(NamedTuple):
+    what: str
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    samples: int
+
+
+@click.command("bench")
+@click.option("--records", "-n", type=SIZE, default=500_000, show_default=True, help="To write and read.")
+@click.option("--size", type=SIZE, default=100, show_default=True, help="Bytes of a value.")
+@click.option("--partitions", "-p", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--samples", type=click.IntRange(min=100), default=3000, show_default=True, help="For latencies."
+)
+@click.option("--acks", type=click.Choice(["all", "1"]), default="all", show_default=True)
+@click.option("--compression", "-z", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
+@broker_options
+def command(
+    records: int,
+    size: int,
+    partitions: int,
+    samples: int,
+    acks: str,
+    compression: str,
+    bootstrap: str,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Measure produce and consume rates and latencies with one Python client.
+
+    Makes a topic of its own and deletes it. The client is most often the limit: compare figures of this
+    command with each other only.
+    """
+    topic = f"headrace-bench-{time.time_ns():x}"
+    with connect(bootstrap, timeout) as client:
+        Admin(client).create_topic(topic, partitions=partitions)
+        try:
+            make = _producer_maker(client, acks, compression)
+            rates = [
+                _produce(make(), topic, records, size),
+                _consume(client, topic, partitions, records, size),
+            ]
+            latencies = [
+                _acknowledge(make(), topic, samples, size),
+                _end_to_end(client, make(), topic, samples, size),
+            ]
+        finally:
+            Admin(client).delete_topic(topic)
+    if as_json:
+        print_json(_as_json(rates, latencies))
+        return
+    print_table(
+        ("", "RECORDS/S", "BYTES/S", "SECONDS"),
+        [
+            (
+                r.what,
+                f"{r.per_second:,.0f}",
+                f"{bytes_text(r.per_second * r.record_bytes)}",
+                f"{r.seconds:.2f}",
+            )
+            for r in rates
+        ],
+        right=("RECORDS/S", "BYTES/S", "SECONDS"),
+    )
+    click.echo()
+    print_table(
+        ("", "P50 µs", "P99 µs", "P99.9 µs"),
+        [(lag.what, f"{lag.p50_us:,.0f}", f"{lag.p99_us:,.0f}", f"{lag.p999_us:,.0f}") for lag in latencies],
+        right=("P50 µs", "P99 µs", "P99.9 µs"),
+    )
+    click.echo(
+        f"\none Python client, {records:,} records of {size} bytes, {partitions} partition(s), acks={acks}, "
+        f"compression {compression}; the client itself is most often the limit"
+    )
+
+
+def _producer_maker(client: Client, acks: str, compression: str) -> Callable[[], Producer]:
+    return lambda: Producer(client, acks=-1 if acks == "all" else 1, compression=compression)
+
+
+def _payload(size: int) -> bytes:
+    """Neither all the same nor noise: a codec finds in it what it finds in text."""
+    words = b"the quick brown fox jumps over the lazy dog and runs along the head race to the mill "
+    return (words * (size // len(words) + 1))[:size]
+
+
+def _produce(producer: Producer, topic: str, records: int, size: int) -> Rate:
+    value = _payload(size)
+    with ProgressBar("produce", records) as progress:
+        for _ in range(records):
+            producer.send(topic, value)
+            progress.advance(1)
+        producer.flush()
+        return Rate("produce", records, size, progress.seconds)
+
+
+def _consume(client: Client, topic: str, partitions: int, records: int, size: int) -> Rate:
+    consumer = Consumer(client)
+    consumer.assign({TopicPartition(topic, partition): 0 for partition in range(partitions)})
+    count = 0
+    with ProgressBar("consume", records) as progress:
+        while count < records:
+            found = consumer.poll(IDLE_S)
+            if not found:
+                raise click.ClickException(f"only {count:,} of {records:,} records came back.")
+            count += len(found)
+            progress.advance(len(found))
+        return Rate("consume", count, size, progress.seconds)
+
+
+def _acknowledge(producer: Producer, topic: str, samples: int, size: int) -> Latency:
+    """One record at a time: from `send` to its acknowledgement."""
+    value = _payload(size)
+    taken: list[int] = []
+    for _ in range(samples + WARM_UP_RECORDS):
+        began = time.perf_counter_ns()
+        producer.send(topic, value, partition=0)
+        producer.flush()
+        taken.append(time.perf_counter_ns() - began)
+    return _latency("acknowledged", taken[WARM_UP_RECORDS:])
+
+
+def _end_to_end(client: Client, producer: Producer, topic: str, samples: int, size: int) -> Latency:
+    """One record at a time: from `send` to its arrival in a consumer that waits for it."""
+    value = _payload(size)
+    at = TopicPartition(topic, 0)
+    consumer = Consumer(client)
+    producer.send(topic, value, partition=0)
+    producer.flush()
+    consumer.assign({at: producer.end_offsets[at]})
+    taken: list[int] = []
+    for _ in range(samples + WARM_UP_RECORDS):
+        consumer.poll(0.0)  # the fetch is on its way before the record is
+        began = time.perf_counter_ns()
+        producer.send(topic, value, partition=0)
+        producer.flush()
+        if not consumer.poll(IDLE_S):
+            raise click.ClickException("a record that was acknowledged did not arrive.")
+        taken.append(time.perf_counter_ns() - began)
+    return _latency("arrived", taken[WARM_UP_RECORDS:])
+
+
+def _latency(what: str, taken_ns: list[int]) -> Latency:
+    ordered = sorted(taken_ns)
+
+    def at(share: float) -> float:
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] / 1000
+
+    return Latency(what, at(0.5), at(0.99), at(0.999), len(ordered))
+
+
+def _as_json(rates: list[Rate], latencies: list[Latency]) -> dict[str, object]:
+    return {
+        "client": "one Python process",
+        "rates": {
+            rate.what: {
+                "records_per_s": round(rate.per_second),
+                "bytes_per_s": round(rate.per_second * rate.record_bytes),
+                "seconds": round(rate.seconds, 3),
+            }
+            for rate in rates
+        },
+        "latencies_us": {
+            latency.what: {
+                "p50": round(latency.p50_us),
+                "p99": round(latency.p99_us),
+                "p99.9": round(latency.p999_us),
+                "samples": latency.samples,
+            }
+            for latency in latencies
+        },
+    }
