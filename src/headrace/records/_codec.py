@@ -521,7 +521,8 @@ def _encode_headers(headers: Headers) -> bytes:
 
 def _write_varint(target: bytearray, position: int, value: int) -> int:
     """Writes a zigzag varint of at most ten bytes and gives the position after it."""
-    rest = (value << 1) ^ (value >> 63)
+    rest = value  # unsigned from here on, where it is compiled
+    rest = (rest << 1) ^ (value >> 63)
     while rest >= 0x80:
         target[position] = (rest & 0x7F) | 0x80
         rest >>= 7
