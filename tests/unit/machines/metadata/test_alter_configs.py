@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from unit.machines.metadata.cluster import Cluster
 
 from headrace.machines.metadata.controller.alter_configs import (
     AlteredResource,
@@ -14,6 +13,7 @@ from headrace.machines.metadata.controller.alter_configs import (
 from headrace.machines.metadata.controller.create_topics import NewTopic
 from headrace.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from headrace.protocol.errors import ErrorCode
+from unit.machines.metadata.cluster import Cluster
 
 SET, DELETE, APPEND, SUBTRACT = Operation
 

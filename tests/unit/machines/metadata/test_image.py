@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.machines.metadata.cluster import Cluster
 
 from headrace.machines.metadata.controller.alter_configs import KeyChange, Operation, ResourceChange
 from headrace.machines.metadata.controller.create_partitions import MorePartitions
@@ -25,6 +24,7 @@ from headrace.protocol.metadata_records import (
     UnregisterBrokerRecord,
     decode_record,
 )
+from unit.machines.metadata.cluster import Cluster
 
 names = st.sampled_from(["a", "b.c", "d_e", "f"])
 actions = st.one_of(

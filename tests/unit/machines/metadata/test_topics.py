@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.machines.metadata.cluster import Cluster
 
 from headrace.base.ids import METADATA_TOPIC_ID, NO_TOPIC_ID, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
@@ -15,6 +14,7 @@ from headrace.machines.metadata.controller.delete_topics import DoomedTopic
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import ClusterImage
 from headrace.protocol.errors import ErrorCode
+from unit.machines.metadata.cluster import Cluster
 
 
 def create(cluster: Cluster, *topics: NewTopic) -> list[tuple[ErrorCode, str | None]]:
