@@ -18,7 +18,7 @@ class Now:
     __slots__ = ("mono", "wall_ms")
 
     def __init__(self, mono: float, wall_ms: int) -> None:
-        self.mono = Instant(mono)
+        self.mono: Instant = mono  # type: ignore[assignment]  # made for every read: Instant() is a slow call
         self.wall_ms = wall_ms
 
     def after_ms(self, delay_ms: int) -> Instant:

@@ -1,6 +1,6 @@
 """The real clocks. Whoever acts for the node reads them once per turn and hands the reading in."""
 
-import time
+from time import monotonic, time_ns
 from typing import Protocol
 
 from headrace.base.time import Now
@@ -13,5 +13,6 @@ class Clock(Protocol):
 class SystemClock:
     __slots__ = ()
 
-    def now(self) -> Now:
-        return Now(time.monotonic(), time.time_ns() // 1_000_000)
+    @staticmethod
+    def now() -> Now:
+        return Now(monotonic(), time_ns() // 1_000_000)

@@ -50,6 +50,7 @@ MEMORY = 16  # a big frame waits for memory
 TURN = 32  # others have their turn
 STOPPING = 64  # the process takes no new requests
 CLOSED = 128
+UNSENDABLE = UNSENT | CLOSED
 
 _size_at = struct.Struct(">i").unpack_from
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
@@ -68,6 +69,8 @@ class Channel(asyncio.BufferedProtocol):
         "_is_paused",
         "_is_reading_file",
         "_mute_timer",
+        "_now",
+        "_rearm",
         "_start",
         "_take_effects",
         "_taken",
@@ -82,6 +85,8 @@ class Channel(asyncio.BufferedProtocol):
         self._driver = driver
         self._handle = driver.handle
         self._take_effects = driver.node.take_effects
+        self._rearm = driver.rearm
+        self._now = gate.clock.now
         self.connection = Connection(driver.next_connection_id(), listener=listener, address="")
         self._transport: asyncio.Transport
         self._buffer: memoryview | None = None  # our own; None: read into the shared one
@@ -139,7 +144,10 @@ class Channel(asyncio.BufferedProtocol):
         gate = self._gate
         gate.bytes_in += count
         buffer = self._buffer
-        self._frames(gate.shared_view if buffer is None else buffer, self._start, self._end + count)
+        if buffer is None:
+            self._frames(gate.shared_view, 0, count)
+        else:
+            self._frames(buffer, self._start, self._end + count)
 
     def eof_received(self) -> bool:
         return False  # nobody reads our answers any more
@@ -157,25 +165,23 @@ class Channel(asyncio.BufferedProtocol):
 
     def _frames(self, view: memoryview, start: int, end: int) -> None:
         """Hand all whole frames in view[start:end] to the node, and keep the rest."""
-        driver = self._driver
-        now = self._gate.clock.now()
+        now = self._now()
         self.active_at = began = now.mono
         handle, take_effects, connection = self._handle, self._take_effects, self.connection
-        size_max = self._gate.limits.frame_bytes_max
         count = 0
-        while end - start >= 4 and not self._holds:
+        while end - start >= 4:
             (size,) = _size_at(view, start)
-            if size < FRAME_BYTES_MIN or size > size_max:
-                self._gate.frames_refused += 1
-                self.close(_describe(bytes(view[start : start + 4]), size, size_max))
-                break
             stop = start + 4 + size
+            if size < FRAME_BYTES_MIN or size > self._gate.limits.frame_bytes_max:
+                self._gate.frames_refused += 1
+                self.close(_describe(bytes(view[start : start + 4]), size, self._gate.limits.frame_bytes_max))
+                break
             if stop > end:
                 break
             try:
                 parts = handle(now, connection, view[start + 4 : stop])
             except Exception as error:
-                driver.failed("handle", error)
+                self._driver.failed("handle", error)
                 self.close("internal error")
                 break
             start = stop
@@ -185,30 +191,35 @@ class Channel(asyncio.BufferedProtocol):
                 self.hold(FULL)
             effects = take_effects()
             if effects:
-                driver.carry_out(effects)
+                self._driver.carry_out(effects)
             count += 1
-            if count % FRAMES_BETWEEN_CLOCKS == 0 and start != end:
-                mono = monotonic()
-                if mono - began > TURN_S_MAX and not self._holds:
-                    self.hold(TURN)
-                    driver.soon(self._take_turn)
-        driver.rearm()
-        memory = self._gate.memory
+            if start == end or self._holds:
+                break
+            if count % FRAMES_BETWEEN_CLOCKS == 0 and monotonic() - began > TURN_S_MAX:
+                self.hold(TURN)
+                self._driver.soon(self._take_turn)
+                break
+        self._rearm()
         if start == end:
             self._start = self._end = 0
             self._frame_began_at = 0.0
-            if self._buffer is not None and (not self._taken or memory.is_short):
+            if self._buffer is not None and (not self._taken or self._gate.memory.is_short):
                 self._drop_buffer()
         elif not self._holds & CLOSED:
-            if count or not self._frame_began_at:
-                self._frame_began_at = began
-            if count and self._taken and memory.is_short:
-                # Others wait for memory, and this frame is done: the next one takes its turn in the queue.
-                rest = memoryview(bytes(view[start:end]))
-                self._drop_buffer()
-                self._keep(rest, 0, len(rest))
-            else:
-                self._keep(view, start, end)
+            self._keep_rest(view, start, end, None if count else self._frame_began_at)
+
+    def _keep_rest(self, view: memoryview, start: int, end: int, began_at: float | None) -> None:
+        """What is left after the frames: the beginning of one, or what must wait. began_at: of that
+        same frame.
+        """
+        self._frame_began_at = began_at or self.active_at
+        if began_at is None and self._taken and self._gate.memory.is_short:
+            # Others wait for memory, and a frame is done: the next one takes its turn in the queue.
+            rest = memoryview(bytes(view[start:end]))
+            self._drop_buffer()
+            self._keep(rest, 0, len(rest))
+        else:
+            self._keep(view, start, end)
 
     def _take_turn(self) -> None:
         self.release(TURN)
@@ -338,10 +349,9 @@ class Channel(asyncio.BufferedProtocol):
 
     def send(self, parts: Parts) -> None:
         """A whole frame, after those before it."""
-        if self._holds & CLOSED:
-            return
-        if self._unsent:
-            self._unsent.extend(_pinned(part) for part in parts)
+        if self._holds & UNSENDABLE:
+            if not self._holds & CLOSED:
+                self._unsent.extend(_pinned(part) for part in parts)
             return
         size = 0
         for part in parts:
@@ -351,9 +361,9 @@ class Channel(asyncio.BufferedProtocol):
             size += len(part)  # type: ignore[arg-type]  # not a Span
         self._gate.bytes_out += size
         if len(parts) == 1:
-            self._transport.write(cast(bytes, parts[0]))
+            self._transport.write(parts[0])  # type: ignore[arg-type]
         else:
-            self._transport.writelines(cast("list[bytes]", parts))
+            self._transport.writelines(parts)  # type: ignore[arg-type]
 
     def _send_with_spans(self, parts: Parts) -> None:
         """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""

@@ -159,6 +159,10 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
+    def total_bytes(self) -> int:
+        state = os.statvfs(self.root)
+        return state.f_blocks * state.f_frsize
+
     def free_bytes(self) -> int:
         state = os.statvfs(self.root)
         return state.f_bavail * state.f_frsize
