@@ -4,11 +4,10 @@ Everything here is done in slices, so that ten thousand partitions never hold up
 partitions, then gives way. What waits for the disk is a job; what computes runs in another process.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
-from headrace.node.deadlines import Every
 from headrace.node.partition import Partition
 from headrace.storage.errors import StorageError
 from headrace.storage.jobs import Job
@@ -22,20 +21,32 @@ RETENTION_SLICE = 64
 OPENING_SLICE = 16
 PAUSE_BETWEEN_SLICES_MS = 1
 
-# Unflushed data that a lost machine would have to scan: half a second's work for the disk.
+# What was written since the last round is all that a lost machine has to scan, and all that a restart has to
+# walk for the state of producers.
 RECOVERY_POINT_INTERVAL_MS = 5_000
+CHECKPOINT_SLICE = 16
 
 
 class Slices:
     """Walks over partitions a few at a time, then once more after the interval."""
 
-    __slots__ = ("_act", "_interval_ms", "_node", "_rest", "_size", "is_done")
+    __slots__ = ("_act", "_after", "_interval_ms", "_node", "_partitions", "_rest", "_size", "is_done")
 
-    def __init__(self, node: "Node", size: int, interval_ms: int, act: Any) -> None:
+    def __init__(
+        self,
+        node: "Node",
+        partitions: Callable[[], list[Partition]],
+        size: int,
+        interval_ms: int,
+        act: Callable[[Now, Partition], None],
+        after: Callable[[Now], None] | None = None,
+    ) -> None:
         self._node = node
+        self._partitions = partitions
         self._size = size
         self._interval_ms = interval_ms
         self._act = act
+        self._after = after  # each round
         self._rest: Iterator[Partition] | None = None
         self.is_done = False
 
@@ -44,11 +55,13 @@ class Slices:
 
     def expired(self, now: Now) -> None:
         if self._rest is None:
-            self._rest = iter(self._node.partitions.all())
+            self._rest = iter(self._partitions())
         for _ in range(self._size):
             partition = next(self._rest, None)
             if partition is None:
                 self._rest = None
+                if self._after is not None:
+                    self._after(now)
                 self.start(now, self._interval_ms)
                 return
             if not partition.is_deleted and not partition.is_offline:
@@ -61,10 +74,19 @@ class Housekeeping:
         self._node = node
         self._recompressing: set[str] = set()  # directories with a recompression under way
         self._awaiting_stop = False
+        self._has_moved = False  # since the last checkpoint
         interval_ms = node.settings.log_retention_check_interval_ms
-        self._retention = Slices(node, RETENTION_SLICE, interval_ms, self._retire)
+        self._retention = Slices(node, node.partitions.all, RETENTION_SLICE, interval_ms, self._retire)
         self._retention.start(now, min(interval_ms, node.settings.log_initial_task_delay_ms))
-        Every(node.deadlines, RECOVERY_POINT_INTERVAL_MS, self._advance_recovery_points).start(now)
+        self._recovery_points = Slices(
+            node,
+            node.partitions.dirty,
+            CHECKPOINT_SLICE,
+            RECOVERY_POINT_INTERVAL_MS,
+            self._advance_recovery_point,
+            after=self._checkpoint,
+        )
+        self._recovery_points.start(now, RECOVERY_POINT_INTERVAL_MS)
 
     # --- retention and recompression ---------------------------------------------------------------------
 
@@ -125,14 +147,25 @@ class Housekeeping:
 
     # --- recovery points and checkpoints -------------------------------------------------------------------
 
-    def _advance_recovery_points(self, now: Now) -> None:
-        """Bound what a lost machine has to scan; the flush is the group commit's, so it costs no extra fsync."""
+    def _advance_recovery_point(self, now: Now, partition: Partition) -> None:
+        """Indexes and producer state to their files, then an fsync by the group commit."""
         node = self._node
-        if node.is_stopping:
+        log = partition.log
+        if log is None or node.is_stopping:
             return
-        for partition in node.partitions.dirty():
-            node.commit_of(partition.directory).want(partition)
-        node.partitions.checkpoint(now)
+        try:
+            log.checkpoint(now.wall_ms)
+        except StorageError as fault:
+            node.partitions.storage_failed(now, partition, fault)
+            return
+        self._has_moved = True
+        node.commit_of(partition.directory).want(partition)
+
+    def _checkpoint(self, now: Now) -> None:
+        """Where all logs stand, when any has moved since the last time."""
+        if self._has_moved and not self._node.is_stopping:
+            self._has_moved = False
+            self._node.partitions.checkpoint(now)
 
     # --- the end -------------------------------------------------------------------------------------------
 

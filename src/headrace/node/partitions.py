@@ -4,7 +4,7 @@ Committed metadata makes, changes and removes partitions here. Which directory h
 disk at the start; a new one goes where the fewest are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.ids import TopicId, id_text
@@ -92,13 +92,16 @@ class Partitions:
     def all(self) -> list[Partition]:
         return [partition for partitions in self._by_name.values() for partition in partitions]
 
-    def dirty(self) -> Iterator[Partition]:
+    def dirty(self) -> list[Partition]:
         """Those with records that no fsync has covered yet."""
-        for partitions in self._by_name.values():
-            for partition in partitions:
-                log = partition.log
-                if log is not None and not partition.is_offline and log.flushed_offset < log.log_end_offset:
-                    yield partition
+        return [
+            partition
+            for partitions in self._by_name.values()
+            for partition in partitions
+            if (log := partition.log) is not None
+            and log.flushed_offset < log.log_end_offset
+            and not partition.is_offline
+        ]
 
     @property
     def is_flushed(self) -> bool:
@@ -108,7 +111,7 @@ class Partitions:
 
     def load(self, now: Now, image: ClusterImage) -> None:
         """Everything the metadata log knew at the start."""
-        self._configs = TopicConfigs(self._node.settings, image)
+        self._take_settings(image)
         for topic in image.topics.values():
             self._take(now, image, topic)
         for name, directory in self.directories.items():
@@ -143,12 +146,17 @@ class Partitions:
         if record.resource_type == TOPIC_RESOURCE:
             self._configure(image, record.resource_name)
         elif record.resource_type == BROKER_RESOURCE:
-            self._node.settings = self._node.settings.overlaid(
-                image.broker_config(self._node.id), image.cluster_config
-            )
-            self._configs = TopicConfigs(self._node.settings, image)
+            self._take_settings(image)
             for name in self._by_name:
                 self._configure(image, name)
+
+    def _take_settings(self, image: ClusterImage) -> None:
+        """The file's settings with the dynamic ones over them, and what topics get from both."""
+        node = self._node
+        dynamic, cluster = image.broker_config(node.id), image.cluster_config
+        if dynamic or cluster or self._configs is not None:
+            node.settings = node.settings.overlaid(dynamic, cluster)
+        self._configs = TopicConfigs(node.settings, image)
 
     def _configure(self, image: ClusterImage, name: str) -> None:
         assert self._configs is not None

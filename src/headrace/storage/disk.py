@@ -65,6 +65,8 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int: ...
 
+    def total_bytes(self) -> int: ...
+
 
 class Span:
     """A range of a file that is sent as it is: the server reads or sends it, nobody copies it before."""

@@ -176,6 +176,9 @@ class FaultyDisk:
         self.stop(self.meet("sync_dir", path), path)
         self.disk.sync_dir(path)
 
+    def total_bytes(self) -> int:
+        return self.disk.total_bytes()
+
     def free_bytes(self) -> int:
         self.refuse_after_crash()
         return self.disk.free_bytes() if self.space_bytes is None else self.space_bytes

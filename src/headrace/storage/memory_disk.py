@@ -239,6 +239,9 @@ class MemoryDisk:
     def free_bytes(self) -> int:
         return self._free_bytes
 
+    def total_bytes(self) -> int:
+        return self._free_bytes
+
     # --- what tests and the simulator ask of it ------------------------------------------------------------
 
     def clone(self) -> "MemoryDisk":

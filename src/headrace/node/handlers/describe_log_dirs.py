@@ -5,6 +5,8 @@ Null topics are all. Only directories with a disk that answers have sizes.
 
 from collections import defaultdict
 
+from collections.abc import Callable
+
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
 from headrace.node.faults import FAULTS
 from headrace.node.node import Node
@@ -52,6 +54,7 @@ def described(
 ) -> DescribeLogDirsResult:
     if node.partitions.directories[name].is_offline:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=name)
+    disk = node.partitions.disks[name]
     return DescribeLogDirsResult(
         log_dir=name,
         topics=[
@@ -66,8 +69,8 @@ def described(
             )
             for topic, partitions in topics.items()
         ],
-        total_bytes=UNKNOWN_BYTES,
-        usable_bytes=free_bytes(node, name),
+        total_bytes=asked(disk.total_bytes),
+        usable_bytes=asked(disk.free_bytes),
     )
 
 
@@ -78,8 +81,8 @@ def size_of(request: Request, partition: Partition) -> int:
         return 0  # its directory has just failed; the next answer tells so
 
 
-def free_bytes(node: Node, name: str) -> int:
+def asked(bytes_of_disk: Callable[[], int]) -> int:
     try:
-        return node.partitions.disks[name].free_bytes()
+        return bytes_of_disk()
     except OSError:
         return UNKNOWN_BYTES

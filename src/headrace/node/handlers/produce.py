@@ -79,7 +79,7 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
     if body.acks == 0:
         if failures:
             # the client awaits no answer, so a broken connection is the only way to tell it (as Kafka does)
-            name = ErrorCode(failures[0].error_code).name
+            name = failures[0].error_code.name
             node.close(request.connection, f"produce with acks=0 failed: {name}")
         return None
     response = ProduceResponse(responses=responses)
