@@ -13,9 +13,8 @@ The length counts what follows it; the CRC-32C covers everything from the attrib
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from headrace.base.limits import COMPRESSION_RATIO_MAX, UNCOMPRESSED_BATCH_BYTES_MAX
+from headrace.records.checksum import crc32c
 from headrace.records.compression import uncompressed_bytes_limit
 from headrace.records.errors import (
     BatchTooLarge,

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from headrace.records import _codec
 from headrace.records._codec import Headers, Row
 from headrace.records.batch import (
@@ -26,6 +24,7 @@ from headrace.records.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
 )
+from headrace.records.checksum import crc32c
 from headrace.records.compression import Codec, compress
 
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
