@@ -49,7 +49,7 @@ def smallest_size(kind: Primitive | Array | type[Struct], version: int, *, flexi
         return 1 if flexible else (2 if kind is STRING else 4)
     total = 1 if flexible else 0
     for field in kind.__fields__:
-        if version in field.versions and version not in field.tagged:
+        if field.stands_in(version):
             is_nullable_struct = isinstance(field.kind, type) and version in field.nullable
             total += 1 if is_nullable_struct else smallest_size(field.kind, version, flexible=flexible)
     return total
@@ -150,7 +150,7 @@ class Decoder:
         made = self._fresh("m")
         self._line(f"{made} = new({self._constant('type', kind)})")
         for field in kind.__fields__:
-            if version_carries(field, self.version):
+            if field.stands_in(self.version):
                 self._value(field.kind, f"{made}.{field.name}", field.name, self.version in field.nullable)
             else:
                 self._line(f"{made}.{field.name} = {self._default(field)}")
@@ -261,7 +261,7 @@ class Decoder:
         count = self._fresh("t")
         self._read(count, "B", 1)
         self._flush()
-        tagged = [field for field in kind.__fields__ if is_tagged(field, self.version)]
+        tagged = [field for field in kind.__fields__ if field.is_tagged_in(self.version)]
         if not tagged:
             self._line(f"if {count}: p = skip_tags(b, p, {count})")
             return
@@ -295,12 +295,3 @@ class Decoder:
             word = "elif"
         self._line(f"else: p = {stop}")
         self.indent -= 2
-
-
-def is_tagged(field: Field, version: int) -> bool:
-    return version in field.versions and version in field.tagged
-
-
-def version_carries(field: Field, version: int) -> bool:
-    """Whether the field travels in this version, in its place and not in the tag buffer."""
-    return version in field.versions and version not in field.tagged

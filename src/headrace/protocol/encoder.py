@@ -11,7 +11,6 @@ from __future__ import annotations
 from struct import Struct as Layout
 from typing import Any
 
-from headrace.protocol.decoder import is_tagged, version_carries
 from headrace.protocol.notation import RECORDS, STRING, UUID, Array, Field, Message, Primitive, Struct
 from headrace.protocol.varint import encode_varint
 
@@ -108,9 +107,9 @@ class Encoder:
 
     def _struct(self, kind: type[Struct], source: str) -> None:
         for field in kind.__fields__:
-            if version_carries(field, self.version):
+            if field.stands_in(self.version):
                 self._value(field.kind, f"{source}.{field.name}", self.version in field.nullable)
-            elif not field.ignorable and not is_tagged(field, self.version):
+            elif not field.ignorable and not field.is_tagged_in(self.version):
                 self._line(
                     f"if {differs(field, f'{source}.{field.name}')}: raise Unencodable("
                     f"'{kind.__name__}.{field.name} cannot be sent in version {self.version} of {self.name}')"
@@ -221,7 +220,7 @@ class Encoder:
 
     def _tags(self, kind: type[Struct], source: str) -> None:
         tagged = sorted(
-            (field for field in kind.__fields__ if is_tagged(field, self.version)),
+            (field for field in kind.__fields__ if field.is_tagged_in(self.version)),
             key=lambda field: field.tag or 0,
         )
         if not tagged:

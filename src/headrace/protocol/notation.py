@@ -91,7 +91,7 @@ ABSENT: Any = _Absent()
 class Field:
     """One declared field; `name` is filled in by the class that holds it."""
 
-    __slots__ = ("default", "ignorable", "kind", "name", "nullable", "tag", "tagged", "versions")
+    __slots__ = ("default", "ignorable", "kind", "name", "nullable", "tag", "versions")
 
     def __init__(
         self,
@@ -101,7 +101,6 @@ class Field:
         default: Any,
         ignorable: bool,
         tag: int | None,
-        tagged: Versions,
     ) -> None:
         self.name = ""
         self.kind = kind
@@ -109,8 +108,14 @@ class Field:
         self.nullable = nullable
         self.ignorable = ignorable
         self.tag = tag
-        self.tagged = tagged
         self.default = natural_default(kind, is_tagged=tag is not None) if default is ABSENT else default
+
+    def stands_in(self, version: int) -> bool:
+        """Whether the field has a place of its own in this version, outside of the tag buffer."""
+        return self.tag is None and version in self.versions
+
+    def is_tagged_in(self, version: int) -> bool:
+        return self.tag is not None and version in self.versions
 
     @property
     def default_factory(self) -> Callable[[], Any] | None:
@@ -140,14 +145,12 @@ def field(
     default: Any = ABSENT,
     ignorable: bool = False,
     tag: int | None = None,
-    tagged: str = "",
 ) -> Any:
     """Declares a field: its type, the versions that carry it, and how it may be left out.
 
-    With a tag the field travels in the tag buffer, in all of `carried` unless `tagged` names fewer versions.
+    With a tag it travels in the tag buffer, and only if it is not its default.
     """
-    in_tags = NEVER if tag is None else version_range(tagged or carried)
-    return Field(kind, version_range(carried), version_range(nullable), default, ignorable, tag, in_tags)
+    return Field(kind, version_range(carried), version_range(nullable), default, ignorable, tag)
 
 
 @dataclass_transform(kw_only_default=True)
