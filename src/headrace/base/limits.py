@@ -10,8 +10,8 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 UNANSWERED_PER_CONNECTION_MAX = 100
 
 # Parked requests of the whole node (long polls, acks=all waits). A parked fetch costs about 1 KB and one
-# per partition, so this is some 50 MB at the worst. At the edge a fetch is answered at once with what there is, and
-# a wait for a write is still accepted, since its record is already in the log.
+# per partition, so this is some 50 MB at the worst. At the edge a fetch is answered at once with what there
+# is, and a wait for a write is still accepted, since its record is already in the log.
 PARKED_REQUESTS_MAX = 50_000
 
 # Answers waiting in one connection's write buffer before it is not read from any more: two full fetches.

@@ -39,7 +39,9 @@ class Mute:
 
 @dataclass(slots=True)
 class Run:
-    """Run the job against the disk of that log directory; jobs of one lane run one after the other, in order."""
+    """Run the job against the disk of that log directory; jobs of one lane run one after the other, in
+    order.
+    """
 
     ticket: int
     directory: str

@@ -1,8 +1,8 @@
 """KIP-227: a client that asks for the same partitions again and again need not list them each time.
 
 A session remembers what its client asked for and what it was last told; an incremental answer holds only
-partitions with news. Sessions are a cache: a full one evicts who was quiet for long, and otherwise answers with session 0,
-after which the client goes on with full fetches.
+partitions with news. Sessions are a cache: a full one evicts who was quiet for long, and otherwise answers
+with session 0, after which the client goes on with full fetches.
 """
 
 from collections.abc import Iterator

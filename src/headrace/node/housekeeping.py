@@ -1,7 +1,7 @@
 """What a node does without being asked: opening logs, retention, recovery points, recompression, checkpoints.
 
-Everything here is done in slices, so that ten thousand partitions never hold up a request: a slice looks at a few
-partitions, then gives way. What waits for the disk is a job; what computes runs in another process.
+Everything here is done in slices, so that ten thousand partitions never hold up a request: a slice looks at
+a few partitions, then gives way. What waits for the disk is a job; what computes runs in another process.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ from headrace.storage.jobs import Job
 if TYPE_CHECKING:
     from headrace.node.node import Node
 
-# Partitions looked at in one go: retention of one costs some 10 µs, opening one some 100 µs, so that a slice stays
-# around a millisecond.
+# Partitions looked at in one go: retention of one costs some 10 µs, opening one some 100 µs, so that a
+# slice stays around a millisecond.
 RETENTION_SLICE = 64
 OPENING_SLICE = 16
 PAUSE_BETWEEN_SLICES_MS = 1

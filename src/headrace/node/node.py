@@ -1,8 +1,8 @@
 """One broker as a value: frames and the time go in, answers and effects come out.
 
 A node never waits. What cannot be answered at once is parked; what takes long is ordered as a job; what has
-to happen later is on the one heap of deadlines. Whoever drives a node calls one of `handle`, `completed`, `wake`, then
-carries out `take_effects()`, then sets one timer to `deadline()`.
+to happen later is on the one heap of deadlines. Whoever drives a node calls one of `handle`, `completed`,
+`wake`, then carries out `take_effects()`, then sets one timer to `deadline()`.
 """
 
 from collections.abc import Callable
@@ -157,7 +157,9 @@ class Node:
         return authorizer is None or authorizer.allows(request.connection, operation, resource, name)
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
-        """Where clients of that listener reach a broker; None when it is not registered or has no such listener."""
+        """Where clients of that listener reach a broker; None when it is not registered or has no such
+        listener.
+        """
         broker = self.metadata.image.brokers.get(broker_id)
         return broker.endpoints.get(listener) if broker is not None else None
 
@@ -165,7 +167,9 @@ class Node:
         return self.partitions.commits[directory]
 
     def wake_waiters(self, waitable: Waitable) -> None:
-        """Ask everybody who waits for this; at the end of the current call, so that no reply sees half a change."""
+        """Ask everybody who waits for this; at the end of the current call, so that no reply sees half a
+        change.
+        """
         for parked in waitable.waiters:
             if not parked.is_awake:
                 parked.is_awake = True

@@ -1,7 +1,7 @@
 """Requests that wait: for the high watermark, an fsync, new records, or a committed metadata change.
 
-A parked request is woken by what it waits for (`Waitable`: a partition, a directory's flush, the metadata log)
-and by its deadline. Woken, it is asked for its reply; None means: not yet.
+A parked request is woken by what it waits for (`Waitable`: a partition, a directory's flush, the metadata
+log) and by its deadline. Woken, it is asked for its reply; None means: not yet.
 """
 
 from typing import TYPE_CHECKING, Any

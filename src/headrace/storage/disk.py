@@ -4,8 +4,8 @@ Paths are strings with forward slashes, relative to the disk's root. Errors are 
 means the disk is full and may have space again; ENOENT that the file is not there; everything else is an
 I/O error after which the log directory must not be trusted.
 
-Only what was `sync`ed survives a lost machine; only what was `append`ed survives a killed process. A new, renamed
-or removed name is durable after `sync_dir` of its directory.
+Only what was `sync`ed survives a lost machine; only what was `append`ed survives a killed process. A new,
+renamed or removed name is durable after `sync_dir` of its directory.
 """
 
 from typing import Protocol

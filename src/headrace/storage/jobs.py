@@ -1,5 +1,6 @@
 """Work that takes long, as values: paths and numbers only, so that it can run in a thread, in a
-child process, or at a moment the simulator chooses. What a job did counts only once its result was handed back.
+child process, or at a moment the simulator chooses. What a job did counts only once its result was handed
+back.
 """
 
 from enum import Enum

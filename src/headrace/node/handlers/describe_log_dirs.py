@@ -4,7 +4,6 @@ Null topics are all. Only directories with a disk that answers have sizes.
 """
 
 from collections import defaultdict
-
 from collections.abc import Callable
 
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource

@@ -1,7 +1,8 @@
 """Fetch, key 1, versions 4–18: whole batches from the offset on, at once or as soon as there are enough.
 
-A fetch with nothing to tell is parked until min_bytes have gathered, an error turns up, or max_wait is over. At least one batch
-is always returned, whatever the limits say (KIP-74), beginning with the one that contains the offset.
+A fetch with nothing to tell is parked until min_bytes have gathered, an error turns up, or max_wait is
+over. At least one batch is always returned, whatever the limits say (KIP-74), beginning with the one that
+contains the offset.
 """
 
 from typing import Any

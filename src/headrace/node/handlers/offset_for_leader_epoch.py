@@ -1,4 +1,6 @@
-"""OffsetForLeaderEpoch, key 23, versions 2–4: where an epoch's records end, so that a client notices truncation."""
+"""OffsetForLeaderEpoch, key 23, versions 2–4: where an epoch's records end, so that a client notices
+truncation.
+"""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Produce, key 0, versions 3–13: append one batch to each named partition.
 
-acks=0 gets no answer (an error closes the connection), acks=1 is answered once the record is in the log, acks=-1 once it is
-below the high watermark. Where flush.messages was reached, both wait for the fsync.
+acks=0 gets no answer (an error closes the connection), acks=1 is answered once the record is in the log,
+acks=-1 once it is below the high watermark. Where flush.messages was reached, both wait for the fsync.
 
 This is the hot path: no work per record, no copy of records, no object that is not needed.
 """
@@ -50,7 +50,8 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
     body: ProduceRequest = request.body
     uses_ids = request.version >= IDS_VERSION_MIN
     waits: list[Wait] = []
-    failures: list[PartitionProduceResponse] = []
+    failure: ErrorCode | None = None
+    leaders: list[int] = []  # of partitions that are led elsewhere
     responses: list[TopicProduceResponse] = []
     for topic in body.topic_data:
         partitions = (
@@ -62,13 +63,14 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
                 partition = addressed(node, request, partitions, data.index)
                 result = append(node, request, partition, data, waits)
             except Refused as refusal:
-                result = refused(data.index, refusal.code, refusal.message)
-                if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partitions is not None:
+                failure = refusal.code
+                result = refused(data.index, failure, refusal.message)
+                if failure is ErrorCode.NOT_LEADER_OR_FOLLOWER and partitions is not None:
                     result.current_leader = leader_of(partitions[data.index])
-                failures.append(result)
+                    leaders.append(partitions[data.index].leader_id)
             except FAULTS as fault:
-                result = refused(data.index, code_of(fault), str(fault))
-                failures.append(result)
+                failure = code_of(fault)
+                result = refused(data.index, failure, str(fault))
                 node.partitions.storage_failed(request.now, partition, fault)
             results.append(result)
         responses.append(
@@ -77,14 +79,12 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
             else TopicProduceResponse(name=topic.name, partition_responses=results)
         )
     if body.acks == 0:
-        if failures:
+        if failure is not None:
             # the client awaits no answer, so a broken connection is the only way to tell it (as Kafka does)
-            name = failures[0].error_code.name
-            node.close(request.connection, f"produce with acks=0 failed: {name}")
+            node.close(request.connection, f"produce with acks=0 failed: {failure.name}")
         return None
     response = ProduceResponse(responses=responses)
-    if failures and request.version >= LEADER_VERSION_MIN:
-        leaders = [failure.current_leader.leader_id for failure in failures if failure.current_leader]
+    if leaders and request.version >= LEADER_VERSION_MIN:
         response.node_endpoints = endpoints(node, request, leaders, NodeEndpoint)
     if waits:
         return ParkedProduce(node, request, response, waits, body.timeout_ms)
