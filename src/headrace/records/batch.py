@@ -229,7 +229,10 @@ def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
         header = _new(BatchHeader, fields)
         if count * RECORD_BYTES_MIN > size - HEADER_BYTES or attributes & _UNUSUAL:
             _check_unusual(header)
-        if producer_id != -1 and (producer_id < 0 or producer_epoch < 0 or base_sequence < 0):
+        if producer_id == NO_PRODUCER:
+            if attributes & TRANSACTIONAL:
+                raise InvalidBatch("a transactional batch without a producer id")
+        elif producer_id < 0 or producer_epoch < 0 or base_sequence < 0:
             raise InvalidBatch(
                 f"producer id {producer_id} with epoch {producer_epoch} and sequence {base_sequence}"
             )

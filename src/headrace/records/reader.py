@@ -14,14 +14,15 @@ from headrace.records._codec import Headers, Row
 from headrace.records.batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
+    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     Bytes,
-    check_crc,
+    crc_of,
     read_header,
 )
 from headrace.records.compression import decompress
-from headrace.records.errors import CorruptBatch, CorruptRecords
+from headrace.records.errors import CorruptBatch, CorruptRecords, UnsupportedMagic
 
 
 class BinaryColumn(NamedTuple):
@@ -59,13 +60,15 @@ def batches(view: Bytes, position: int = 0, *, check: bool = True) -> Iterator[t
     end = len(view)
     while end - position >= HEADER_BYTES:
         header = read_header(view, position)
+        if header.magic != MAGIC:
+            raise UnsupportedMagic(f"message format {header.magic}")
         size = header.length + LENGTH_OVERHEAD
         if size < HEADER_BYTES:
             raise CorruptBatch(f"batch of {size} bytes")
         if size > end - position:
             return
-        if check:
-            check_crc(view, position)
+        if check and crc_of(view, position, size) != header.crc:
+            raise CorruptBatch(f"checksum of the batch at offset {header.base_offset} is wrong")
         yield position, header
         position += size
 

@@ -76,6 +76,7 @@ def test_batches(
     transactional: bool,
 ) -> None:
     producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
+    transactional = transactional and producer is not None
     raw = build_batch(
         rows,
         base_offset=base_offset,

@@ -100,6 +100,7 @@ def test_any_leader_epoch_and_any_base_offset_is_taken(leader_epoch: int) -> Non
         ({"record_count": 0x7FFFFFFF, "last_offset_delta": 0x7FFFFFFE, "attributes": 4}, InvalidBatch),
         ({"attributes": batch.CONTROL}, InvalidBatch),
         ({"attributes": batch.CONTROL | batch.TRANSACTIONAL}, InvalidBatch),
+        ({"attributes": batch.TRANSACTIONAL}, InvalidBatch),
         ({"attributes": 5}, UnsupportedCodec),
         ({"attributes": 7}, UnsupportedCodec),
         ({"producer_id": 1, "producer_epoch": 0, "base_sequence": -1}, InvalidBatch),

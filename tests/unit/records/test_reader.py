@@ -19,6 +19,7 @@ from headrace.records.errors import (
     CorruptRecords,
     DecompressionBomb,
     InvalidBatch,
+    UnsupportedMagic,
 )
 
 RECORDS = [
@@ -54,6 +55,9 @@ def test_walking_stops_at_a_wrong_checksum_or_length() -> None:
     assert len(list(reader.batches(first + second, check=False))) == 2
     second[8:12] = bytes(4)  # would walk in circles
     with pytest.raises(CorruptBatch):
+        list(reader.batches(first + second, check=False))
+    second[16] = 1
+    with pytest.raises(UnsupportedMagic):
         list(reader.batches(first + second, check=False))
 
 
