@@ -97,15 +97,15 @@ class MetadataLog(Waitable):
         directory = node.partitions.directories[settings.metadata_log_dir]
         disk = node.partitions.disks[settings.metadata_log_dir]
         log = directory.open_log(TOPIC, 0, METADATA_TOPIC_ID, log_config(settings), now.wall_ms)
-        loaded = load(disk, DIRECTORY, log.log_end_offset)
+        loaded = load(disk, DIRECTORY)
         role = recovered(read_quorum_state(disk), max(loaded.epoch, log.latest_epoch))
-        leader = role.stand(node.id, (node.id,), log.log_end_offset)
+        leader = role.stand(node.id, (node.id,), loaded.end_offset)
         write_atomically(disk, f"{DIRECTORY}/{FILE}", leader.quorum_state().to_bytes())
         metadata = cls(node, log, leader, loaded.image, now)
         metadata._snapshot = loaded.snapshot
         metadata._records_since_snapshot = loaded.replayed
         node.partitions.load(now, loaded.image)
-        metadata._begin_epoch(now)
+        metadata._begin_epoch(now, loaded.end_offset)
         metadata._register(now)
         metadata._flush(now)
         return metadata
@@ -170,19 +170,21 @@ class MetadataLog(Waitable):
             raise
         self._bytes_since_snapshot += len(batch)
 
-    def _begin_epoch(self, now: Now) -> None:
-        """The first batch of an epoch says who leads; committing it commits everything before (Raft
-        §5.4.2)."""
+    def _begin_epoch(self, now: Now, offset: int) -> None:
+        """The first batch of an epoch says who leads; with it all before it is committed (Raft §5.4.2).
+
+        `offset` may lie beyond the log's end: a lost machine can keep a snapshot and lose the segments it
+        stands for, whose removal had begun.
+        """
         voters = [Voter(voter_id=voter) for voter in self._leader.voters]
         message = LeaderChangeMessage(leader_id=self._leader.id, voters=voters, granting_voters=voters)
-        self._log.assign_epoch(self._leader.epoch)
         self._append(
             now,
             control_batch(
                 LEADER_CHANGE,
                 codec(LeaderChangeMessage, 0).encode(message),
                 timestamp=now.wall_ms,
-                base_offset=self._log.log_end_offset,
+                base_offset=offset,
                 leader_epoch=self._leader.epoch,
             ),
         )

@@ -152,6 +152,14 @@ class Node:
     def close(self, connection: Connection, reason: str) -> None:
         self._effects.append(Close(connection, reason))
 
+    def log_sizes(self) -> list[tuple[str, int, int]]:
+        """Topic, partition and bytes of every log that is open, for whoever reports metrics."""
+        return [
+            (partition.topic, partition.index, partition.log.size_bytes)
+            for partition in self.partitions.all()
+            if partition.log is not None
+        ]
+
     def allows(self, request: Request, operation: Operation, resource: Resource, name: str) -> bool:
         authorizer = self.authorizer
         return authorizer is None or authorizer.allows(request.connection, operation, resource, name)

@@ -6,6 +6,7 @@ disk at the start; a new one goes where the fewest are.
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from headrace.base.ids import TopicId, id_text
 from headrace.base.time import Now
@@ -204,8 +205,20 @@ class Partitions:
         return home
 
     def _open_log(self, partition: Partition, now: Now) -> PartitionLog:
+        config = partition.config
+        jitter_ms = 0
+        if config.segment_jitter_ms > 0:
+            # from the partition's own identity: spread over partitions, the same after a restart
+            seed = crc32(partition.topic_id + partition.index.to_bytes(4, "big"))
+            jitter_ms = seed % min(config.segment_jitter_ms, config.segment_ms)
         return self.directories[partition.directory].open_log(
-            partition.topic, partition.index, partition.topic_id, partition.config, now.wall_ms
+            partition.topic,
+            partition.index,
+            partition.topic_id,
+            config,
+            now.wall_ms,
+            roll_jitter_ms=jitter_ms,
+            producer_id_expiration_ms=self._node.settings.producer_id_expiration_ms,
         )
 
     def _remove(self, now: Now, topic_id: bytes) -> None:

@@ -214,16 +214,12 @@ def _node(text: Text, metrics: Metrics) -> None:
     text.head("headrace_requests_total", "counter", "Requests served, by API.")
     for key, name in names.items():
         text.value("headrace_requests_total", metrics.apis[key].requests, api=name)
-    text.head("headrace_request_errors_total", "counter", "Requests answered with an error, by API.")
-    for key, name in names.items():
-        text.value("headrace_request_errors_total", metrics.apis[key].errors, api=name)
     text.head("headrace_request_seconds", "histogram", "From a request's arrival to its answer, by API.")
     for key, name in names.items():
         api = metrics.apis[key]
         text.histogram("headrace_request_seconds", LATENCY_BOUNDS, api.buckets, api.seconds, api=name)
     one = text.one
     one("headrace_parked_requests", "gauge", "Requests that wait: long polls, acks.", metrics.parked)
-    one("headrace_fetch_sessions", "gauge", "Incremental fetch sessions.", metrics.fetch_sessions)
     one("headrace_flushes_total", "counter", "Group commits: fsyncs of log directories.", metrics.flushes)
     one("headrace_produced_batches_total", "counter", "Record batches appended.", metrics.produced_batches)
     one(
