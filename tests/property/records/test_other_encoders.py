@@ -44,7 +44,7 @@ def theirs(module: object, codec: Codec, rows: list[Record], producer: tuple[int
 
 
 @pytest.mark.parametrize(("module", "codec"), JUDGES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=records)
 def test_we_read_what_they_write(module: object, codec: Codec, rows: list[Record]) -> None:
     raw = theirs(module, codec, rows, (12, 3, 77))
@@ -55,7 +55,7 @@ def test_we_read_what_they_write(module: object, codec: Codec, rows: list[Record
 
 
 @pytest.mark.parametrize(("module", "codec"), JUDGES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=records)
 def test_they_read_what_we_write(module: object, codec: Codec, rows: list[Record]) -> None:
     raw = build_batch(rows, codec=codec, base_offset=40, producer_id=12, producer_epoch=3, base_sequence=77)
@@ -69,7 +69,7 @@ def test_they_read_what_we_write(module: object, codec: Codec, rows: list[Record
 
 
 @pytest.mark.parametrize("module", [kafka_python_records, aiokafka_records], ids=["kafka-python", "aiokafka"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=records)
 def test_uncompressed_bytes_are_the_same(module: object, rows: list[Record]) -> None:
     raw = bytearray(build_batch(rows, producer_id=12, producer_epoch=3, base_sequence=77, transactional=True))

@@ -22,7 +22,7 @@ records = st.lists(st.tuples(timestamps, payloads, payloads, headers), min_size=
 
 
 @FORMS
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rows=records, base_offset=st.integers(0, 1 << 62))
 def test_rows(codec: ModuleType, rows: list[Record], base_offset: int) -> None:
     base_timestamp = rows[0][0]
@@ -34,7 +34,7 @@ def test_rows(codec: ModuleType, rows: list[Record], base_offset: int) -> None:
 
 
 @FORMS
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=records, gaps=st.lists(st.integers(1, 1 << 24), min_size=80, max_size=80))
 def test_rows_with_gaps(codec: ModuleType, rows: list[Record], gaps: list[int]) -> None:
     offsets = [sum(gaps[: index + 1]) for index in range(len(rows))]
@@ -47,7 +47,7 @@ def test_rows_with_gaps(codec: ModuleType, rows: list[Record], gaps: list[int]) 
 
 
 @FORMS
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=records, target=timestamps)
 def test_time_look_ups_against_a_plain_search(codec: ModuleType, rows: list[Record], target: int) -> None:
     encoded = codec.encode(rows, rows[0][0])
@@ -59,7 +59,7 @@ def test_time_look_ups_against_a_plain_search(codec: ModuleType, rows: list[Reco
     assert codec.latest(encoded, len(rows), 0, times[0]) == (times.index(max(times)), max(times))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     rows=records,
     codec=st.sampled_from(Codec),
