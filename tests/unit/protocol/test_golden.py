@@ -59,6 +59,22 @@ def test_response_keeps_its_bytes(key: ApiKey, version: int, frame: bytes) -> No
     assert again == len(frame).to_bytes(4, "big") + frame
 
 
+@pytest.mark.parametrize("version", range(3, 14))
+def test_produce_means_what_was_sent(version: int) -> None:
+    """Equal bytes could still sit in swapped fields: an exchange with known values, in every version."""
+    rows = [bytes.fromhex(row[2]) for row in lines(GOLDEN / "frames/produce.txt") if row[0] == str(version)]
+    position = framing.decode_request_header(rows[0])[4]
+    asked = request_codec(ApiKey.PRODUCE, version).decode(rows[0], position)
+    assert (asked.transactional_id, asked.acks, asked.timeout_ms) == (None, -1, 5000)
+    partition = asked.topic_data[0].partition_data[0]
+    assert partition.index == 0
+    assert f"value {version}".encode() in bytes(partition.records)
+    compiled = response_codec(ApiKey.PRODUCE, version)
+    told = compiled.decode(rows[1], 4 + compiled.header_version).responses[0].partition_responses[0]
+    assert (told.index, told.error_code, told.base_offset, told.log_append_time_ms) == (0, 0, version - 3, -1)
+    assert told.log_start_offset == (0 if version >= 5 else -1)
+
+
 def test_api_versions_agree_with_our_table() -> None:
     version, _, data = next(row for row in lines(GOLDEN / "frames/api_versions.txt") if row[1] == "response")
     told = response_codec(ApiKey.API_VERSIONS, int(version)).decode(bytes.fromhex(data), 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol.errors import MalformedMessage, UnencodableMessage
-from headrace.protocol.varint import decode_varint, encode_varint
+from headrace.protocol.varint import decode_varint, encode_varint, skip_tags
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,17 @@ def test_too_short_too_long_too_large(encoded: str) -> None:
 def test_value_above_32_bits_is_our_fault() -> None:
     with pytest.raises(UnencodableMessage):
         encode_varint(2**32)
+
+
+def test_tags_that_nobody_knows_are_stepped_over() -> None:
+    assert skip_tags(b"\x01\x02zz\x09\x00rest", 0, 2) == 6
+
+
+@pytest.mark.parametrize(
+    ("count", "tags"),
+    [(2, "0100 0100"), (2, "0200 0100"), (1, "0105 00"), (9, "0100"), (0xFF, "ffffff0f 0100"), (1, "01")],
+    ids=["twice", "descending", "beyond-the-end", "too-many", "far-too-many", "cut"],
+)
+def test_tags_that_lie_are_malformed(count: int, tags: str) -> None:
+    with pytest.raises(MalformedMessage):
+        skip_tags(bytes.fromhex(tags), 0, count)
