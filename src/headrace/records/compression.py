@@ -116,6 +116,7 @@ def _decompress(into: Callable[[Bytes, bytearray], int], data: Bytes, limit: int
                 raise BadCompression(str(error)) from error
             if room_bytes >= limit:
                 raise DecompressionBomb(f"{len(data)} compressed bytes become more than {limit}") from error
+            room = bytearray()  # given back before the larger one is asked for
             room_bytes = min(limit, room_bytes * 4)
         else:
             return bytes(memoryview(room)[:size])

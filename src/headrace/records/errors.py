@@ -30,7 +30,7 @@ class BadCompression(InvalidBatch):
 
 
 class DecompressionBomb(BadCompression):
-    """Opened, the batch would exceed the allowed size or ratio; refused before memory is spent on it."""
+    """Opened, the batch would exceed the allowed size or ratio; no more memory than that is spent on it."""
 
 
 class UnsupportedCodec(BadRecords):

@@ -2,7 +2,8 @@
 
 import gzip
 import os
-import resource
+import subprocess
+import sys
 
 import cramjam
 import pytest
@@ -134,11 +135,28 @@ def bomb(codec: Codec) -> bytes:
     return compress(codec, bytes(64 * MIB)) * 32
 
 
+# A process of its own, since the peak of this one may already be higher than what is asked about here.
+OPEN_A_BOMB = """
+import resource, sys
+from headrace.records.compression import decompress
+from headrace.records.errors import DecompressionBomb
+data = sys.stdin.buffer.read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    decompress(int(sys.argv[1]), data, bytes_max=64 << 20, ratio_max=1_000)
+except DecompressionBomb:
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_a_bomb_of_two_gigabytes_is_refused_within_bounded_memory(codec: Codec) -> None:
-    data = bomb(codec)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(DecompressionBomb):
-        decompress(codec, data, bytes_max=64 * MIB, ratio_max=1_000)
-    grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    assert grown_mib < 200
+    """One room of 64 MiB is the most that is held, and a little for the codec itself."""
+    run = subprocess.run(
+        [sys.executable, "-c", OPEN_A_BOMB, str(int(codec))],
+        input=bomb(codec),
+        capture_output=True,
+        check=False,
+    )
+    assert run.stderr == b""
+    assert int(run.stdout) < 80
