@@ -53,18 +53,19 @@ def _from_json(value: object, what: str) -> bytes | None:
 
 def write_envelope(record: Record) -> bytes:
     """One line without its line end."""
-    return json.dumps(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp_ms,
-            "key": _to_json(record.key),
-            "value": _to_json(record.value),
-            "headers": [[name, _to_json(value)] for name, value in record.headers],
-        },
-        ensure_ascii=False,
-    ).encode()
+    envelope = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _to_json(record.key),
+        "value": _to_json(record.value),
+        "headers": [[name, _to_json(value)] for name, value in record.headers],
+    }
+    try:
+        return json.dumps(envelope, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # a header's name that is no UTF-8, kept in surrogates
+        return json.dumps(envelope).encode()
 
 
 def read_envelope(line: bytes) -> NewRecord:

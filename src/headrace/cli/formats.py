@@ -26,7 +26,8 @@ def _length(data: bytes | None) -> bytes:
 
 def _headers(record: Record) -> bytes:
     return b",".join(
-        name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers
+        name.encode("utf-8", "surrogateescape") + b"=" + (b"NULL" if value is None else value)
+        for name, value in record.headers
     )
 
 

@@ -243,7 +243,7 @@ def _decoded(asked: _Unanswered, version: int, frame: memoryview) -> Any:
     try:
         decoder = response_codec(asked.api_key, version)
         _, body_at = decode_response_header(frame, decoder.header_version)
-        return decoder.decode(frame, body_at)
+        return decoder.decode(frame, body_at, False)  # nothing may be left over
     except MalformedMessage as error:
         name = APIS[asked.api_key].name
         raise BadResponse(f"the peer's answer to {name} version {version} cannot be read: {error}") from error

@@ -1,0 +1,130 @@
+"""Addresses as people write them, and the view of the cluster that Metadata answers build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.base.time import Instant
+from headrace.client.cluster import Address, Cluster, TopicPartition, parse_bootstrap
+from headrace.client.errors import InvalidInput, Unreachable
+from headrace.client.refresher import Refresher
+from headrace.protocol.messages.metadata import MetadataResponse
+
+Told = Callable[..., MetadataResponse]
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("localhost", [("localhost", 9092)]),
+            ("a:1,b:2", [("a", 1), ("b", 2)]),
+            (" a:1 , b ", [("a", 1), ("b", 9092)]),
+            ("[::1]:9093", [("::1", 9093)]),
+            ("[::1]", [("::1", 9092)]),
+            ("PLAINTEXT://a:1", [("a", 1)]),
+        ],
+    )
+    def test_understood(self, text: str, expected: list[tuple[str, int]]) -> None:
+        assert parse_bootstrap(text) == expected
+
+    @pytest.mark.parametrize(
+        "text", ["", " , ", ":9092", "a:b", "a:0", "a:70000", "a:-1", "[::1", "[::1]x", "a:1:2"]
+    )
+    def test_refused(self, text: str) -> None:
+        with pytest.raises(InvalidInput):
+            parse_bootstrap(text)
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.text(max_size=30))
+    def test_any_text_is_an_address_or_invalid_input(self, text: str) -> None:
+        try:
+            assert parse_bootstrap(text)
+        except InvalidInput:
+            return
+
+    def test_an_ipv6_address_prints_as_it_is_written(self) -> None:
+        assert str(Address("::1", 9092)) == "[::1]:9092"
+
+
+class TestView:
+    def test_leaders_and_names(self, cluster: Cluster) -> None:
+        assert cluster.brokers == {1: Address("b1", 9001), 2: Address("b2", 9002)}
+        assert cluster.leader_of(TopicPartition("orders", 1)) == 2
+        assert cluster.leader_of(TopicPartition("orders", 2)) is None
+        assert cluster.leader_of(TopicPartition("other", 0)) is None
+        assert cluster.name_of("", cluster.topics["orders"].topic_id) == "orders"
+        assert cluster.name_of("named", bytes(16)) == "named"
+
+    def test_a_partition_without_a_leader(self, cluster: Cluster, told: Told) -> None:
+        cluster.update(told(-1, 2))
+        assert cluster.leader_of(TopicPartition("orders", 0)) is None
+
+    def test_a_leader_that_nobody_lists_is_no_leader(self, cluster: Cluster, told: Told) -> None:
+        cluster.update(told(7, 2))
+        assert cluster.leader_of(TopicPartition("orders", 0)) is None
+
+    def test_a_topic_with_an_error_is_forgotten(self, cluster: Cluster, told: Told) -> None:
+        topic_id = cluster.topics["orders"].topic_id
+        errors = cluster.update(told(error_code=3))
+        assert errors["orders"].is_unknown_topic
+        assert "orders" not in cluster.topics
+        assert cluster.name_of("", topic_id) == ""
+
+    def test_partitions_are_kept_by_index_whatever_their_order(self, cluster: Cluster, told: Told) -> None:
+        answer = told(1, 2, 1)
+        answer.topics[0].partitions.reverse()
+        cluster.update(answer)
+        assert [partition.index for partition in cluster.topics["orders"].partitions] == [0, 1, 2]
+
+
+class TestRefresher:
+    def test_asks_once_for_all_that_is_stale(self, cluster: Cluster, told: Told, dice: object) -> None:
+        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
+        assert refresher.request(Instant(1.0)) is None
+        cluster.mark_stale("b")
+        cluster.mark_stale("a")
+        asked = refresher.request(Instant(1.0))
+        assert asked is not None
+        assert [topic.name for topic in asked.topics or ()] == ["a", "b"]
+        assert not asked.allow_auto_topic_creation
+        assert refresher.request(Instant(1.0)) is None, "one question at a time"
+
+    def test_an_answer_makes_the_topic_fresh_and_sets_a_pace(
+        self, cluster: Cluster, told: Told, dice: object
+    ) -> None:
+        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
+        cluster.mark_stale("orders")
+        refresher.request(Instant(1.0))
+        refresher.answered(Instant(2.0), told(2, 2))
+        assert cluster.stale == set()
+        assert cluster.leader_of(TopicPartition("orders", 0)) == 2
+        cluster.mark_stale("orders")
+        assert refresher.request(Instant(2.0)) is None, "not in a tight loop"
+        assert refresher.request(refresher.deadline()) is not None
+
+    def test_a_topic_that_stays_unknown_is_asked_for_more_slowly(
+        self, cluster: Cluster, told: Told, dice: object
+    ) -> None:
+        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
+        cluster.mark_stale("orders")
+        now = Instant(0.0)
+        waits = []
+        for _ in range(4):
+            assert refresher.request(now) is not None
+            refresher.answered(now, told(error_code=3))
+            waits.append(refresher.deadline() - now)
+            now = refresher.deadline()
+        assert waits == sorted(waits)
+        assert waits[-1] > 4 * waits[0]
+
+    def test_failures_are_repeated_only_if_that_helps(self, cluster: Cluster, dice: object) -> None:
+        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
+        cluster.mark_stale("orders")
+        refresher.request(Instant(0.0))
+        assert refresher.failed(Instant(0.0), Unreachable("down"))
+        assert not refresher.failed(Instant(0.0), InvalidInput("never"))
