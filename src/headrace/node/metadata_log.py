@@ -98,6 +98,10 @@ class MetadataLog(Waitable):
         disk = node.partitions.disks[settings.metadata_log_dir]
         log = directory.open_log(TOPIC, 0, METADATA_TOPIC_ID, log_config(settings), now.wall_ms)
         loaded = load(disk, DIRECTORY)
+        if loaded.end_offset > log.log_end_offset:
+            # a lost machine kept a snapshot and lost segments it stands for, whose removal had begun: the
+            # log begins anew where the snapshot ends
+            log.truncate_to(0)
         role = recovered(read_quorum_state(disk), max(loaded.epoch, log.latest_epoch))
         leader = role.stand(node.id, (node.id,), loaded.end_offset)
         write_atomically(disk, f"{DIRECTORY}/{FILE}", leader.quorum_state().to_bytes())
@@ -171,11 +175,7 @@ class MetadataLog(Waitable):
         self._bytes_since_snapshot += len(batch)
 
     def _begin_epoch(self, now: Now, offset: int) -> None:
-        """The first batch of an epoch says who leads; with it all before it is committed (Raft §5.4.2).
-
-        `offset` may lie beyond the log's end: a lost machine can keep a snapshot and lose the segments it
-        stands for, whose removal had begun.
-        """
+        """The first batch of an epoch says who leads; with it all before it is committed (Raft §5.4.2)."""
         voters = [Voter(voter_id=voter) for voter in self._leader.voters]
         message = LeaderChangeMessage(leader_id=self._leader.id, voters=voters, granting_voters=voters)
         self._append(
@@ -203,8 +203,8 @@ class MetadataLog(Waitable):
             rack=node.settings.broker_rack,
             directories=[
                 directory.directory_id
-                for directory in node.partitions.directories.values()
-                if not directory.is_offline
+                for name, directory in node.partitions.directories.items()
+                if name in node.settings.log_dirs and not directory.is_offline
             ],
         )
         decision = self.controller.register_broker(registration, self._log.log_end_offset)

@@ -1,0 +1,172 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs through the node: told, changed, in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.desk import Desk
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import alter_configs as legacy
+from headrace.protocol.messages import incremental_alter_configs as incremental
+from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(desk: Desk, kind: int, name: str, *keys: str, version: int = 4, **more: bool) -> Any:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    (result,) = desk.ask(DescribeConfigsRequest(resources=[resource], **more), version).results
+    return result
+
+
+def alter(desk: Desk, kind: int, name: str, *changes: tuple[str, int, str | None], **more: Any) -> Any:
+    resource = incremental.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            incremental.AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ],
+    )
+    request = incremental.IncrementalAlterConfigsRequest(resources=[resource], **more)
+    (response,) = desk.ask(request, 1).responses
+    return response
+
+
+class TestDescribe:
+    @pytest.mark.parametrize("version", range(1, 5))
+    def test_every_version(self, version: int) -> None:
+        desk = Desk()
+        desk.create_topic("t", retention_ms="5")
+        result = describe(
+            desk,
+            TOPIC,
+            "t",
+            version=version,
+            include_synonyms=True,
+            **({"include_documentation": True} if version >= 3 else {}),
+        )
+        told = {config.name: config for config in result.configs}
+        assert result.error_code == 0
+        assert len(told) >= 33
+        assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("5", 1)
+        assert [(one.name, one.source) for one in told["segment.bytes"].synonyms] == [
+            ("log.segment.bytes", 5)
+        ]
+        if version >= 3:
+            assert told["retention.ms"].config_type == 5
+            assert "deleted" in told["retention.ms"].documentation
+
+    def test_a_broker_with_all_its_keys(self) -> None:
+        desk = Desk({"log.retention.hours": "5", "ssl.key.password": "hunter2"})
+        told = {config.name: config for config in describe(desk, BROKER, "1").configs}
+        assert len(told) >= 340
+        assert (told["log.retention.hours"].value, told["log.retention.hours"].config_source) == ("5", 4)
+        assert told["node.id"].read_only
+        assert (told["ssl.key.password"].value, told["ssl.key.password"].is_sensitive) == (None, True)
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "code"),
+        [
+            (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (TOPIC, "bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (BROKER, "9", ErrorCode.INVALID_REQUEST),
+            (BROKER, "x", ErrorCode.INVALID_REQUEST),
+            (LOGGER, "1", ErrorCode.NONE),
+            (77, "x", ErrorCode.INVALID_REQUEST),
+        ],
+    )
+    def test_resources_that_are_not_there(self, kind: int, name: str, code: ErrorCode) -> None:
+        result = describe(Desk(), kind, name)
+        assert (result.error_code, result.configs) == (code, [])
+
+
+class TestAlter:
+    def test_a_change_is_told_in_force_and_there_after_a_restart(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        assert alter(desk, TOPIC, "t", ("retention.ms", SET, "77")).error_code == 0
+        for each in (desk, Desk(disks=desk.disks, seed=5)):
+            (config,) = describe(each, TOPIC, "t", "retention.ms").configs
+            assert config.value == "77"
+            (partition,) = each.node.partitions.of_name("t") or []
+            assert partition.config.retention_ms == 77
+        alter(desk, TOPIC, "t", ("retention.ms", DELETE, None))
+        (partition,) = desk.node.partitions.of_name("t") or []
+        assert partition.config.retention_ms == 604_800_000
+
+    def test_append_and_subtract(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        alter(desk, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
+        (partition,) = desk.node.partitions.of_name("t") or []
+        assert partition.config.cleanup_policy == {"delete", "compact"}
+        alter(desk, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
+        assert partition.config.cleanup_policy == {"compact"}
+
+    def test_a_brokers_change_reaches_topics_that_do_not_say_it_themselves(self) -> None:
+        desk = Desk()
+        desk.create_topic("own", retention_ms="5")
+        desk.create_topic("default")
+        assert alter(desk, BROKER, "", ("log.retention.ms", SET, "70000")).error_code == 0
+        (own,) = desk.node.partitions.of_name("own") or []
+        (default,) = desk.node.partitions.of_name("default") or []
+        assert (own.config.retention_ms, default.config.retention_ms) == (5, 70_000)
+        alter(desk, BROKER, "1", ("log.retention.ms", SET, "60000"))
+        assert default.config.retention_ms == 60_000
+        (config,) = describe(desk, TOPIC, "default", "retention.ms", include_synonyms=True).configs
+        assert [(one.value, one.source) for one in config.synonyms] == [
+            ("60000", 2),
+            ("70000", 3),
+            ("168", 5),
+        ]
+        (config,) = describe(desk, BROKER, "").configs
+        assert (config.name, config.value, config.config_source) == ("log.retention.ms", "70000", 3)
+
+    def test_a_dynamic_setting_of_the_node_itself(self) -> None:
+        desk = Desk()
+        alter(desk, BROKER, "", ("max.connections", SET, "77"))
+        assert desk.node.settings.max_connections == 77
+        alter(desk, BROKER, "", ("max.connections", DELETE, None))
+        assert desk.node.settings.max_connections == 2**31 - 1
+
+    def test_validate_only(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        assert alter(desk, TOPIC, "t", ("retention.ms", SET, "77"), validate_only=True).error_code == 0
+        assert alter(desk, TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True).error_code == 40
+        assert desk.node.metadata.image.topic_config("t") == {}
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "code"),
+        [
+            (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (TOPIC, "bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (TOPIC, "", ErrorCode.INVALID_REQUEST),
+            (BROKER, "9", ErrorCode.INVALID_REQUEST),
+            (77, "x", ErrorCode.INVALID_REQUEST),
+        ],
+    )
+    def test_resources_that_are_not_there(self, kind: int, name: str, code: ErrorCode) -> None:
+        key = "retention.ms" if kind == TOPIC else "log.retention.ms"
+        result = alter(Desk(), kind, name, (key, SET, "1"))
+        assert (result.error_code, result.resource_type, result.resource_name) == (code, kind, name)
+
+    @pytest.mark.parametrize("version", range(3))
+    def test_the_old_form_replaces(self, version: int) -> None:
+        desk = Desk()
+        desk.create_topic("t", retention_ms="5")
+        resource = legacy.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name="t",
+            configs=[legacy.AlterableConfig(name="segment.ms", value="7777")],
+        )
+        (response,) = desk.ask(legacy.AlterConfigsRequest(resources=[resource]), version).responses
+        assert response.error_code == 0
+        assert desk.node.metadata.image.topic_config("t") == {"segment.ms": "7777"}

@@ -1,0 +1,237 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, DescribeTopicPartitions through the node."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.desk import Desk
+from headrace.node.authorization import Operation, Resource
+from headrace.node.connection import Connection
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from headrace.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+
+
+def creatable(
+    name: str, partitions: int = 1, factor: int = 1, configs: dict[str, str | None] | None = None
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+
+
+class TestCreateTopics:
+    @pytest.mark.parametrize("version", range(2, 8))
+    def test_every_version(self, version: int) -> None:
+        desk = Desk({"num.partitions": "4"})
+        topics = [creatable("a", 3, 1, {"retention.ms": "5"}), creatable("b", -1, -1), creatable("bad name")]
+        made, defaulted, refused = desk.ask(CreateTopicsRequest(topics=topics), version).topics
+        assert (made.error_code, defaulted.error_code) == (0, 0)
+        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "bad name" in refused.error_message
+        assert len(desk.node.partitions.of_name("a") or []) == 3
+        assert len(desk.node.partitions.of_name("b") or []) == 4
+        if version >= 5:
+            assert (made.num_partitions, made.replication_factor) == (3, 1)
+            told = {config.name: (config.value, config.config_source) for config in made.configs}
+            assert told["retention.ms"] == ("5", 1)
+            assert told["segment.bytes"] == ("1073741824", 5)
+        if version >= 7:
+            assert made.topic_id == desk.node.metadata.image.topics["a"].id
+
+    def test_settings_reach_the_log(self) -> None:
+        desk = Desk()
+        desk.create_topic("t", cleanup_policy="compact", segment_bytes="2097152", flush_messages="1")
+        (partition,) = desk.node.partitions.of_name("t") or []
+        assert partition.config.cleanup_policy == {"compact"}
+        assert (partition.config.segment_bytes, partition.config.flush_messages) == (2_097_152, 1)
+
+    def test_a_partition_assigned_twice(self) -> None:
+        topic = creatable("t", -1, -1)
+        topic.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])] * 2
+        (result,) = Desk().ask(CreateTopicsRequest(topics=[topic]), 7).topics
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+    def test_validate_only(self) -> None:
+        desk = Desk()
+        request = CreateTopicsRequest(topics=[creatable("t", 2)], validate_only=True)
+        (result,) = desk.ask(request, 7).topics
+        assert (result.error_code, result.num_partitions) == (0, 2)
+        assert desk.node.metadata.image.topics == {}
+
+    def test_ten_thousand_topics_in_one_request_and_a_million_partitions(self) -> None:
+        desk = Desk()
+        topics = [creatable(f"t{number}") for number in range(10_000)] + [creatable("vast", 1_000_000)]
+        results = desk.ask(CreateTopicsRequest(topics=topics), 4).topics
+        assert {result.error_code for result in results[:-1]} == {0}
+        assert results[-1].error_code == ErrorCode.POLICY_VIOLATION
+
+    def test_without_the_right(self) -> None:
+        class Nothing:
+            def allows(
+                self, connection: Connection, operation: Operation, resource: Resource, name: str
+            ) -> bool:
+                return operation is not Operation.CREATE
+
+        desk = Desk()
+        desk.node.authorizer = Nothing()
+        (result,) = desk.ask(CreateTopicsRequest(topics=[creatable("t")]), 7).topics
+        assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert desk.node.metadata.image.topics == {}
+
+
+class TestDeleteTopics:
+    @pytest.mark.parametrize("version", range(1, 7))
+    def test_every_version(self, version: int) -> None:
+        desk = Desk()
+        desk.create_topic("t", 2)
+        if version < 6:
+            request = DeleteTopicsRequest(topic_names=["t", "nope"])
+        else:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t"), DeleteTopicState(name="nope")])
+        deleted, missing = desk.ask(request, version).responses
+        assert (deleted.name, deleted.error_code) == ("t", 0)
+        assert (missing.name, missing.error_code) == ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert desk.node.partitions.of_name("t") is None
+        assert desk.node.metadata.image.topics == {}
+
+    def test_by_id(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        topic_id = desk.node.metadata.image.topics["t"].id
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)])
+        (result,) = desk.ask(request, 6).responses
+        assert (result.name, result.error_code) == ("t", 0)
+        (result,) = desk.ask(request, 6).responses
+        assert (result.name, result.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+
+    @pytest.mark.parametrize(
+        ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (4, ErrorCode.TOPIC_DELETION_DISABLED)]
+    )
+    def test_switched_off(self, version: int, code: ErrorCode) -> None:
+        desk = Desk({"delete.topic.enable": "false"})
+        desk.create_topic("t")
+        (result,) = desk.ask(DeleteTopicsRequest(topic_names=["t"]), version).responses
+        assert result.error_code == code
+        assert "t" in desk.node.metadata.image.topics
+
+    def test_a_recreated_topic_is_empty_and_has_another_id(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        first = desk.node.metadata.image.topics["t"].id
+        desk.ask(DeleteTopicsRequest(topic_names=["t"]), 4)
+        desk.create_topic("t")
+        assert desk.node.metadata.image.topics["t"].id != first
+        again = Desk(disks=desk.disks, seed=5)
+        assert again.node.metadata.image.topics["t"].id == desk.node.metadata.image.topics["t"].id
+
+
+class TestCreatePartitions:
+    @pytest.mark.parametrize("version", range(4))
+    def test_every_version(self, version: int) -> None:
+        desk = Desk()
+        desk.create_topic("t", 2)
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsTopic(name="t", count=4, assignments=None),
+                CreatePartitionsTopic(name="nope", count=4, assignments=None),
+            ]
+        )
+        grown, missing = desk.ask(request, version).results
+        assert (grown.name, grown.error_code, grown.error_message) == ("t", 0, None)
+        assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert len(desk.node.partitions.of_name("t") or []) == 4
+
+    def test_by_hand(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        assignment = CreatePartitionsAssignment(broker_ids=[1])
+        topic = CreatePartitionsTopic(name="t", count=2, assignments=[assignment])
+        (result,) = desk.ask(CreatePartitionsRequest(topics=[topic]), 3).results
+        assert result.error_code == 0
+        topic = CreatePartitionsTopic(name="t", count=3, assignments=[])
+        (result,) = desk.ask(CreatePartitionsRequest(topics=[topic]), 3).results
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class TestDescribeTopicPartitions:
+    def desk(self) -> Desk:
+        desk = Desk()
+        for name, partitions in [("b", 3), ("a", 4), ("c", 1)]:
+            desk.create_topic(name, partitions)
+        return desk
+
+    @staticmethod
+    def pages(desk: Desk, names: list[str], limit: int) -> list[list[tuple[str, int]]]:
+        """Follow the cursor to the end."""
+        pages = []
+        cursor = None
+        while True:
+            request = DescribeTopicPartitionsRequest(
+                topics=[TopicRequest(name=name) for name in names],
+                response_partition_limit=limit,
+                cursor=cursor,
+            )
+            response = desk.ask(request, 0)
+            pages.append(
+                [
+                    (topic.name, partition.partition_index)
+                    for topic in response.topics
+                    for partition in topic.partitions
+                ]
+            )
+            cursor = response.next_cursor
+            if cursor is None:
+                return pages
+
+    @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 5, 7, 8, 100])
+    def test_pages_put_together_are_everything_in_order(self, limit: int) -> None:
+        everything = [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
+        pages = self.pages(self.desk(), [], limit)
+        assert [each for page in pages for each in page] == everything
+        assert all(len(page) == max(limit, 1) for page in pages[:-1])
+
+    def test_chosen_topics_in_order_of_their_names(self) -> None:
+        (page,) = self.pages(self.desk(), ["c", "b", "c"], 100)
+        assert page == [("b", 0), ("b", 1), ("b", 2), ("c", 0)]
+
+    def test_a_missing_topic_and_a_bad_name(self) -> None:
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name="nope"), TopicRequest(name="bad name")]
+        )
+        told = {topic.name: topic.error_code for topic in self.desk().ask(request, 0).topics}
+        assert told == {
+            "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }
+
+    @pytest.mark.parametrize("cursor", [Cursor(topic_name="b", partition_index=-1), Cursor(topic_name="x")])
+    def test_a_cursor_that_cannot_be_ours(self, cursor: Cursor) -> None:
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="b")], cursor=cursor)
+        (topic,) = self.desk().ask(request, 0).topics
+        assert topic.error_code == ErrorCode.INVALID_REQUEST
+
+    def test_the_cursors_topic_was_deleted_between_two_pages(self) -> None:
+        desk = self.desk()
+        desk.ask(DeleteTopicsRequest(topic_names=["b"]), 4)
+        request = DescribeTopicPartitionsRequest(cursor=Cursor(topic_name="b", partition_index=2))
+        response = desk.ask(request, 0)
+        assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("c", 1)]
