@@ -143,6 +143,8 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         values["node_id"] = broker_value("broker.id", layers)
         if "broker.id" not in texts:
             raise InvalidConfig("Missing required configuration node.id: this node's number in the cluster")
+    # each name of the same number is told with it, as Kafka does
+    texts = texts | dict.fromkeys(("node.id", "broker.id"), str(values["node_id"]))
     values["process_roles"] = tuple(values["process_roles"] or ("broker", "controller"))
     protocols = _protocols(broker_value("listener.security.protocol.map", layers))
     controllers = tuple(values["controller_listener_names"] or ())
