@@ -18,6 +18,7 @@ class Flushed:
     directory: str
     generation: int
     end_offset: int
+    snapshots: list[int]  # offsets of those that are durable now
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class FlushJob:
     end_offset: int
     files: list[str]
     directories: list[str]
+    snapshots: list[int]  # of producer states, whose files are among them
 
     @property
     def kind(self) -> JobKind:
@@ -46,7 +48,7 @@ class FlushJob:
                 file.close()
         for path in self.directories:
             disk.sync_dir(path)
-        return Flushed(self.directory, self.generation, self.end_offset)
+        return Flushed(self.directory, self.generation, self.end_offset, self.snapshots)
 
 
 class FlushClock:

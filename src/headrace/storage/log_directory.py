@@ -171,12 +171,12 @@ class LogDirectory:
 
     def _judge_last_stop(self) -> None:
         disk = self._disk
+        is_same_boot = self._read_boot_id() == self._boot_id
         if disk.exists(CLEAN_MARKER):
             self.trust = "clean"
-        elif self._read_boot_id() == self._boot_id:
-            self.trust = "killed"
         else:
-            self.trust = "lost"
+            self.trust = "killed" if is_same_boot else "lost"
+        if not is_same_boot:
             self._unopened = set(self._found)
         if self._unopened:
             self._is_marked = False
@@ -288,10 +288,10 @@ class LogDirectory:
 
     def _recovery(self, key: Partition) -> Recovery:
         trust = self.trust
-        if trust == "clean" and key not in self._recovery_points:
-            trust = (
-                "killed"  # nobody vouches for its end; the machine went on running or synced on its way down
-            )
+        if trust == "clean" and not (self._is_marked and key in self._recovery_points):
+            # The machine was down since: the clean stop has flushed the log, but not its indexes. Or nobody
+            # vouches for this log at all.
+            trust = "lost"
         return Recovery(trust, self._recovery_points.get(key, 0), self._log_starts.get(key, 0))
 
     def _recovered(self, key: Partition) -> None:

@@ -48,13 +48,15 @@ def end_marker_of(batch: bytes | memoryview, header: BatchHeader) -> EndMarker |
 
 
 class PartitionProducers:
-    __slots__ = ("_directory", "_disk", "_segments", "_snapshots", "state")
+    __slots__ = ("_directory", "_disk", "_segments", "_snapshots", "_sound", "_unsynced", "state")
 
     def __init__(self, disk: Disk, directory: str, segments: Segments, snapshots: list[int]) -> None:
         self._disk = disk
         self._directory = directory
         self._segments = segments
         self._snapshots = snapshots  # offsets, rising
+        self._unsynced = set(snapshots)  # maybe not durable: an fsync too many does no harm
+        self._sound: set[int] = set()  # written or read by us
         self.state: ProducerState | None = None  # None: not loaded
 
     def load(self, wall_ms: int, *, aborts_from: int | None = None) -> ProducerState:
@@ -78,9 +80,12 @@ class PartitionProducers:
             if limit is not None and offset > limit:
                 continue
             try:
-                return read_snapshot(self._disk, self._directory, offset, wall_ms), offset
+                state = read_snapshot(self._disk, self._directory, offset, wall_ms)
             except (DamagedSnapshot, FileNotFoundError):
                 self._remove(offset)
+                continue
+            self._sound.add(offset)
+            return state, offset
         return ProducerState(), self._segments.items[0].base_offset
 
     def _replay(
@@ -141,24 +146,61 @@ class PartitionProducers:
 
     def take_snapshot(self, offset: int, wall_ms: int) -> None:
         """State at `offset`, the log's end, into its file; older spares go."""
+        state = self.state or self.load(wall_ms)  # which removes a damaged file of that name
         if self._snapshots and self._snapshots[-1] == offset:
             return
-        state = self.state or self.load(wall_ms)
         try:
             write_snapshot(self._disk, self._directory, offset, state)
         except OSError:
             self._disk.remove(snapshot_path(self._directory, offset))
             raise
         self._snapshots.append(offset)
+        self._unsynced.add(offset)
+        self._sound.add(offset)
         bases = {segment.base_offset for segment in self._segments.items}
         for spare in [spare for spare in self._snapshots if spare not in bases][:-_SPARES]:
             self._remove(spare)
 
+    def unsynced(self) -> list[int]:
+        """Offsets of the snapshots that a flush has to make durable."""
+        return [offset for offset in self._snapshots if offset in self._unsynced]
+
+    def synced(self, offsets: list[int]) -> None:
+        self._unsynced.difference_update(offsets)
+
+    def outlive(self, start_offset: int, end_offset: int, wall_ms: int) -> None:
+        """What lies below `start_offset` is about to go: a sound and durable snapshot has to speak for it.
+
+        That is the one where the log will begin, or, should it be damaged, one at the log's end.
+        """
+        offset = start_offset
+        if offset in self._snapshots and offset not in self._sound:
+            try:
+                read_snapshot(self._disk, self._directory, offset, wall_ms)
+                self._sound.add(offset)
+            except (DamagedSnapshot, FileNotFoundError):
+                self._remove(offset)
+        if offset not in self._snapshots:
+            self.take_snapshot(end_offset, wall_ms)
+            offset = end_offset
+        if offset in self._unsynced:
+            file = self._disk.open(snapshot_path(self._directory, offset))
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self._disk.sync_dir(self._directory)
+            self._unsynced.discard(offset)
+
     def truncate(self, end_offset: int) -> None:
         """The log ends earlier now: what is known beyond is forgotten, and loaded again when needed."""
         self.state = None
-        for offset in [offset for offset in self._snapshots if offset > end_offset]:
+        gone = [offset for offset in self._snapshots if offset > end_offset]
+        for offset in gone:
             self._remove(offset)
+        if gone:
+            # one that came back with a lost machine would be taken for the state of other records
+            self._disk.sync_dir(self._directory)
 
     def forget_before(self, start_offset: int) -> list[str]:
         """Paths of the snapshots that a log beginning at `start_offset` needs no more, forgotten here."""
@@ -168,6 +210,7 @@ class PartitionProducers:
 
     def _remove(self, offset: int) -> None:
         self._snapshots.remove(offset)
+        self._sound.discard(offset)
         try:
             self._disk.remove(snapshot_path(self._directory, offset))
         except FileNotFoundError:

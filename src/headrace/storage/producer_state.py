@@ -84,8 +84,7 @@ class ProducerState:
     def check(
         self, producer_id: int, epoch: int, sequence: int, offset_delta: int, *, is_transactional: bool
     ) -> RememberedBatch | None:
-        """None: append it. A remembered batch: it repeats that one. Raises when it fits nowhere.
-        """
+        """None: append it. A remembered batch: it repeats that one. Raises when it fits nowhere."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return None  # unknown, or known no more: it may begin with any sequence

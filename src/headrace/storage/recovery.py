@@ -100,9 +100,10 @@ class _Walk:
 
 def recover_killed(active: Segment, interval_bytes: int, *, has_gaps: bool) -> Scanned:
     """Find the end of a log whose process was killed."""
-    position, offset = _last_indexed(active, None)
+    position, offset = _last_indexed(active)
+    active.restart(position, offset)
     scanned = Scanned(offset, offset, False, [], [])
-    _scan(active, position, scanned, interval_bytes, has_gaps=has_gaps)
+    _scan(active, scanned, interval_bytes, has_gaps=has_gaps)
     return scanned
 
 
@@ -116,18 +117,15 @@ def recover_lost(
     ones may have been compacted under an earlier policy.
     """
     has_old_gaps = has_gaps or recovery_point <= segments[0].base_offset
+    # a segment that ends at the recovery point may have been sealed after the flush, its indexes not synced
     first = 0
-    while first + 1 < len(segments) and segments[first + 1].base_offset <= recovery_point:
+    while first + 1 < len(segments) and segments[first + 1].base_offset < recovery_point:
         first += 1
-    position, offset = _last_indexed(segments[first], recovery_point)
+    offset = _reindex(segments[first], recovery_point, interval_bytes)
     scanned = Scanned(offset, offset, False, [], [])
     last = len(segments) - 1
     is_whole = _scan(
-        segments[first],
-        position,
-        scanned,
-        interval_bytes,
-        has_gaps=has_gaps if first == last else has_old_gaps,
+        segments[first], scanned, interval_bytes, has_gaps=has_gaps if first == last else has_old_gaps
     )
     for number, segment in enumerate(segments[first + 1 :], first + 1):
         # every segment begins where the one before it ended, so a gap is a tail that was lost
@@ -135,8 +133,9 @@ def recover_lost(
             scanned.removed = segments[number:]
             return scanned
         segments[number - 1].seal()
+        segment.restart(0, segment.base_offset)
         is_whole = _scan(
-            segment, 0, scanned, interval_bytes, has_gaps=has_gaps if number == last else has_old_gaps
+            segment, scanned, interval_bytes, has_gaps=has_gaps if number == last else has_old_gaps
         )
     return scanned
 
@@ -158,8 +157,8 @@ def contiguous_from(segments: list[Segment], recovery_point: int) -> int:
     return start
 
 
-def _last_indexed(segment: Segment, below: int | None) -> tuple[int, int]:
-    """Position and base offset of the last batch that the index leads to, below an offset if one is given.
+def _last_indexed(segment: Segment) -> tuple[int, int]:
+    """Position and base offset of the last batch that the index leads to.
 
     Without a sound index: the segment's beginning.
     """
@@ -170,10 +169,6 @@ def _last_indexed(segment: Segment, below: int | None) -> tuple[int, int]:
         segment.time_index.cut(len(segment.time_index))
     except FileNotFoundError:
         return beginning
-    if below is not None:
-        index.cut_to(below)
-        if not _rises(segment):
-            return beginning
     if not len(index):
         return beginning
     last_offset, position = index.at(-1)
@@ -183,26 +178,24 @@ def _last_indexed(segment: Segment, below: int | None) -> tuple[int, int]:
     return position, header.base_offset
 
 
-def _rises(segment: Segment) -> bool:
-    last = (-1, -1)
-    for number in range(len(segment.index)):
-        entry = segment.index.at(number)
-        if entry[0] <= last[0] or entry[1] <= last[1]:
-            return False
-        last = entry
-    last = (-1, -1)
-    for number in range(len(segment.time_index)):
-        entry = segment.time_index.at(number)
-        if entry[0] <= last[0] or entry[1] <= last[1]:
-            return False
-        last = entry
-    return True
+def _reindex(segment: Segment, recovery_point: int, interval_bytes: int) -> int:
+    """Make the indexes of the flushed part anew, which a flush does not sync; the offset where it ends.
+
+    No checksum is computed: the batches themselves were flushed.
+    """
+    offset = segment.base_offset
+    segment.restart(0, offset)
+    for _, header in segment.headers(0, segment.file().size()):
+        if header.last_offset >= recovery_point or header.magic != MAGIC:
+            break
+        segment.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
+        offset = header.next_offset
+    return offset
 
 
-def _scan(segment: Segment, position: int, scanned: Scanned, interval_bytes: int, *, has_gaps: bool) -> bool:
-    """Walk to the first invalid batch, index what is valid, cut off the rest; whether nothing was cut."""
+def _scan(segment: Segment, scanned: Scanned, interval_bytes: int, *, has_gaps: bool) -> bool:
+    """Walk on to the first invalid batch, index what is valid, cut off the rest; whether nothing was cut."""
     offset = max(scanned.end_offset, segment.base_offset)
-    segment.restart(position, offset)
     segment.is_loaded = True
     segment.transaction_index.cut_to(offset)
     file = segment.file()
@@ -222,4 +215,5 @@ def _scan(segment: Segment, position: int, scanned: Scanned, interval_bytes: int
     if segment.size == file.size():
         return True
     file.truncate(segment.size)
+    file.sync()  # what is cut off must not come back behind records that are written now
     return False

@@ -82,13 +82,11 @@ def deletable(
             if not deletes:
                 break
             segment.load()
-            if excess >= segment.size > 0:
-                excess -= segment.size
-            elif not _is_expired(segment, config, wall_ms):
+            if not excess >= segment.size > 0 and not _is_expired(segment, config, wall_ms):
                 break
         elif excess >= 0:
             segment.load()
-            excess -= segment.size
+        excess -= segment.size  # whatever it goes for, it takes that much away
         count += 1
     return count
 

@@ -28,6 +28,8 @@ _SCAN_BYTES = 1024 * 1024
 _PLACE = Struct(">qi11xi")
 _PLACE_BYTES = _PLACE.size
 
+TEMPORARY = ".tmp"  # an index that is being made; a start clears it away
+
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
@@ -52,6 +54,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
+        "packed_as",
         "path",
         "size",
         "time_index",
@@ -76,6 +79,7 @@ class Segment:
         self.index = OffsetIndex(disk, files, path + ".index", base_offset)
         self.time_index = TimeIndex(disk, files, path + ".timeindex", base_offset)
         self.transaction_index = TransactionIndex(disk, files, path + ".txnindex")
+        self.packed_as = ""  # the codec that recompression has brought it to in this run
         self.is_new = is_new  # there are no files yet: they come with the first batch
         self.is_loaded = is_new  # the fields below are known
         self.log: File | None = None  # held open by the active segment only
@@ -132,17 +136,42 @@ class Segment:
             self.rebuild_indexes()
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
-        """Indexes from the log, as appending would have made them; batches are taken as they are."""
-        end = self.file().size()
+        """Indexes from the log, as appending would have made them; batches are taken as they are.
+
+        Made beside the old ones and put in their place when they are durable: one that is half done could not
+        be told from a whole one.
+        """
+        self._name_indexes(TEMPORARY)
+        try:
+            made = self._make_indexes(interval_bytes)
+        finally:
+            self._name_indexes("")
+        for path in made:
+            final = path.removesuffix(TEMPORARY)
+            self._files.forget(self._disk, final)
+            self._disk.rename(path, final)
         self.is_loaded = True
+
+    def _make_indexes(self, interval_bytes: int) -> list[str]:
+        """Their paths, in the order in which they may take the place of the old ones."""
+        end = self.file().size()
         self.restart(0, self.base_offset)
         for _, header in self.headers(0, end):
             self.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
-        self.size = end
+        self.size = self._written_to = end
         self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
-        self.write_indexes()
-        self.index.sync()
+        made = [self.time_index.path, self.index.path]
         self.time_index.sync()
+        self.index.sync()
+        for path in made:
+            self._files.forget(self._disk, path)
+        return made
+
+    def _name_indexes(self, suffix: str) -> None:
+        self.index = OffsetIndex(self._disk, self._files, f"{self.path}.index{suffix}", self.base_offset)
+        self.time_index = TimeIndex(
+            self._disk, self._files, f"{self.path}.timeindex{suffix}", self.base_offset
+        )
 
     def restart(self, position: int, offset: int) -> None:
         """Forget what the indexes say from `offset`, whose batch begins at `position`, on."""
@@ -158,6 +187,12 @@ class Segment:
         self._written_to = position
         self.size = position
         self.first_timestamp = self._first_timestamp(self.file()) if position else -1
+
+    def replaced(self) -> None:
+        """Other files stand under its names now."""
+        self.forget_files()
+        self._name_indexes("")
+        self.is_loaded = False
 
     def _index_fits(self, file: File) -> bool:
         """The last entry must name a batch that is there: this finds a torn, stale or foreign index."""
@@ -213,7 +248,9 @@ class Segment:
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut before the batch at `position`; the log then ends at `end_offset`."""
-        self.file().truncate(position)
+        file = self.file()
+        file.truncate(position)
+        file.sync()  # or a lost machine could mix what was cut off with what is written now
         self.transaction_index.cut_to(end_offset)
         self.restart(position, end_offset)
         # the time index knows the largest timestamp only up to its last entry

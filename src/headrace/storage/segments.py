@@ -77,8 +77,7 @@ class Segments:
     def span(
         self, offset: int, limit_offset: int, log_end_offset: int, max_bytes: int, *, at_least_one: bool
     ) -> Span | None:
-        """Whole batches of one segment, from the one that holds `offset`, all of them below `limit_offset`.
-        """
+        """Whole batches of one segment, from the one that holds `offset`, all below `limit_offset`."""
         continued = self._continuations.pop(offset, None)
         if continued is not None:
             segment, start = continued

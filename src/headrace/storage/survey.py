@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from headrace.storage.disk import Disk
 from headrace.storage.recompression import CLEANED, SWAP, swap_in
 from headrace.storage.retention import DELETED
+from headrace.storage.segment import TEMPORARY
 
 
 @dataclass(slots=True)
 class Survey:
     bases: list[int]  # base offsets of segments, rising
     snapshots: list[int]  # offsets of producer snapshots, rising
+    is_new: bool = False  # there is nothing but, at most, partition.metadata
 
 
 def survey(disk: Disk, directory: str) -> Survey:
@@ -21,7 +23,7 @@ def survey(disk: Disk, directory: str) -> Survey:
         names = disk.list(directory)
     except FileNotFoundError:
         disk.make_dir(directory)
-        return Survey([], [])
+        return Survey([], [], True)
     bases: list[int] = []
     snapshots: list[int] = []
     indexed: list[str] = []
@@ -38,7 +40,7 @@ def survey(disk: Disk, directory: str) -> Survey:
             indexed.append(name)
         elif suffix == "log" + SWAP:
             swaps.append(name)
-        elif suffix.endswith((DELETED, CLEANED)):
+        elif suffix.endswith((DELETED, CLEANED, TEMPORARY)):
             disk.remove(f"{directory}/{name}")
     for name in swaps:
         base = int(name.partition(".")[0])
@@ -47,7 +49,7 @@ def survey(disk: Disk, directory: str) -> Survey:
         else:
             disk.remove(f"{directory}/{name}")  # retention took the segment, the swap came too late
     _remove_orphans(disk, directory, indexed, bases, names)
-    return Survey(bases, snapshots)
+    return Survey(bases, snapshots, not bases)
 
 
 def _remove_orphans(
