@@ -41,6 +41,12 @@ CHUNK_BYTES = 1024 * 1024
 TURN_S_MAX = 0.002
 FRAMES_BETWEEN_CLOCKS = 16
 
+# Answers to the frames of one read leave together, up to so many parts; a big one leaves at once.
+TOGETHER_PARTS_MAX = 128
+BIG_PART_BYTES = 4 * 1024
+# Parts are copied into one piece up to here: cheaper than telling the kernel of several.
+JOINED_BYTES_MAX = 16 * 1024
+
 # Why a connection is not read from. Bits, since several may hold at once and the hot path asks for any.
 WRITING = 1  # its answers fill the socket's buffer
 UNSENT = 2  # answers wait for a file's bytes, or behind such
@@ -168,6 +174,7 @@ class Channel(asyncio.BufferedProtocol):
         now = self._now()
         self.active_at = began = now.mono
         handle, take_effects, connection = self._handle, self._take_effects, self.connection
+        answers: Parts = []  # small ones are sent together: a system call costs more than making one
         count = 0
         while end - start >= 4:
             (size,) = _size_at(view, start)
@@ -186,11 +193,20 @@ class Channel(asyncio.BufferedProtocol):
                 break
             start = stop
             if parts is not None:
-                self.send(parts)
+                if start == end and not answers:
+                    self.send(parts)  # the only frame of its read, as most are
+                else:
+                    answers.extend(parts)
+                    if len(answers) > TOGETHER_PARTS_MAX or _is_big(parts[-1]):
+                        self.send(answers)
+                        answers = []
             elif connection.is_full:
                 self.hold(FULL)
             effects = take_effects()
             if effects:
+                if answers:  # an effect may be a later answer of this same connection
+                    self.send(answers)
+                    answers = []
                 self._driver.carry_out(effects)
             count += 1
             if start == end or self._holds:
@@ -199,6 +215,8 @@ class Channel(asyncio.BufferedProtocol):
                 self.hold(TURN)
                 self._driver.soon(self._take_turn)
                 break
+        if answers:
+            self.send(answers)
         self._rearm()
         if start == end:
             self._start = self._end = 0
@@ -362,6 +380,8 @@ class Channel(asyncio.BufferedProtocol):
         self._gate.bytes_out += size
         if len(parts) == 1:
             self._transport.write(parts[0])  # type: ignore[arg-type]
+        elif size <= JOINED_BYTES_MAX:
+            self._transport.write(b"".join(parts))  # type: ignore[arg-type]
         else:
             self._transport.writelines(parts)  # type: ignore[arg-type]
 
@@ -377,7 +397,7 @@ class Channel(asyncio.BufferedProtocol):
                 if data is None:
                     self._unsent.extend(_pinned(part) for part in parts[index:])
                     break
-                ready.append(data)
+                ready.append(memoryview(data))
                 size += len(data)
             else:
                 ready.append(part)  # type: ignore[arg-type]  # not a Span
@@ -420,7 +440,9 @@ class Channel(asyncio.BufferedProtocol):
             span.position += len(data)
             span.size -= len(data)
         self._gate.bytes_out += len(data)
-        self._transport.write(data)
+        self._transport.write(
+            memoryview(data)
+        )  # a view: loops cut off what was sent, and bytes would be copied
 
     def _file_was_read(self, data: bytes | OSError) -> None:
         self._is_reading_file = False
@@ -465,6 +487,10 @@ def _pinned(part: bytes | bytearray | memoryview | Span) -> bytes | bytearray | 
     if type(part.file) is RealFile:
         return Span(part.file.pin(), part.position, part.size)
     return part.read()  # memory, not a disk: nothing to wait for
+
+
+def _is_big(part: bytes | bytearray | memoryview | Span) -> bool:
+    return type(part) is Span or len(part) > BIG_PART_BYTES  # type: ignore[arg-type]
 
 
 def _describe(head: bytes, size: int, size_max: int) -> str:
