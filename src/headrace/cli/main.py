@@ -27,6 +27,10 @@ COMMANDS = {
 }
 
 
+class ReaderGone(Exception):
+    """Nobody reads stdout any more, as after `| head`."""
+
+
 class LazyCommands(click.Group):
     """Knows its subcommands by name; a module is imported when its command is run or asks for help."""
 
@@ -38,6 +42,12 @@ class LazyCommands(click.Group):
             return None
         command: click.Command = import_module(f"headrace.cli.{COMMANDS[name][0]}").command
         return command
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except BrokenPipeError as error:
+            raise ReaderGone from error  # click itself would end with exit code 1
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -74,8 +84,8 @@ def run(arguments: list[str]) -> int:
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 1
-    except BrokenPipeError:
-        # nobody reads stdout any more; without this the interpreter complains when it flushes at exit
+    except (ReaderGone, BrokenPipeError):
+        # without this the interpreter complains when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

@@ -51,7 +51,11 @@ def broker_options(function: F) -> F:
 def connect(bootstrap: str, timeout: float) -> Client:
     """A client that has found a living broker, or the error of why not."""
     client = Client(bootstrap, client_id="headrace-cli", timeout_s=timeout)
-    client.contact()
+    try:
+        client.contact()
+    except BaseException:
+        client.close()
+        raise
     return client
 
 

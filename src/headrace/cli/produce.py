@@ -183,9 +183,11 @@ class _Pace:
     def __init__(self, rate: float | None, producer: Producer) -> None:
         self._rate = rate or 0.0
         self._producer = producer
-        self._started_at = time.monotonic()
+        self._started_at = 0.0
 
     def wait(self, sent: int) -> None:
+        if sent == 0:
+            self._started_at = time.monotonic()
         due_at = self._started_at + sent / self._rate
         while (left := due_at - time.monotonic()) > 0:
             self._producer.flush()

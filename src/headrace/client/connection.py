@@ -138,7 +138,7 @@ class Connection:
     def received(self, count: int) -> list[Answer]:
         """`count` bytes were put into `room()`; 0 is the end of the stream."""
         if count == 0:
-            raise self._ended()
+            raise self.lost("the broker closed the connection")
         answers: list[Answer] = []
         if self._own is None:
             self._end += count
@@ -221,10 +221,11 @@ class Connection:
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         self.is_ready = True
 
-    def _ended(self) -> ConnectionLost:
-        if not self._has_heard:
-            return ConnectionLost("the peer closed the connection without an answer; is it a TLS listener?")
-        return ConnectionLost("the broker closed the connection")
+    def lost(self, reason: str) -> ConnectionLost:
+        """The error for a stream that has ended; one without a single answer has a likely cause."""
+        if self._has_heard:
+            return ConnectionLost(reason)
+        return ConnectionLost(f"{reason} without an answer; is it a TLS listener?")
 
     # Time
 

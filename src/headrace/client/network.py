@@ -271,9 +271,8 @@ class Network:
         except ClientError as error:
             self._drop(link, error)
         except OSError as error:
-            self._drop(
-                link, ConnectionLost(f"the connection to {link.address} broke: {error.strerror or error}")
-            )
+            reason = f"the connection to {link.address} broke ({error.strerror or error})"
+            self._drop(link, link.connection.lost(reason))
 
     def _drop(self, link: Link, error: ClientError) -> None:
         for key in list(self._selector.get_map().values()):

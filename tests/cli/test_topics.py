@@ -1,0 +1,105 @@
+"""`headrace topic`, `config` and `cluster` against a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_the_life_of_a_topic(headrace: Any) -> None:
+    (made,) = headrace("topic", "create", "life", "-p", "3", "-c", "retention.ms=3600000", "--json").json
+    assert (made["name"], made["partitions"], made["replication_factor"], made["created"]) == (
+        "life",
+        3,
+        1,
+        True,
+    )
+
+    assert "life" in headrace("topic", "list").lines
+    (described,) = headrace("topic", "describe", "life", "--json").json
+    assert described["id"] == made["id"]
+    assert described["config"] == {"retention.ms": "3600000"}
+    assert [(p["partition"], p["start"], p["end"]) for p in described["partitions"]] == [
+        (0, 0, 0),
+        (1, 0, 0),
+        (2, 0, 0),
+    ]
+
+    headrace("topic", "alter", "life", "-p", "5", "-c", "max.message.bytes=2000", "--unset", "retention.ms")
+    (altered,) = headrace("topic", "describe", "life", "--json").json
+    assert len(altered["partitions"]) == 5
+    assert altered["config"] == {"max.message.bytes": "2000"}
+
+    assert headrace("topic", "delete", "life", "--yes").lines == ["deleted life"]
+    assert "life" not in headrace("topic", "list").lines
+
+
+def test_a_name_that_is_taken(headrace: Any, topic: str) -> None:
+    refused = headrace.attempt("topic", "create", topic)
+    assert refused.code == 1
+    assert "TOPIC_ALREADY_EXISTS" in refused.err
+    assert "--if-not-exists" in refused.err
+    (kept,) = headrace("topic", "create", topic, "--if-not-exists", "--json").json
+    assert (kept["created"], kept["partitions"]) == (False, 2)
+
+
+def test_names_and_numbers_that_the_broker_refuses(headrace: Any, topic: str) -> None:
+    for arguments, named in [
+        (("create", "no/slash"), "INVALID_TOPIC_EXCEPTION"),
+        (("create", "new", "-r", "3"), "INVALID_REPLICATION_FACTOR"),
+        (("create", "new", "-c", "no.such.key=1"), "INVALID_CONFIG"),
+        (("create", "new", "-c", "retention.ms=soon"), "INVALID_CONFIG"),
+        (("alter", topic, "-p", "1"), "INVALID_PARTITIONS"),
+    ]:
+        refused = headrace.attempt("topic", *arguments)
+        assert (refused.code, named in refused.err) == (1, True), (arguments, refused.err)
+        assert len(refused.err.splitlines()) == 2, "one sentence, and what to do"
+
+
+def test_a_topic_that_is_not_there(headrace: Any) -> None:
+    for arguments in [("describe", "nope"), ("delete", "nope", "-y"), ("alter", "nope", "-p", "3")]:
+        refused = headrace.attempt("topic", *arguments)
+        assert refused.code == 1
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
+    assert headrace("topic", "delete", "nope", "-y", "--if-exists", "--json").json == []
+
+
+def test_settings_of_a_topic(headrace: Any, topic: str) -> None:
+    headrace("config", "set", "topic", topic, "retention.ms=1234", "cleanup.policy=delete")
+    (setting,) = headrace("config", "get", "topic", topic, "retention.ms", "--json").json
+    assert (setting["value"], setting["source"]) == ("1234", "topic")
+    headrace("config", "set", "topic", topic, "--append", "cleanup.policy=compact", "--unset", "retention.ms")
+    changed = {s["name"]: s for s in headrace("config", "get", "topic", topic, "--all", "--json").json}
+    assert changed["cleanup.policy"]["value"] == "delete,compact"
+    assert (changed["retention.ms"]["value"], changed["retention.ms"]["source"]) == ("604800000", "default")
+    shown = headrace("config", "get", "topic", topic).lines
+    assert shown[0].split() == ["KEY", "VALUE", "SOURCE", "DEFAULT"]
+    assert any(line.startswith("cleanup.policy  ") and "delete,compact" in line for line in shown)
+
+
+def test_a_wrong_setting_changes_nothing(headrace: Any, topic: str) -> None:
+    refused = headrace.attempt("config", "set", "topic", topic, "retention.ms=5", "no.such=1")
+    assert refused.code == 1
+    assert "INVALID_CONFIG" in refused.err
+    headrace("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
+    (setting,) = headrace("config", "get", "topic", topic, "retention.ms", "--json").json
+    assert setting["source"] == "default"
+
+
+def test_settings_of_a_broker(headrace: Any) -> None:
+    settings = {s["name"]: s for s in headrace("config", "get", "broker", "1", "--all", "--json").json}
+    assert settings["node.id"]["value"] == "1"
+    assert settings["node.id"]["read_only"]
+    refused = headrace.attempt("config", "get", "broker", "77")
+    assert refused.code == 1
+    assert "the brokers are 1" in refused.err
+    unknown = headrace.attempt("config", "get", "broker", "1", "no.such.key")
+    assert unknown.code == 1
+    assert "no setting 'no.such.key'" in unknown.err
+
+
+def test_the_cluster(headrace: Any, cli_broker: Any) -> None:
+    cluster = headrace("cluster", "describe", "--json").json
+    (broker,) = cluster["brokers"]
+    assert (broker["id"], broker["port"]) == (1, cli_broker.port)
+    assert broker["log_dirs"][0]["error"] is None
+    assert headrace("cluster", "describe").lines[0].startswith(f"cluster {cluster['cluster_id']}")
