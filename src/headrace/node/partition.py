@@ -14,7 +14,8 @@ from headrace.node.parking import Waitable
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import LogOffline
 from headrace.storage.flushing import Flushed
-from headrace.storage.log import Appended, PartitionLog
+from headrace.storage.growing_log import Appended
+from headrace.storage.log import PartitionLog
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
