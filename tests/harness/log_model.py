@@ -46,11 +46,6 @@ class LogModel:
         self.batches = [stored for stored in self.batches if stored.end <= end]
         self.flushed = min(self.flushed, self.end)
 
-    def begin_anew(self, offset: int) -> None:
-        """Nothing is left, and the next record gets this offset."""
-        self.batches.clear()
-        self.origin = self.start = offset
-
     def from_offset(self, offset: int) -> list[Stored]:
         return [stored for stored in self.batches if stored.end > offset]
 

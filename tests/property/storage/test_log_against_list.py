@@ -35,7 +35,7 @@ fractions = st.floats(0, 1)
 
 
 class LogMachine(RuleBasedStateMachine):
-    @initialize(segment_bytes=st.sampled_from([300, 700, 2_000]), interval=st.sampled_from([0, 100, 4096]))
+    @initialize(segment_bytes=st.sampled_from([400, 700, 2_000]), interval=st.sampled_from([0, 100, 4096]))
     def begin(self, segment_bytes: int, interval: int) -> None:
         self.disk = MemoryDisk()
         self.disk.make_dir(DIRECTORY)
@@ -49,6 +49,8 @@ class LogMachine(RuleBasedStateMachine):
         self.earlier: list[list[Stored]] = []  # what the log was before cuts that are not flushed yet
         self.highest_start = 0
         self.open("clean")
+        self.append(Batch(self.rows([b"first"], 0)))
+        self.flush()
 
     def open(self, trust: Trust) -> None:
         recovery = Recovery(trust, self.model.flushed, self.model.start)
@@ -63,6 +65,11 @@ class LogMachine(RuleBasedStateMachine):
 
     def offset_at(self, fraction: float) -> int:
         return self.model.start + round(fraction * (self.model.end - self.model.start))
+
+    def edge_at(self, fraction: float) -> int:
+        """Where a batch ends, as high watermarks do."""
+        edges = [self.model.start] + [stored.end for stored in self.model.from_offset(self.model.start)]
+        return edges[round(fraction * (len(edges) - 1))]
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -192,9 +199,11 @@ class LogMachine(RuleBasedStateMachine):
             old = [all(row.timestamp < self.wall_ms - retention_ms for row in s.batch.rows) for s in gone]
         else:
             old = [False] * len(gone)
-        if not all(old):
-            # what is not too old went because of the size: at least so much had to stay
-            assert 0 <= retention_bytes <= self.log.size_bytes <= size
+        young = [stored for stored, is_old in zip(gone, old, strict=True) if not is_old]
+        if young:
+            # what is not too old went because of the size: at least so much was left behind it
+            behind = sum(len(stored.data) for stored in self.model.from_offset(young[-1].end))
+            assert 0 <= retention_bytes <= behind
         self.model.start = start
         self.configure(retention_ms=-1, retention_bytes=-1)
         self.remove(doomed)
@@ -206,7 +215,7 @@ class LogMachine(RuleBasedStateMachine):
     def configure(self, **changes: int) -> None:
         self.config = self.log.config = replace(self.config, **changes)
 
-    @rule(segment_bytes=st.sampled_from([250, 500, 2_000]), segment_ms=st.sampled_from([10, 10_000_000]))
+    @rule(segment_bytes=st.sampled_from([400, 600, 2_000]), segment_ms=st.sampled_from([10, 10_000_000]))
     def change_config(self, segment_bytes: int, segment_ms: int) -> None:
         self.configure(segment_bytes=segment_bytes, segment_ms=segment_ms)
 
@@ -239,26 +248,30 @@ class LogMachine(RuleBasedStateMachine):
         self.disk = self.disk.crash("lost", Random(seed))
         self.files = OpenFiles(4)
         self.open("lost")
-        end = self.log.log_end_offset
-        assert self.model.flushed <= end
-        if self.log.log_start_offset == end == self.model.start:
-            self.model.begin_anew(end)  # what was deleted on request reaches beyond what was left
-        else:
-            self.find_lineage(end)
+        assert self.model.flushed <= self.log.log_end_offset
+        self.model.batches = self.survivors()
         self.model.flushed = min(self.model.flushed, self.model.end)
         self.earlier.clear()
         self.forget_sequences()
+        if not self.model.batches:
+            self.append(Batch(self.rows([b"first again"], 0)))
+            self.flush()
 
-    def find_lineage(self, end: int) -> None:
-        """An unflushed cut may not have happened, but then wholly: never a mixture of before and after."""
+    def survivors(self) -> list[Stored]:
+        """What a lost machine left: all of it from one history, and all that was flushed."""
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        assert start == self.model.start
+        if self.model.flushed < start == end and not self.log.producers():
+            self.model.origin = start  # what was deleted on request reached beyond what is left
+            return []
+        # an unflushed cut may not have happened, but then wholly: never a mixture of before and after
         for batches in [self.model.batches, *self.earlier]:
             kept = [stored for stored in batches if stored.end <= end]
             if (kept[-1].end if kept else self.model.origin) == end and content(self.log) == self.bytes_of(
                 kept
             ):
-                self.model.batches = kept
-                return
-        raise AssertionError(f"after the loss the log ends at {end} and is no prefix of what was written")
+                return kept
+        raise AssertionError(f"the log holds {start} to {end}, and that is no prefix of what was written")
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -293,7 +306,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(at=fractions, limit=fractions, shift=st.integers(-60, 60))
     def find_timestamp(self, at: float, limit: float, shift: int) -> None:
-        limit_offset = self.offset_at(limit)
+        limit_offset = self.edge_at(limit)
         rows = self.model.visible_rows(limit_offset)
         timestamp = rows[round(at * (len(rows) - 1))].timestamp + shift if rows else self.wall_ms
         found = self.log.offset_for_timestamp(timestamp, limit_offset)
