@@ -1,22 +1,20 @@
-"""One client's connection: bytes in, frames to the node, answers out in order.
+"""One client's connection: bytes in, frames to the node; `outbox.py` is its sending half.
 
-Frames are handled where they lie, one after the other, as plain calls. While anything holds the connection,
-nothing more is handled and the socket is not read: TCP then slows the client down. No view of a buffer
-outlives the node's `handle`: what remains of a read is copied into a buffer of our own, since the shared
-one is the next one's.
+Frames are handled where they lie, one after the other, as plain calls. No view of a buffer outlives the
+node's `handle`: what remains of a read is copied into a buffer of our own, since the shared one is the next
+one's.
 """
 
 import asyncio
 import socket
 import struct
-from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from headrace.base.limits import UNSENT_BYTES_PER_CONNECTION_MAX
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts
-from headrace.server.disk import RealFile
+from headrace.server.outbox import CLOSED, FULL, MEMORY, MUTED, STOPPING, TURN, Outbox
 from headrace.storage.disk import Span
 
 if TYPE_CHECKING:
@@ -34,9 +32,6 @@ SMALL_BUFFER_BYTES = 16 * 1024
 # Bigger ones have room beyond the frame, so that the next frame's head is read along.
 BUFFER_STEP_BYTES = 64 * 1024
 
-# How much of a file is read at a time: what a slow reader can make us hold.
-CHUNK_BYTES = 1024 * 1024
-
 # After so long without a break the other connections have their turn; the clock is read every few frames.
 TURN_S_MAX = 0.002
 FRAMES_BETWEEN_CLOCKS = 16
@@ -44,68 +39,36 @@ FRAMES_BETWEEN_CLOCKS = 16
 # Answers to the frames of one read leave together, up to so many parts; a big one leaves at once.
 TOGETHER_PARTS_MAX = 128
 BIG_PART_BYTES = 4 * 1024
-# Parts are copied into one piece up to here: cheaper than telling the kernel of several.
-JOINED_BYTES_MAX = 16 * 1024
-
-# Why a connection is not read from. Bits, since several may hold at once and the hot path asks for any.
-WRITING = 1  # its answers fill the socket's buffer
-UNSENT = 2  # answers wait for a file's bytes, or behind such
-FULL = 4  # too many requests without an answer
-MUTED = 8  # throttled by the node
-MEMORY = 16  # a big frame waits for memory
-TURN = 32  # others have their turn
-STOPPING = 64  # the process takes no new requests
-CLOSED = 128
-UNSENDABLE = UNSENT | CLOSED
 
 _size_at = struct.Struct(">i").unpack_from
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
 
 
-class Channel(asyncio.BufferedProtocol):
+class Channel(Outbox):
     __slots__ = (
         "_buffer",
-        "_closes_when_sent",
-        "_driver",
         "_end",
         "_frame_began_at",
-        "_gate",
         "_handle",
-        "_holds",
-        "_is_paused",
-        "_is_reading_file",
         "_mute_timer",
         "_now",
         "_rearm",
         "_start",
         "_take_effects",
         "_taken",
-        "_transport",
-        "_unsent",
-        "active_at",
-        "connection",
     )
 
     def __init__(self, gate: "Gate", driver: "Driver", listener: str) -> None:
-        self._gate = gate
-        self._driver = driver
+        super().__init__(gate, driver, Connection(driver.next_connection_id(), listener=listener, address=""))
         self._handle = driver.handle
         self._take_effects = driver.node.take_effects
         self._rearm = driver.rearm
         self._now = gate.clock.now
-        self.connection = Connection(driver.next_connection_id(), listener=listener, address="")
-        self._transport: asyncio.Transport
         self._buffer: memoryview | None = None  # our own; None: read into the shared one
         self._start = 0  # of what is not handled yet, in our own buffer
         self._end = 0
         self._taken = 0  # of the memory for requests
-        self._unsent: deque[bytes | bytearray | memoryview | Span] = deque()  # its spans' files are pinned
-        self._holds = 0
-        self._is_paused = False  # as the transport was told
-        self._is_reading_file = False
-        self._closes_when_sent = False
         self._mute_timer: asyncio.TimerHandle | None = None
-        self.active_at = 0.0  # when bytes last moved, in or out
         self._frame_began_at = 0.0  # when the frame that is not complete yet began; 0: none
 
     # --- asyncio's calls --------------------------------------------------------------------------------
@@ -134,10 +97,7 @@ class Channel(asyncio.BufferedProtocol):
             self._mute_timer.cancel()
         self._drop_buffer()
         self._gate.memory.forget(self)
-        for part in self._unsent:
-            if type(part) is Span:
-                part.file.close()
-        self._unsent.clear()
+        self._forget_unsent()
         if self.connection.id in self._gate.channels:
             self._gate.leave(self)
             self._driver.disconnected(self._gate.clock.now(), self.connection)
@@ -158,15 +118,6 @@ class Channel(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False  # nobody reads our answers any more
 
-    def pause_writing(self) -> None:
-        self.hold(WRITING)
-
-    def resume_writing(self) -> None:
-        self.active_at = monotonic()
-        self.release(WRITING)
-        if self._unsent:
-            self._send_unsent()
-
     # --- frames -----------------------------------------------------------------------------------------
 
     def _frames(self, view: memoryview, start: int, end: int) -> None:
@@ -175,13 +126,14 @@ class Channel(asyncio.BufferedProtocol):
         self.active_at = began = now.mono
         handle, take_effects, connection = self._handle, self._take_effects, self.connection
         answers: Parts = []  # small ones are sent together: a system call costs more than making one
+        fault = ""
         count = 0
         while end - start >= 4:
             (size,) = _size_at(view, start)
             stop = start + 4 + size
             if size < FRAME_BYTES_MIN or size > self._gate.limits.frame_bytes_max:
                 self._gate.frames_refused += 1
-                self.close(_describe(bytes(view[start : start + 4]), size, self._gate.limits.frame_bytes_max))
+                fault = _describe(bytes(view[start : start + 4]), size, self._gate.limits.frame_bytes_max)
                 break
             if stop > end:
                 break
@@ -189,7 +141,7 @@ class Channel(asyncio.BufferedProtocol):
                 parts = handle(now, connection, view[start + 4 : stop])
             except Exception as error:
                 self._driver.failed("handle", error)
-                self.close("internal error")
+                fault = "internal error"
                 break
             start = stop
             if parts is not None:
@@ -217,6 +169,8 @@ class Channel(asyncio.BufferedProtocol):
                 break
         if answers:
             self.send(answers)
+        if fault:
+            self.close(fault)
         self._rearm()
         if start == end:
             self._start = self._end = 0
@@ -227,9 +181,7 @@ class Channel(asyncio.BufferedProtocol):
             self._keep_rest(view, start, end, None if count else self._frame_began_at)
 
     def _keep_rest(self, view: memoryview, start: int, end: int, began_at: float | None) -> None:
-        """What is left after the frames: the beginning of one, or what must wait. began_at: of that
-        same frame.
-        """
+        """What is left: the beginning of a frame, or frames that must wait. began_at: of that same frame."""
         self._frame_began_at = began_at or self.active_at
         if began_at is None and self._taken and self._gate.memory.is_short:
             # Others wait for memory, and a frame is done: the next one takes its turn in the queue.
@@ -291,9 +243,7 @@ class Channel(asyncio.BufferedProtocol):
         return self._start != self._end
 
     def is_idle_since(self, instant: float) -> bool:
-        """Nothing has moved since then though it was the client's turn; or one frame takes longer
-        than that.
-        """
+        """Nothing has moved since then though it was the client's turn, or one frame takes that long."""
         if self.connection.pending or self._holds & (MEMORY | MUTED | TURN | STOPPING | CLOSED):
             return False
         if self._is_reading_file:
@@ -301,19 +251,6 @@ class Channel(asyncio.BufferedProtocol):
         return self.active_at <= instant or (self._frame_began_at != 0.0 and self._frame_began_at <= instant)
 
     # --- holding and going on ---------------------------------------------------------------------------
-
-    def hold(self, reason: int) -> None:
-        """Handle nothing more from this connection until the reason is released."""
-        self._holds |= reason
-        if not self._is_paused and not self._holds & CLOSED:
-            self._is_paused = True
-            self._transport.pause_reading()
-
-    def release(self, reason: int) -> None:
-        if self._holds & reason:
-            self._holds &= ~reason
-            if not self._holds:
-                self._driver.soon(self._go_on)  # never at once: we may be inside a call of the node
 
     def _go_on(self) -> None:
         if self._holds or not self._is_paused:
@@ -334,159 +271,11 @@ class Channel(asyncio.BufferedProtocol):
         self._mute_timer = None
         self.release(MUTED)
 
-    def close(self, reason: str) -> None:
-        """End it now; what was not sent is dropped."""
-        if not self._holds & CLOSED:
-            self._holds |= CLOSED
-            address = self.connection.address
-            self._gate.log.sometimes(
-                self.active_at, "info", "connection_closed", address=address, reason=reason
-            )
-            self._transport.abort()
-
-    def stop_taking(self) -> None:
-        """Handle no more requests; those that were handled are still answered."""
-        self.hold(STOPPING)
-
-    def close_when_sent(self) -> None:
-        """End it as soon as the answers that are known have left."""
-        if not self._holds & CLOSED:
-            if self._unsent:
-                self._closes_when_sent = True
-            else:
-                self._holds |= CLOSED
-                self._transport.close()
-
-    # --- answers ----------------------------------------------------------------------------------------
-
     def answer(self, parts: Parts) -> None:
         """An answer that had to wait."""
         self.send(parts)
         if self._holds & FULL and not self.connection.is_full:
             self.release(FULL)
-
-    def send(self, parts: Parts) -> None:
-        """A whole frame, after those before it."""
-        if self._holds & UNSENDABLE:
-            if not self._holds & CLOSED:
-                self._unsent.extend(_pinned(part) for part in parts)
-            return
-        size = 0
-        for part in parts:
-            if type(part) is Span:
-                self._send_with_spans(parts)
-                return
-            size += len(part)  # type: ignore[arg-type]  # not a Span
-        self._gate.bytes_out += size
-        if len(parts) == 1:
-            self._transport.write(parts[0])  # type: ignore[arg-type]
-        elif size <= JOINED_BYTES_MAX:
-            self._transport.write(b"".join(parts))  # type: ignore[arg-type]
-        else:
-            self._transport.writelines(parts)  # type: ignore[arg-type]
-
-    def _send_with_spans(self, parts: Parts) -> None:
-        """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""
-        ready: list[bytes | bytearray | memoryview] = []
-        size = 0
-        for index, part in enumerate(parts):
-            if type(part) is Span:
-                data = None
-                if size + part.size <= CHUNK_BYTES:
-                    data = self._read_now(part, part.size)
-                if data is None:
-                    self._unsent.extend(_pinned(part) for part in parts[index:])
-                    break
-                ready.append(memoryview(data))
-                size += len(data)
-            else:
-                ready.append(part)  # type: ignore[arg-type]  # not a Span
-                size += len(part)  # type: ignore[arg-type]
-        self._gate.bytes_out += size
-        if ready and not self._holds & CLOSED:
-            self._transport.writelines(ready)
-        if self._unsent:
-            self.hold(UNSENT)
-            self._send_unsent()
-
-    def _send_unsent(self) -> None:
-        """Go on, a piece of a file at a time, until the socket has enough or the disk must be awaited."""
-        unsent = self._unsent
-        while unsent and not self._is_reading_file and not self._holds & (WRITING | CLOSED):
-            part = unsent[0]
-            if type(part) is Span:
-                size = min(part.size, CHUNK_BYTES)
-                data = self._read_now(part, size)
-                if data is None:
-                    if not self._holds & CLOSED:
-                        self._is_reading_file = True
-                        self._driver.read_in_thread(part.file, part.position, size, self._file_was_read)
-                    return
-                self._sent_piece(part, data)
-            else:
-                unsent.popleft()
-                self._gate.bytes_out += len(part)  # type: ignore[arg-type]
-                self._transport.write(part)  # type: ignore[arg-type]  # not a Span
-        if not unsent:
-            self.release(UNSENT)
-            if self._closes_when_sent:
-                self.close_when_sent()
-
-    def _sent_piece(self, span: Span, data: bytes | bytearray) -> None:
-        if span.size == len(data):
-            self._unsent.popleft()
-            span.file.close()
-        else:
-            span.position += len(data)
-            span.size -= len(data)
-        self._gate.bytes_out += len(data)
-        self._transport.write(
-            memoryview(data)
-        )  # a view: loops cut off what was sent, and bytes would be copied
-
-    def _file_was_read(self, data: bytes | OSError) -> None:
-        self._is_reading_file = False
-        if self._holds & CLOSED:
-            return
-        span = cast(Span, self._unsent[0])
-        if isinstance(data, OSError) or len(data) != min(span.size, CHUNK_BYTES):
-            self._unreadable(span, data if isinstance(data, OSError) else None)
-            return
-        self.active_at = monotonic()
-        self._sent_piece(span, data)
-        self._send_unsent()
-
-    def _read_now(self, span: Span, size: int) -> bytes | bytearray | None:
-        """The bytes if they are at hand. An unreadable file ends the connection: its frame has
-        begun to leave.
-        """
-        file = span.file
-        try:
-            if type(file) is RealFile:
-                return file.try_read_now(span.position, size)
-            data = file.read(span.position, size)
-        except OSError as error:
-            self._unreadable(span, error)
-            return None
-        if len(data) != size:
-            self._unreadable(span, None)
-            return None
-        return data
-
-    def _unreadable(self, span: Span, error: OSError | None) -> None:
-        self._gate.log.error(
-            "unreadable_file", path=span.file.path, position=span.position, error=error or "cut short"
-        )
-        self.close("a file could not be read")
-
-
-def _pinned(part: bytes | bytearray | memoryview | Span) -> bytes | bytearray | memoryview | Span:
-    """Spans that wait get a descriptor of their own: the log may close or delete the file meanwhile."""
-    if type(part) is not Span:
-        return part
-    if type(part.file) is RealFile:
-        return Span(part.file.pin(), part.position, part.size)
-    return part.read()  # memory, not a disk: nothing to wait for
 
 
 def _is_big(part: bytes | bytearray | memoryview | Span) -> bool:

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.dice import Dice
 from headrace.base.time import Now
@@ -132,6 +132,7 @@ class Process:
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._report_loop_error)
         directories = self.settings.log_dirs
         for directory in directories:
             self._held.callback(DirectoryLock(directory).release)
@@ -164,6 +165,16 @@ class Process:
             )
         self.gate.start_sweeping()
         self.log.info("serving", addresses=self.bootstrap, log_dirs=",".join(directories), pid=os.getpid())
+
+    def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no callback caught: running out of descriptors at accept, or a bug of ours."""
+        self.log.sometimes(
+            self.clock.now().mono,
+            "error",
+            "loop_error",
+            what=context.get("message", ""),
+            error=repr(context.get("exception")),
+        )
 
     def _channel_maker(self, listener: str) -> Callable[[], Channel]:
         return lambda: Channel(self.gate, self.driver, listener)
