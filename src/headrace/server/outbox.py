@@ -212,7 +212,7 @@ class Outbox(asyncio.BufferedProtocol):
         self._send_unsent()
 
     def _read_now(self, span: Span, size: int) -> bytes | bytearray | None:
-        """The bytes if they are at hand. A file that cannot be read ends the connection: its frame has begun."""
+        """The bytes if at hand. A file that cannot be read ends the connection: its frame has begun."""
         file = span.file
         data: bytes | bytearray | None
         try:
