@@ -37,6 +37,12 @@ def partition_count(admin: AdminClient, topic: str) -> int:
     return len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
 
 
+@pytest.fixture(autouse=True)
+def the_broker_lives(broker: Broker) -> None:
+    """A dead broker fails the next test at once instead of by every client's own patience."""
+    assert broker.is_running, f"the broker died under the tests:\n{broker.output()[-4000:]}"
+
+
 _numbers = itertools.count()
 
 

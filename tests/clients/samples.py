@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -17,7 +18,8 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-BASE_MS = 1_700_000_000_000
+# yesterday, to the hour: young enough for the default retention of a week
+BASE_MS = int(time.time()) // 3600 * 3_600_000 - 86_400_000
 TEXT = b"the same words again and again compress well. " * 50
 
 SAMPLES: tuple[Row, ...] = tuple(

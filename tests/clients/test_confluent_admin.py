@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from clients.samples import BASE_MS
 from harness.broker import Broker
 from harness.wait import eventually
 
@@ -137,7 +138,7 @@ def test_replicas_can_be_assigned_by_hand(admin: AdminClient, name: str) -> None
 
 def test_deleted_topics_are_gone_and_come_back_empty(admin: AdminClient, bootstrap: str, name: str) -> None:
     create(admin, NewTopic(name, 2, 1))
-    fill(bootstrap, name, range(1_700_000_000_000, 1_700_000_000_100))
+    fill(bootstrap, name, range(BASE_MS, BASE_MS + 100))
     first = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S).topic_id
     admin.delete_topics([name], operation_timeout=WAIT_S)[name].result(WAIT_S)
     eventually(lambda: is_listed(admin, name), False)
@@ -154,7 +155,7 @@ def test_partitions_are_added_and_never_removed(admin: AdminClient, bootstrap: s
     create(admin, NewTopic(name, 2, 1))
     admin.create_partitions([NewPartitions(name, 6)])[name].result(WAIT_S)
     eventually(lambda: partition_count(admin, name), 6)
-    fill(bootstrap, name, [1_700_000_000_000], partition=5)
+    fill(bootstrap, name, [BASE_MS], partition=5)
     for wrong in (6, 3):
         with pytest.raises(KafkaException) as refused:
             admin.create_partitions([NewPartitions(name, wrong)])[name].result(WAIT_S)
@@ -163,7 +164,7 @@ def test_partitions_are_added_and_never_removed(admin: AdminClient, bootstrap: s
 
 def test_records_below_an_offset_are_deleted(admin: AdminClient, bootstrap: str, name: str) -> None:
     create(admin, NewTopic(name, 1, 1))
-    fill(bootstrap, name, range(1_700_000_000_000, 1_700_000_000_100))
+    fill(bootstrap, name, range(BASE_MS, BASE_MS + 100))
     deleted = admin.delete_records([TopicPartition(name, 0, 40)])
     (result,) = [future.result(WAIT_S) for future in deleted.values()]
     assert result.low_watermark == 40
@@ -184,12 +185,12 @@ def offset_of(admin: AdminClient, topic: str, spec: OffsetSpec) -> int:
 
 def test_offsets_for_every_kind_of_question(admin: AdminClient, bootstrap: str, name: str) -> None:
     create(admin, NewTopic(name, 1, 1))
-    fill(bootstrap, name, [1_700_000_000_000, 1_700_000_009_000, 1_700_000_003_000])
+    fill(bootstrap, name, [BASE_MS, BASE_MS + 9000, BASE_MS + 3000])
     assert offset_of(admin, name, OffsetSpec.earliest()) == 0
     assert offset_of(admin, name, OffsetSpec.latest()) == 3
     assert offset_of(admin, name, OffsetSpec.max_timestamp()) == 1
-    assert offset_of(admin, name, OffsetSpec.for_timestamp(1_700_000_001_000)) == 1
-    assert offset_of(admin, name, OffsetSpec.for_timestamp(1_700_000_009_001)) == -1
+    assert offset_of(admin, name, OffsetSpec.for_timestamp(BASE_MS + 1000)) == 1
+    assert offset_of(admin, name, OffsetSpec.for_timestamp(BASE_MS + 9001)) == -1
 
 
 def test_topic_configs_tell_value_source_and_synonyms(admin: AdminClient, name: str) -> None:

@@ -82,11 +82,11 @@ class Connection:
         error = reader.take(">h") if reader.take(">i") else 0
         return (brokers if controller >= 0 else 0), error
 
-    def produce_one(self, topic: str, value: bytes) -> int:
-        """Appends one record to partition 0 with acks=1; the partition's error code."""
+    def produce_one(self, topic: str, value: bytes, partition: int = 0) -> int:
+        """Appends one record with acks=1; the partition's error code."""
         records = one_record_batch(value)
         body = struct.pack(">hhii", -1, 1, 5000, 1) + _string(topic)
-        body += struct.pack(">iii", 1, 0, len(records)) + records
+        body += struct.pack(">iii", 1, partition, len(records)) + records
         reader = self.request(PRODUCE, 7, body)
         reader.take(">i")
         reader.string()

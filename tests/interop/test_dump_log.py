@@ -35,7 +35,7 @@ def written(request: pytest.FixtureRequest, new_broker: Callable[..., Broker]) -
     """A data directory with several segments of every codec, ended cleanly, or by kill -9 and recovered."""
     broker = new_broker().start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
-    config = {"segment.bytes": str(1 << 20), "index.interval.bytes": "1000"}
+    config = {"segment.bytes": str(1 << 20), "index.interval.bytes": "1000", "retention.ms": "-1"}
     created = admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)], operation_timeout=WAIT_S)
     created[TOPIC].result(WAIT_S)
     for turn, codec in enumerate(CODECS):

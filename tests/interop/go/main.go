@@ -70,7 +70,7 @@ type row struct {
 
 func administer(ctx context.Context, admin *kadm.Client, topic string) {
 	partitions := func() any { return len(must(admin.ListTopics(ctx, topic))[topic].Partitions) }
-	retention := "9000000"
+	retention := "-1" // the records are old
 	created := must(admin.CreateTopics(ctx, 2, 1, map[string]*string{"retention.ms": &retention}, topic))
 	tell("create", code(created[topic].Err))
 	again := must(admin.CreateTopics(ctx, 2, 1, nil, topic))

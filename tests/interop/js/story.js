@@ -28,18 +28,18 @@ async function main() {
       resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configNames: [name] }],
     })).resources[0].configEntries[0].configValue
 
-  const wanted = { topic, numPartitions: 2, configEntries: [{ name: 'retention.ms', value: '9000' }] }
+  const wanted = { topic, numPartitions: 2, configEntries: [{ name: 'retention.ms', value: '-1' }] }
   tell('create', await admin.createTopics({ topics: [wanted], waitForLeaders: true }))
   tell('create again', await admin.createTopics({ topics: [wanted] }))
   await until(partitions, 2)
   await admin.createPartitions({ topicPartitions: [{ topic, count: 3 }] })
   await until(partitions, 3)
   tell('fewer partitions', await refusal(admin.createPartitions({ topicPartitions: [{ topic, count: 1 }] })))
-  await until(() => config('retention.ms'), '9000')
-  const change = { type: ConfigResourceTypes.TOPIC, name: topic, configEntries: [{ name: 'retention.ms', value: '600000000' }] }
+  await until(() => config('retention.ms'), '-1')
+  const change = { type: ConfigResourceTypes.TOPIC, name: topic, configEntries: [{ name: 'retention.ms', value: '99000000000000' }] }
   const altered = await admin.alterConfigs({ validateOnly: false, resources: [change] })
   tell('alter', altered.resources.map((resource) => resource.errorCode))
-  await until(() => config('retention.ms'), '600000000')
+  await until(() => config('retention.ms'), '99000000000000')
 
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
   await producer.connect()

@@ -1,0 +1,60 @@
+"""`python -m benchmarks`: runs the rows asked for, prints the table, writes every repeat to .cache/bench."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from benchmarks import growth, lag, report, starting, throughput
+from benchmarks.bench import Bench
+from harness.broker import CACHE
+
+ROWS = ("T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T17", "lag")
+TOGETHER = {"T1", "T2", "T3", "T4", "T5", "T9"}  # measured on one pair of warm brokers
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", default=",".join(ROWS), help=f"rows, of {','.join(ROWS)}")
+    parser.add_argument("--repeats", type=int, default=3, help="turns that each broker takes")
+    parser.add_argument("--no-kafka", action="store_true", help="Headrace alone")
+    parser.add_argument("--no-headrace", action="store_true", help="Kafka alone")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of data, for a quick look")
+    parser.add_argument("--json", type=Path, help="where to write; default .cache/bench/<time>.json")
+    arguments = parser.parse_args()
+    unknown = set(arguments.only.split(",")) - set(ROWS)
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def main() -> None:
+    arguments = parsed()
+    rows = set(arguments.only.split(","))
+    kinds = [
+        kind
+        for kind, left_out in (("headrace", arguments.no_headrace), ("kafka", arguments.no_kafka))
+        if not left_out
+    ]
+    bench = Bench(kinds, arguments.repeats, arguments.scale)
+    if rows & TOGETHER:
+        throughput.run(bench, rows)
+    if "T8" in rows:
+        starting.first_write(bench)
+    if "T10" in rows:
+        starting.restart(bench)
+    if "T17" in rows:
+        growth.run(bench)
+    if "lag" in rows:
+        lag.run(bench)
+    bench.measures.sort(key=lambda measure: ROWS.index(measure.row))
+    print(report.table(bench.measures))
+    path = arguments.json or CACHE / "bench" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"
+    settings = {"rows": sorted(rows), "repeats": bench.repeats, "scale": bench.scale, "brokers": kinds}
+    report.write(path, bench.measures, settings)
+    print(f"\nevery repeat: {path}")
+
+
+if __name__ == "__main__":
+    main()

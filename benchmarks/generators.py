@@ -1,0 +1,66 @@
+"""The load generators in C and Go: built on first use into .cache, called as processes, answering in JSON.
+
+A generator in Python would measure itself.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness.broker import CACHE, Broker
+
+HERE = Path(__file__).parent
+BIN = CACHE / "bench" / "bin"
+TIMEOUT_S = 600
+
+Figures = dict[str, float]
+
+
+def built(source: str) -> Path:
+    """The generator's binary, built anew when its source is newer."""
+    path = HERE / source
+    binary = BIN / path.stem
+    if binary.exists() and binary.stat().st_mtime >= path.stat().st_mtime:
+        return binary
+    BIN.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".go":
+        command = ["go", "build", "-o", str(binary), str(path)]
+    else:
+        if not Path("/usr/include/librdkafka/rdkafka.h").exists():
+            subprocess.run(["apt-get", "update", "-qq"], check=True)
+            subprocess.run(["apt-get", "install", "-y", "-qq", "librdkafka-dev"], check=True)
+        compiler = shutil.which("gcc") or "cc"
+        command = [compiler, "-O2", "-o", str(binary), str(path), "-lrdkafka"]
+    subprocess.run(command, check=True, timeout=TIMEOUT_S)
+    return binary
+
+
+def call(source: str, *arguments: object) -> Figures:
+    command = [str(built(source)), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr}{done.stdout}")
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+def produce(
+    broker: Broker, topic: str, count: int, size: int, *settings: str, partition: int = 0, acks: str = "1"
+) -> Figures:
+    """librdkafka writes `count` records to one partition, or in turn to n of them with partition=-n."""
+    return call("perf.c", "P", broker.bootstrap, topic, partition, count, size, acks, *settings)
+
+
+def consume(broker: Broker, topic: str, count: int, size: int) -> Figures:
+    return call("perf.c", "C", broker.bootstrap, topic, 0, count, size, 1)
+
+
+def ping_pong(
+    broker: Broker, topic: str, requests: int, connections: int, *, fetch_below: int = 0
+) -> Figures:
+    """Raw one-record produce requests, or fetches of one batch at random offsets below `fetch_below`."""
+    arguments = ["-b", broker.bootstrap, "-t", topic, "-n", requests, "-c", connections]
+    return call("pingpong.go", *arguments, "-fetch", fetch_below)

@@ -1,0 +1,133 @@
+"""What a run found: every repeat, medians and ranges, ratios against targets, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.broker import ROOT
+
+
+@dataclass
+class Measure:
+    """One figure of one row, measured on each broker in turns."""
+
+    row: str
+    what: str
+    unit: str
+    higher_is_better: bool = True
+    ratio_target: float | None = None  # Headrace's median against Kafka's
+    limit: float | None = None  # for Headrace's median alone, in the unit
+    repeats: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, broker: str, value: float) -> None:
+        self.repeats.setdefault(broker, []).append(value)
+
+    def median(self, broker: str) -> float | None:
+        values = self.repeats.get(broker)
+        return statistics.median(values) if values else None
+
+    @property
+    def ratio(self) -> float | None:
+        ours, theirs = self.median("headrace"), self.median("kafka")
+        return ours / theirs if ours is not None and theirs else None
+
+    @property
+    def target(self) -> str:
+        wanted = []
+        if self.ratio_target is not None:
+            wanted.append(f"{'≥' if self.higher_is_better else '≤'} {self.ratio_target:g}×")
+        if self.limit is not None:
+            wanted.append(f"{'≥' if self.higher_is_better else '≤'} {self.limit:g} {self.unit}")
+        return ", ".join(wanted)
+
+    @property
+    def verdict(self) -> str:
+        """ok, missed, or nothing where there is no target or nothing to hold it against."""
+        sign = 1 if self.higher_is_better else -1
+        ours = self.median("headrace")
+        verdicts = []
+        if self.ratio_target is not None and self.ratio is not None:
+            verdicts.append(sign * self.ratio >= sign * self.ratio_target)
+        if self.limit is not None and ours is not None:
+            verdicts.append(sign * ours >= sign * self.limit)
+        if not verdicts:
+            return ""
+        return "ok" if all(verdicts) else "missed"
+
+
+def figure(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def shown(values: list[float] | None) -> str:
+    """median (lowest–highest)"""
+    if not values:
+        return "–"
+    middle = figure(statistics.median(values))
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({figure(min(values))}–{figure(max(values))})"
+
+
+def table(measures: list[Measure]) -> str:
+    rows = [("row", "what", "unit", "headrace", "kafka 4.3.1", "ratio", "target", "")]
+    for m in measures:
+        ratio = f"{m.ratio:.2f}×" if m.ratio is not None else ""
+        ours, theirs = shown(m.repeats.get("headrace")), shown(m.repeats.get("kafka"))
+        rows.append((m.row, m.what, m.unit, ours, theirs, ratio, m.target, m.verdict))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def machine() -> dict[str, object]:
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    memory_kb = int(Path("/proc/meminfo").read_text().split()[1])
+    return {
+        "cpu": model,
+        "cores": len(Path("/proc/cpuinfo").read_text().split("processor\t")) - 1,
+        "memory_gb": round(memory_kb / 1e6, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    described = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(described, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def write(path: Path, measures: list[Measure], settings: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": commit(),
+        "machine": machine(),
+        "settings": settings,
+        "measures": [
+            {
+                "row": m.row,
+                "what": m.what,
+                "unit": m.unit,
+                "target": m.target,
+                "ratio": m.ratio,
+                "verdict": m.verdict,
+                "repeats": m.repeats,
+            }
+            for m in measures
+        ],
+    }
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
