@@ -74,7 +74,8 @@ class Waiting:
     def add(self, now: Instant, row: NewRow, size: int) -> bool:
         """Takes a record; whether a batch was opened for it."""
         batches = self.batches
-        if batches and batches[-1].bytes + size <= self._batch_bytes:
+        # a batch that waits for its second try is closed: its bytes and sequences are the broker's already
+        if batches and batches[-1].encoded is None and batches[-1].bytes + size <= self._batch_bytes:
             last = batches[-1]
             last.rows.append(row)
             last.bytes += size

@@ -217,6 +217,19 @@ class TestOutcomes:
         sender.answered(Instant(3.0), again, answer({FIRST: 0}), cluster)
         assert header_of(self.departed(sender, cluster, 9.0)) == (77, 5, 3)
 
+    def test_a_batch_that_was_sent_once_takes_no_more_records(self, sender: Sender, cluster: Cluster) -> None:
+        """The broker may have it already: what joined it now would be lost as part of a repeat."""
+        add(sender, 0.0, FIRST, b"a")
+        flight = self.departed(sender, cluster)
+        sender.failed(Instant(1.0), flight, ConnectionLost("gone"), cluster)
+        add(sender, 1.0, FIRST, b"b")
+        cluster.stale.clear()
+        again = self.departed(sender, cluster, 5.0)
+        assert carried(again) == {FIRST: [b"a"]}
+        (outcome,) = sender.answered(Instant(5.0), again, answer({FIRST: 0}), cluster)
+        assert outcome == Delivered(FIRST, 40, 1, Instant(0.0))
+        assert carried(self.departed(sender, cluster, 9.0)) == {FIRST: [b"b"]}
+
     def test_a_repeat_that_the_broker_knows_is_a_delivery(self, sender: Sender, cluster: Cluster) -> None:
         add(sender, 0.0, FIRST, b"a")
         flight = self.departed(sender, cluster)
