@@ -11,6 +11,7 @@ from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
     from headrace.node.effects import Parts
+    from headrace.node.express import ExpressLane
     from headrace.node.parking import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -32,6 +33,7 @@ class Connection:
     __slots__ = (
         "address",
         "client_software",
+        "express",
         "id",
         "is_closed",
         "listener",
@@ -46,6 +48,7 @@ class Connection:
         self.address = address
         self.principal = principal
         self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
+        self.express: ExpressLane | None = None  # what its produce requests have in common
         self.pending: deque[Pending] = deque()
         self.muted_until = 0.0
         self.is_closed = False

@@ -16,6 +16,7 @@ from headrace.node.authorization import Authorizer, Operation, Resource
 from headrace.node.connection import Connection, Pending
 from headrace.node.deadlines import Deadlines
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run
+from headrace.node.express import learn
 from headrace.node.fetch_sessions import FetchSessions
 from headrace.node.group_commit import GroupCommit
 from headrace.node.housekeeping import Housekeeping
@@ -26,7 +27,7 @@ from headrace.node.partitions import Partitions
 from headrace.node.producer_ids import ProducerIds
 from headrace.node.quotas import Quotas
 from headrace.node.request import Request
-from headrace.node.routes import Routes
+from headrace.node.routes import PRODUCE, Routes
 from headrace.node.settings import Settings
 from headrace.protocol.compiler import Codec
 from headrace.protocol.errors import ProtocolError
@@ -85,6 +86,13 @@ class Node:
 
     def handle(self, now: Now, connection: Connection, frame: memoryview) -> Parts | None:
         """Serve one frame (without its size prefix). None: no answer, or not yet."""
+        express = connection.express
+        if express is not None and not connection.pending:
+            parts = express.append(self, now, frame)
+            if parts is not None:
+                if self._awake:
+                    self._ask_awake(now)
+                return parts
         try:
             api_key, version, correlation_id, client_id, position = decode_request_header(frame)
             route = self._routes.find(api_key, version)
@@ -97,7 +105,7 @@ class Node:
         route.metrics.requests += 1
         request = Request(now, connection, route, correlation_id, client_id, body)
         reply = route.handle(self, request)
-        parts: Parts | None = None
+        parts = None
         if reply is not None:
             if isinstance(reply, Parked):
                 self._park(reply)
@@ -106,6 +114,8 @@ class Node:
                 if connection.pending:
                     self._queue_behind(connection, parts)
                     parts = None
+                elif api_key == PRODUCE:
+                    learn(self, request, frame)
         # only now: whoever is woken and answered on this connection was asked before this request
         if self._awake:
             self._ask_awake(now)

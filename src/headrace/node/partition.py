@@ -43,6 +43,7 @@ class Partition(Waitable):
         "node",
         "open_log",
         "replicas",
+        "takes_express",
         "topic",
         "topic_id",
     )
@@ -89,6 +90,14 @@ class Partition(Waitable):
         self._has_flush_ms = config.flush_ms < NEVER_FLUSH
         if self.log is not None:
             self.log.config = config
+        self._judge_express()
+
+    def _judge_express(self) -> None:
+        """Whether a write can be answered at once, without looking at anything else (node/express.py)."""
+        is_leader = self.leader_id == self.node.id
+        self.takes_express = (
+            is_leader and not self.counts_messages and not self.is_deleted and not self.is_offline
+        )
 
     def follow(
         self, replicas: tuple[int, ...], isr: tuple[int, ...], leader_id: int, leader_epoch: int
@@ -104,6 +113,7 @@ class Partition(Waitable):
         end = self.promised_end(self.log) if self.log is not None else 0
         if leader.isr_changed(map(BrokerId, isr), end) and self.waiters:
             self.node.wake_waiters(self)
+        self._judge_express()
 
     def opened(self, now: Now) -> PartitionLog:
         """The log, opened if it was not yet; LogOffline when its directory is."""
@@ -165,11 +175,13 @@ class Partition(Waitable):
 
     def go_offline(self) -> None:
         self.is_offline = True
+        self._judge_express()
         self.node.wake_waiters(self)
 
     def delete(self) -> None:
         """The topic is gone: whoever waits is told so."""
         self.is_deleted = True
+        self._judge_express()
         if self.log is not None:
             self.log.close(clean=False)
             self.log = None

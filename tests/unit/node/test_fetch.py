@@ -1,8 +1,8 @@
 """Fetch through the node: whole batches, long polls, limits, isolation, and whom it refuses."""
 
 import pytest
-from harness.desk import Desk
 
+from harness.desk import Desk
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.fetch import (
@@ -36,7 +36,12 @@ def desk_with(*written: bytes, partitions: int = 1, **configs: str) -> Desk:
 
 
 def request(
-    *wanted: FetchPartition, topic: str = "t", wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 24, **more: object
+    *wanted: FetchPartition,
+    topic: str = "t",
+    wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 24,
+    **more: object,
 ) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=wait_ms,
@@ -81,7 +86,8 @@ def test_every_version_by_id(version: int) -> None:
     topic_id = desk.node.partitions.of_name("t")[0].topic_id
     for id, code in ((topic_id, 0), (b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)):
         response = desk.ask(
-            FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=id, partitions=[at(0)])]), version
+            FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=id, partitions=[at(0)])]),
+            version,
         )
         assert response.responses[0].topic_id == id
         assert only(response).error_code == code
@@ -188,7 +194,8 @@ def test_answers_leave_in_the_order_of_the_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch_shift", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (0, 0)]
+    ("epoch_shift", "code"),
+    [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (0, 0)],
 )
 def test_the_leader_epoch_is_compared(epoch_shift: int, code: int) -> None:
     desk = Desk()

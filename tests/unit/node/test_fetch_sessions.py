@@ -24,7 +24,11 @@ def at(mono: float) -> Now:
 
 def told(index: int, high_watermark: int = 0, records: bytes = b"", error: int = 0) -> PartitionData:
     return PartitionData(
-        partition_index=index, high_watermark=high_watermark, log_start_offset=0, records=records, error_code=error
+        partition_index=index,
+        high_watermark=high_watermark,
+        log_start_offset=0,
+        records=records,
+        error_code=error,
     )
 
 

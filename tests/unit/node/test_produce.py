@@ -1,8 +1,8 @@
 """Produce through the node: what is acknowledged, when, and what is refused and how."""
 
 import pytest
-from harness.desk import Desk
 
+from harness.desk import Desk
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -126,7 +126,10 @@ def test_zstd_needs_version_7() -> None:
     desk = Desk()
     desk.create_topic("t")
     packed = batch(b"a" * 100, codec=Codec.ZSTD)
-    assert only(desk.ask(desk.produce_request("t", packed), 6)).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert (
+        only(desk.ask(desk.produce_request("t", packed), 6)).error_code
+        == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    )
     assert only(desk.ask(desk.produce_request("t", packed), 7)).error_code == 0
 
 
