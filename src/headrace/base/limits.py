@@ -4,6 +4,10 @@
 # Kafka's socket.request.max.bytes default. A longer frame closes the connection before it is read.
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 
+# The same for requests that carry no records. Decoded, the worst of them (arrays of tiny structs) takes 56
+# times its bytes, so this is some 450 MB for a moment; a request for 100,000 topics has about 5 MB.
+FRAME_WITHOUT_RECORDS_BYTES_MAX = 8 * 1024 * 1024
+
 # Requests of one connection that were accepted but not answered. librdkafka allows a million in flight but
 # keeps below 100 in practice; Java defaults to 5. At the edge the connection is not read from until
 # an answer leaves.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from headrace.base.dice import Dice
-from headrace.base.limits import PARKED_REQUESTS_MAX
+from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, PARKED_REQUESTS_MAX
 from headrace.base.time import Instant, Now
 from headrace.machines.metadata.image import Endpoint
 from headrace.node.authorization import Authorizer, Operation, Resource
@@ -98,6 +98,12 @@ class Node:
             route = self._routes.find(api_key, version)
             if route is None:
                 return self._unsupported(connection, api_key, version, correlation_id)
+            if len(frame) > FRAME_WITHOUT_RECORDS_BYTES_MAX and api_key != PRODUCE:
+                self.close(
+                    connection,
+                    f"API {api_key} with {len(frame)} bytes: too many for a request without records",
+                )
+                return None
             body = route.decode(frame, position)
         except ProtocolError as fault:
             self.close(connection, str(fault))

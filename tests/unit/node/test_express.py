@@ -61,7 +61,8 @@ def test_the_same_answers_as_without_it(version: int, acks: int) -> None:
         plain.express = None
         ours, theirs = answer(quick, fast, frames[0]), answer(slow, plain, frames[1])
         if version >= 13:  # topic ids are each node's own
-            assert ours is not None and theirs is not None
+            assert ours is not None
+            assert theirs is not None
             ids = [desk.node.partitions.of_name("t")[0].topic_id for desk in (quick, slow)]
             theirs = theirs.replace(ids[1], ids[0])
         assert ours == theirs
