@@ -69,6 +69,8 @@ class GrowingLog(OpenedLog):
         if len(headers) != 1:
             raise InvalidBatch(f"{len(headers)} batches where one is allowed")
         header = headers[0]
+        if from_client and header[5] & LOG_APPEND_TIME:
+            raise InvalidTimestamp("only the broker stamps batches with LogAppendTime")
         if self._opens:
             records, header = admit(records, header, config, wall_ms)
         elif header[8] - wall_ms > config.message_timestamp_after_max_ms:
@@ -122,11 +124,10 @@ class GrowingLog(OpenedLog):
     ) -> None:
         """Bytes of one batch to the end of the active segment, after a new one was begun if it is time."""
         active = self._active
-        if not active.size or active.log is None:
-            self._prepare_active(size)
-        elif self._must_roll(active, size, last_offset, max_timestamp, wall_ms):
+        if active.log is None:
+            self._prepare_active()
+        if self._must_roll(active, size, last_offset, max_timestamp, wall_ms):
             self._roll(wall_ms)
-            self._prepare_active(size)
             active = self._active
         log = active.log
         assert log is not None
@@ -154,6 +155,10 @@ class GrowingLog(OpenedLog):
         self, active: Segment, size: int, last_offset: int, max_timestamp: int, wall_ms: int
     ) -> bool:
         config = self._config
+        if not active.size:
+            if size > config.segment_bytes:
+                raise RecordListTooLarge(f"a batch of {size} bytes exceeds the segment size")
+            return False
         if active.size + size > config.segment_bytes or last_offset - active.base_offset > INT32_MAX:
             return True
         first = active.first_timestamp
@@ -163,10 +168,8 @@ class GrowingLog(OpenedLog):
             or (active.index_entries + 1) * active.time_index.entry_bytes > config.segment_index_bytes
         )
 
-    def _prepare_active(self, size: int) -> None:
+    def _prepare_active(self) -> None:
         """The active segment is about to get a batch: have its files open."""
-        if size > self._config.segment_bytes:
-            raise RecordListTooLarge(f"a batch of {size} bytes exceeds the segment size")
         active = self._active
         if active.is_new:
             self._is_renamed = True
@@ -189,9 +192,9 @@ class GrowingLog(OpenedLog):
         state.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
         if leader_epoch != self._stamped_epoch:
             self._enter_epoch(leader_epoch)
-        if self._active.size and self._must_roll(
-            self._active, header.size, self.log_end_offset, header.max_timestamp, wall_ms
-        ):
+        # a new segment, if it is time for one, comes before the entry in its transaction index
+        self._prepare_active()
+        if self._must_roll(self._active, header.size, self.log_end_offset, header.max_timestamp, wall_ms):
             self._roll(wall_ms)
         offset = self.log_end_offset
         aborted = state.aborting(header.producer_id, offset) if marker.is_aborted else None
@@ -231,6 +234,9 @@ class GrowingLog(OpenedLog):
                 self._enter_epoch(header.leader_epoch, header.base_offset)
             if not self._active.size and self._active.is_new and len(self._segments) == 1:
                 self._begin_at(header.base_offset, wall_ms)
+            elif header.last_offset - self.log_end_offset > INT32_MAX:
+                # no segment could hold the gap that compaction left before it
+                self._roll(wall_ms, header.base_offset)
             self._write(batch, header.size, header.last_offset, header.max_timestamp, wall_ms)
             self._producers.replicated(self._active, header, batch, wall_ms)
             position += header.size
@@ -252,12 +258,13 @@ class GrowingLog(OpenedLog):
         except OSError as error:
             raise self._health.met(error) from error
 
-    def _roll(self, wall_ms: int) -> None:
+    def _roll(self, wall_ms: int, base_offset: int | None = None) -> None:
         sealed = self._active
         sealed.load()
         sealed.seal()
         self._producers.take_snapshot(self.log_end_offset, wall_ms)
-        new = Segment(self._disk, self._files, self.directory, self.log_end_offset, wall_ms, is_new=True)
+        base_offset = self.log_end_offset if base_offset is None else base_offset
+        new = Segment(self._disk, self._files, self.directory, base_offset, wall_ms, is_new=True)
         new.create()
         sealed.release()
         self._segments.append(new)

@@ -10,21 +10,25 @@ of the disk takes the whole directory offline (LogOffline) until a restart.
 
 from headrace.base.time import Instant, Now
 from headrace.storage import retention, timestamps
+from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.disk import Span
 from headrace.storage.errors import (
     OffsetOutOfRange,
     is_full,
 )
 from headrace.storage.flushing import Flushed, FlushJob
-from headrace.storage.growing_log import GrowingLog
+from headrace.storage.growing_log import Appended, GrowingLog
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
 from headrace.storage.opened_log import guarded
 from headrace.storage.producer_state import ProducerEntry
 from headrace.storage.recompression import SWAP, Recompressed, RecompressJob, swap_in
+from headrace.storage.recovery import Recovery
 from headrace.storage.retention import Doomed, RemoveJob
 from headrace.storage.segment import Segment, segment_path
 from headrace.storage.snapshots import snapshot_path
 from headrace.storage.timestamps import TimestampedOffset
+
+__all__ = ["Appended", "PartitionLog", "Recovery", "TimestampedOffset"]
 
 
 class PartitionLog(GrowingLog):
@@ -164,8 +168,9 @@ class PartitionLog(GrowingLog):
         files += [snapshot_path(self.directory, offset) for offset in snapshots]
         if self._is_dirty:
             files.append(f"{self.directory}/{EPOCHS_FILE}")
-        directories = [self.directory] if self._is_renamed or snapshots else []
+        directories = [self.directory] if self._is_renamed or self._is_unlisted or snapshots else []
         if self._is_unlisted:
+            files.append(f"{self.directory}/{PARTITION_METADATA}")
             directories.append(self.directory.rpartition("/")[0])
         self._is_dirty = self._is_renamed = self._is_unlisted = False
         return FlushJob(self.directory, self.generation, self.log_end_offset, files, directories, snapshots)

@@ -1,0 +1,90 @@
+"""Whole batches, from the one that holds the offset, never past the limit."""
+
+import pytest
+
+from headrace.records.reader import batches
+from headrace.storage.config import LogConfig
+from headrace.storage.errors import OffsetOutOfRange
+
+
+def offsets(span):
+    return [] if span is None else [header.base_offset for _, header in batches(span.read())]
+
+
+@pytest.fixture(params=["tail", "cold"])
+def log(request, scene):
+    """Ten batches of three records; cold: read through the index, since a restart has emptied the tail."""
+    scene.config = LogConfig(index_interval_bytes=200)
+    scene.open()
+    for _ in range(10):
+        scene.append(3, size=40)
+    if request.param == "cold":
+        scene.log.close(clean=True)
+        scene.open(recovery_point=30)
+    scene.size = len(scene.batch(3, size=40))
+    return scene
+
+
+def test_reads_up_to_the_limit(log):
+    span = log.log.read(4, max_bytes=1 << 20, limit_offset=15, at_least_one=True)
+    assert offsets(span) == [3, 6, 9, 12]
+
+
+def test_a_batch_that_reaches_past_the_limit_is_left_out(log):
+    span = log.log.read(4, max_bytes=1 << 20, limit_offset=14, at_least_one=True)
+    assert offsets(span) == [3, 6, 9]
+    assert log.log.read(4, max_bytes=1 << 20, limit_offset=5, at_least_one=True) is None
+    assert log.log.read(4, max_bytes=1 << 20, limit_offset=4, at_least_one=True) is None
+    assert log.log.read(4, max_bytes=1 << 20, limit_offset=0, at_least_one=True) is None
+
+
+def test_max_bytes_counts_whole_batches(log):
+    span = log.log.read(0, max_bytes=3 * log.size + 5, limit_offset=30, at_least_one=True)
+    assert offsets(span) == [0, 3, 6]
+    span = log.log.read(0, max_bytes=3 * log.size, limit_offset=30, at_least_one=True)
+    assert offsets(span) == [0, 3, 6]
+
+
+def test_one_batch_is_given_even_above_max_bytes_when_asked_for(log):
+    assert offsets(log.log.read(7, max_bytes=1, limit_offset=30, at_least_one=True)) == [6]
+    assert offsets(log.log.read(29, max_bytes=1, limit_offset=30, at_least_one=True)) == [27]
+    assert log.log.read(7, max_bytes=1, limit_offset=30, at_least_one=False) is None
+
+
+def test_the_end_is_empty_and_beyond_it_is_an_error(log):
+    assert log.log.read(30, max_bytes=1000, limit_offset=30, at_least_one=True) is None
+    with pytest.raises(OffsetOutOfRange) as caught:
+        log.log.read(31, max_bytes=1000, limit_offset=31, at_least_one=True)
+    assert (caught.value.start, caught.value.end) == (0, 30)
+    with pytest.raises(OffsetOutOfRange):
+        log.log.read(-1, max_bytes=1000, limit_offset=31, at_least_one=True)
+
+
+def test_a_reader_that_goes_on_gets_every_batch_once(log):
+    assert log.bases() == list(range(0, 30, 3))
+
+
+def test_bytes_between_counts_what_a_fetch_would_get(log):
+    assert log.log.bytes_between(0, 30) == 10 * log.size
+    assert log.log.bytes_between(30, 30) == 0
+    assert 0 < log.log.bytes_between(9, 21) <= 10 * log.size
+
+
+def test_the_tail_forgets_old_batches_and_reading_does_not_notice(scene):
+    scene.open()
+    for _ in range(1500):
+        scene.append()
+    assert scene.bases() == list(range(1500))
+    for offset in range(0, 1500, 37):
+        assert offsets(scene.log.read(offset, max_bytes=1, limit_offset=1500, at_least_one=True)) == [offset]
+
+
+def test_a_span_outlives_the_removal_of_its_segment(scene):
+    scene.config = LogConfig(segment_bytes=300, file_delete_delay_ms=0)
+    scene.open()
+    for _ in range(20):
+        scene.append()
+    span = scene.log.read(0, max_bytes=100, limit_offset=20, at_least_one=True)
+    for doomed in scene.log.advance_log_start(20, scene.wall_ms):
+        scene.log.remove_job(doomed).run(scene.disk)
+    assert offsets(span) == [0]

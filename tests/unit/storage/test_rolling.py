@@ -1,0 +1,105 @@
+"""When a segment is full, old or out of room in its indexes, the next one begins where it ended."""
+
+import pytest
+
+from headrace.storage.config import LogConfig
+from headrace.storage.errors import RecordListTooLarge
+
+HOUR_MS = 3_600_000
+
+
+def bases_of_segments(scene):
+    return [int(name[:20]) for name in scene.names(".log")]
+
+
+def test_rolls_before_a_segment_would_exceed_its_size(scene):
+    scene.config = LogConfig(segment_bytes=1000)
+    scene.open()
+    size = len(scene.batch(size=300))
+    for _ in range(7):
+        scene.append(size=300)
+    per_segment = 1000 // size
+    assert bases_of_segments(scene) == list(range(0, 7, per_segment))
+    assert scene.bases() == list(range(7))
+
+
+def test_a_batch_larger_than_a_segment_is_refused(scene):
+    scene.config = LogConfig(segment_bytes=1000)
+    scene.open()
+    with pytest.raises(RecordListTooLarge):
+        scene.append(size=1000)
+    scene.append()
+    assert scene.bases() == [0]
+
+
+def test_rolls_when_the_timestamps_of_the_records_span_segment_ms(scene):
+    scene.config = LogConfig(segment_ms=HOUR_MS)
+    scene.open()
+    start = scene.wall_ms
+    for minutes in (0, 30, 60, 61):
+        scene.wall_ms = start + minutes * 60_000
+        scene.append()
+    assert bases_of_segments(scene) == [0, 3]
+
+
+def test_jitter_rolls_earlier(scene):
+    scene.config = LogConfig(segment_ms=HOUR_MS)
+    scene.open(roll_jitter_ms=HOUR_MS // 2)
+    start = scene.wall_ms
+    for minutes in (0, 20, 31):
+        scene.wall_ms = start + minutes * 60_000
+        scene.append()
+    assert bases_of_segments(scene) == [0, 2]
+
+
+def test_the_age_of_a_segment_is_known_again_after_a_restart(scene):
+    scene.config = LogConfig(segment_ms=HOUR_MS)
+    scene.open()
+    scene.append()
+    scene.log.close(clean=True)
+    scene.wall_ms += HOUR_MS + 1
+    scene.open(recovery_point=1)
+    scene.append()
+    assert bases_of_segments(scene) == [0, 1]
+
+
+def test_rolls_when_an_index_is_full(scene):
+    scene.config = LogConfig(segment_index_bytes=36, index_interval_bytes=0)
+    scene.open()
+    for _ in range(8):
+        scene.wall_ms += 1
+        scene.append()
+    assert len(bases_of_segments(scene)) > 1
+    assert all(len(scene.content(name)) <= 36 for name in scene.names("index"))
+    assert scene.bases() == list(range(8))
+
+
+def test_rolls_before_a_relative_offset_exceeds_an_int32(scene):
+    scene.open()
+    far = (1 << 31) + 5
+    for offset in (0, far):
+        batch = memoryview(bytearray(scene.batch(base_offset=offset, leader_epoch=0)))
+        scene.log.append_batches(batch, wall_ms=scene.wall_ms)
+    assert bases_of_segments(scene) == [0, far]
+    assert scene.log.log_end_offset == far + 1
+    scene.log.roll(scene.wall_ms)
+    span = scene.log.read(far, max_bytes=100, limit_offset=far + 1, at_least_one=True)
+    assert span is not None
+
+
+def test_dynamic_settings_take_effect_with_the_next_append(scene):
+    scene.open()
+    scene.append(size=300)
+    scene.log.config = LogConfig(segment_bytes=400)
+    scene.append(size=300)
+    assert bases_of_segments(scene) == [0, 1]
+
+
+def test_an_explicit_roll_of_an_empty_segment_does_nothing(scene):
+    scene.open()
+    scene.log.roll(scene.wall_ms)
+    assert scene.names(".log") == []
+    scene.append()
+    scene.log.roll(scene.wall_ms)
+    scene.log.roll(scene.wall_ms)
+    assert bases_of_segments(scene) == [0, 1]
