@@ -22,7 +22,14 @@ class FlushTogether:
     kind: JobKind = JobKind.IO
 
     def run(self, disk: Disk) -> list[Any]:
-        return [job.run(disk) for job in self.jobs]
+        """Each one's result, or the error it met: a topic that was deleted meanwhile fails alone."""
+        results: list[Any] = []
+        for job in self.jobs:
+            try:
+                results.append(job.run(disk))
+            except OSError as error:
+                results.append(error)
+        return results
 
 
 class GroupCommit:
@@ -63,11 +70,16 @@ class GroupCommit:
             self._run(FlushTogether(jobs), self._finished)
 
     def _finished(self, now: Now, results: Any) -> None:
-        partitions, self._in_flight = self._in_flight, []
-        if isinstance(results, OSError):
-            self._failed(now, results)
-            return
-        for partition, result in zip(partitions, results, strict=True):
+        # still in flight meanwhile: whoever wants another flush now is carried by the next one, together
+        for partition, result in zip(self._in_flight, results, strict=True):
+            if partition.is_deleted:
+                continue  # its files were renamed or removed under the job; nobody waits for them
+            if isinstance(result, OSError):
+                self._in_flight = []
+                self._wanted.clear()
+                self._failed(now, result)
+                return
             partition.flushed(now, result)
+        self._in_flight = []
         if self._wanted:
             self._start()

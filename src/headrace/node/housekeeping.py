@@ -185,7 +185,11 @@ class Housekeeping:
             and node.partitions.is_flushed
             and node.metadata.is_flushed
         ):
-            node.partitions.close_clean(now)
+            try:
+                node.partitions.close_clean(now)
+            except StorageError as fault:
+                node.halt(f"the stop is not clean: {fault}")
+                return
             node.is_stopped = True
 
 

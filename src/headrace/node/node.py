@@ -51,6 +51,7 @@ class Node:
         self.dice = dice
         self.metrics = Metrics()
         self.deadlines = Deadlines()
+        self.deadline: Callable[[], Instant | None] = self.deadlines.next  # asked after each call
         self.authorizer: Authorizer | None = None
         self.quotas: Quotas | None = None
         self.is_stopping = False
@@ -135,9 +136,6 @@ class Node:
     def wake(self, now: Now) -> None:
         self.deadlines.fire(now)
         self._settle(now)
-
-    def deadline(self) -> Instant | None:
-        return self.deadlines.next()
 
     def take_effects(self) -> list[Effect]:
         effects = self._effects
@@ -254,7 +252,7 @@ class Node:
                         self.answer_parked(now, parked, reply)
 
     def _settle(self, now: Now) -> None:
-        if self._awake:
+        if self._awake and not self.is_stopped:
             self._ask_awake(now)
 
     def _encode(self, request: Request, reply: Any) -> Parts:

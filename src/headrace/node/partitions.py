@@ -197,10 +197,9 @@ class Partitions:
     def _home(self, topic_id: bytes, index: int) -> str:
         home = self._homes.get((topic_id, index))
         if home is None:
-            online = [name for name in self._crowds if not self.directories[name].is_offline] or list(
-                self._crowds
-            )
-            home = self._homes[(topic_id, index)] = min(online, key=self._crowds.__getitem__)
+            data = [name for name in self._crowds if name in self._node.settings.log_dirs]
+            online = [name for name in data if not self.directories[name].is_offline]
+            home = self._homes[(topic_id, index)] = min(online or data, key=self._crowds.__getitem__)
         self._crowds[home] += 1
         return home
 
@@ -296,7 +295,10 @@ class Partitions:
     def _checkpointed(self, name: str) -> Callable[[Now, Any], None]:
         def finished(now: Now, result: Any) -> None:
             if isinstance(result, OSError):
-                self.go_offline(now, name, result)
+                if is_full(result):
+                    self._node.report("error", "disk_full", directory=name, error=str(result))
+                else:
+                    self.go_offline(now, name, result)
 
         return finished
 

@@ -133,7 +133,7 @@ class Process:
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._report_loop_error)
-        directories = self.settings.log_dirs
+        directories = tuple(dict.fromkeys((*self.settings.log_dirs, self.settings.metadata_log_dir)))
         for directory in directories:
             self._held.callback(DirectoryLock(directory).release)
         sockets: dict[str, socket.socket] = {}

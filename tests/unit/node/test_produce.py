@@ -1,14 +1,20 @@
 """Produce through the node: what is acknowledged, when, and what is refused and how."""
 
+import errno
+
 import pytest
 
 from harness.desk import Desk
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import batches, read_rows
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.memory_disk import MemoryDisk
 
 
 def batch(*values: bytes, timestamp: int = 1_700_000_000_000, **more: int) -> bytes:
@@ -243,3 +249,80 @@ class TestFlush:
         assert log.flushed_offset == 0
         desk.advance(0.31)
         assert log.flushed_offset == 1
+
+
+def test_deleting_a_topic_under_a_running_flush_harms_nobody() -> None:
+    """The flush job finds its files renamed: that topic is gone, the directory is as good as before."""
+    desk = Desk()
+    desk.create_topic("doomed", flush_messages="1")
+    desk.create_topic("stays", flush_messages="1")
+    desk.runs_jobs = False
+    writer, other, admin = desk.connect(), desk.connect(), desk.connect()
+    desk.send(writer, desk.produce_request("doomed", batch(b"v")), 9)
+    desk.send(other, desk.produce_request("stays", batch(b"v")), 9)
+    desk.send(admin, DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=1000), 5)
+    flush, metadata = desk.jobs
+    desk.jobs.clear()
+    desk.jobs.extend((metadata, flush))
+    desk.run_jobs()
+    assert desk.halted is None
+    assert only(desk.receive(writer)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert only(desk.receive(other)).error_code == 0
+    assert values_of(desk, "stays") == [b"v"]
+
+
+class TestDiskTrouble:
+    """Metadata on a sound disk, data on one that fails."""
+
+    def desk(self) -> tuple[Desk, FaultyDisk]:
+        faulty = FaultyDisk(MemoryDisk())
+        desk = Desk(
+            {"metadata.log.dir": "meta", "log.dirs": "data"}, disks={"data": faulty, "meta": MemoryDisk()}
+        )
+        desk.create_topic("t")
+        assert only(desk.ask(desk.produce_request("t", batch(b"before")), 9)).error_code == 0
+        return desk, faulty
+
+    def test_a_full_disk_refuses_writes_serves_reads_and_recovers(self) -> None:
+        desk, faulty = self.desk()
+        faulty.space_bytes = 10
+        full = only(desk.ask(desk.produce_request("t", batch(b"x" * 500)), 9))
+        assert full.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert values_of(desk, "t") == [b"before"]
+        faulty.space_bytes = None
+        assert only(desk.ask(desk.produce_request("t", batch(b"after")), 9)).base_offset == 1
+        assert values_of(desk, "t") == [b"before", b"after"]
+        assert desk.halted is None
+
+    def test_an_io_error_takes_the_directory_offline_and_no_other(self) -> None:
+        desk, faulty = self.desk()
+        faulty.faults.append(Fault(Fail(errno.EIO), operation="append"))
+        for _ in range(2):
+            failed = only(desk.ask(desk.produce_request("t", batch(b"x")), 9))
+            assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert desk.ask(fetch("t"), 11).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert desk.halted is None
+
+    def test_a_failed_fsync_is_never_taken_for_a_good_one(self) -> None:
+        desk, faulty = self.desk()
+        desk.create_topic("durable", flush_messages="1")
+        faulty.faults.append(Fault(Fail(errno.EIO), operation="sync", path="durable"))
+        failed = only(desk.ask(desk.produce_request("durable", batch(b"x")), 9))
+        assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        again = only(desk.ask(desk.produce_request("durable", batch(b"x")), 9))
+        assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_the_metadata_directory_failing_halts_the_node(self) -> None:
+        faulty = FaultyDisk(MemoryDisk())
+        desk = Desk(disks={"data": faulty})
+        faulty.faults.append(Fault(Fail(errno.EIO), operation="sync", path="__cluster_metadata"))
+        connection = desk.connect()
+        desk.send(
+            connection,
+            CreateTopicsRequest(
+                topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=1
+            ),
+            7,
+        )
+        assert desk.halted is not None
+        assert desk.receive(connection) is None

@@ -2,6 +2,8 @@
 that were granted are durable. From version 5 on it tells the new topic's settings too.
 """
 
+from collections import Counter
+
 from headrace.machines.configs.describe import describe_topic
 from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
 from headrace.node.authorization import Operation, Resource
@@ -55,9 +57,9 @@ def refused(node: Node, request: Request, topic: CreatableTopic) -> CreatableTop
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             error_message="Authorization failed.",
         )
-    indexes = [assignment.partition_index for assignment in topic.assignments]
-    for index in indexes:
-        if indexes.count(index) > 1:
+    indexes = Counter(assignment.partition_index for assignment in topic.assignments)
+    for index, times in indexes.items():
+        if times > 1:
             return CreatableTopicResult(
                 name=topic.name,
                 error_code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,

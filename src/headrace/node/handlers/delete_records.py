@@ -1,13 +1,17 @@
 """DeleteRecords, key 21, versions 0–2: everything before an offset is gone, and the log starts there.
 
-Offset -1 means up to the high watermark. The answer tells where each log starts now.
+Offset -1 means up to the high watermark. The answer tells where each log starts now. It waits for the new starts to be
+durable, and until then nobody is told of them: what was deleted on request does not come back.
 """
 
-from headrace.base.time import Now
+from typing import Any
+
+from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
 from headrace.node.handlers.metadata import INTERNAL_TOPICS
 from headrace.node.node import Node
+from headrace.node.parking import Parked, Waitable
 from headrace.node.partition import Partition
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -24,18 +28,53 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-def handle(node: Node, request: Request) -> DeleteRecordsResponse:
+class Deletion:
+    """One partition's new start, on its way to the disk."""
+
+    __slots__ = ("is_settled", "offset", "partition", "result")
+
+    def __init__(self, partition: Partition, offset: int, result: DeleteRecordsPartitionResult) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.result = result
+        self.is_settled = False
+
+    def settle(self, node: Node, now: Now, outcome: Any) -> None:
+        """The start is durable, or `outcome` says why it is not."""
+        self.is_settled = True
+        partition, result = self.partition, self.result
+        if partition.is_deleted:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return
+        if isinstance(outcome, OSError):
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            return
+        try:
+            log = partition.opened(now)
+            doomed = log.advance_log_start(self.offset, now.wall_ms)
+            if doomed:
+                node.housekeeping.remove_later(now, partition, doomed)
+        except FAULTS as fault:
+            result.error_code = code_of(fault)
+            return
+        result.low_watermark = log.log_start_offset
+        node.wake_waiters(partition)  # a fetch that waits below the new start learns of it
+
+
+def handle(node: Node, request: Request) -> DeleteRecordsResponse | Parked:
     body: DeleteRecordsRequest = request.body
-    return DeleteRecordsResponse(
+    deletions: list[Deletion] = []
+    response = DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(name=topic.name, partitions=topic_results(node, request, topic))
+            DeleteRecordsTopicResult(name=topic.name, partitions=topic_results(node, request, topic, deletions))
             for topic in body.topics
         ]
     )
+    return ParkedDeletion(node, request, response, deletions) if deletions else response
 
 
 def topic_results(
-    node: Node, request: Request, topic: DeleteRecordsTopic
+    node: Node, request: Request, topic: DeleteRecordsTopic, deletions: list[Deletion]
 ) -> list[DeleteRecordsPartitionResult]:
     asked = {partition.partition_index: partition for partition in topic.partitions}  # the last one counts
     code = ErrorCode.NONE
@@ -49,7 +88,7 @@ def topic_results(
     if code is not ErrorCode.NONE or partitions is None:
         return [failed(index, code) for index in asked]
     return [
-        delete(node, request.now, partitions[index], partition)
+        delete(request.now, partitions[index], partition, deletions)
         if 0 <= index < len(partitions)
         else failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for index, partition in asked.items()
@@ -57,7 +96,7 @@ def topic_results(
 
 
 def delete(
-    node: Node, now: Now, partition: Partition, asked: DeleteRecordsPartition
+    now: Now, partition: Partition, asked: DeleteRecordsPartition, deletions: list[Deletion]
 ) -> DeleteRecordsPartitionResult:
     policy = partition.config.cleanup_policy
     if policy and "delete" not in policy:
@@ -68,17 +107,62 @@ def delete(
         offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         if not 0 <= offset <= high_watermark:
             return failed(partition.index, ErrorCode.OFFSET_OUT_OF_RANGE)
-        if offset > log.log_start_offset:
-            doomed = log.advance_log_start(offset, now.wall_ms)
-            if doomed:
-                node.housekeeping.remove_later(now, partition, doomed)
-            node.wake_waiters(partition)  # a fetch that waits below the new start learns of it
     except FAULTS as fault:
         return failed(partition.index, code_of(fault))
-    return DeleteRecordsPartitionResult(partition_index=partition.index, low_watermark=log.log_start_offset)
+    result = DeleteRecordsPartitionResult(
+        partition_index=partition.index, low_watermark=log.log_start_offset
+    )
+    if offset > log.log_start_offset:
+        result.low_watermark = NO_LOW_WATERMARK
+        deletions.append(Deletion(partition, offset, result))
+    return result
 
 
 def failed(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=code
     )
+
+
+class ParkedDeletion(Parked):
+    """Answered when the new starts of all its partitions are durable, or when the client's timeout is over."""
+
+    __slots__ = ("_at", "_deletions", "_response")
+
+    def __init__(
+        self, node: Node, request: Request, response: DeleteRecordsResponse, deletions: list[Deletion]
+    ) -> None:
+        super().__init__(node, request)
+        self._response = response
+        self._deletions = deletions
+        self._at = request.now.after_ms(max(request.body.timeout_ms, 0))
+        by_directory: dict[str, list[Deletion]] = {}
+        for deletion in deletions:
+            by_directory.setdefault(deletion.partition.directory, []).append(deletion)
+        for directory, group in by_directory.items():
+            self._order(directory, group)
+
+    def _order(self, directory: str, group: list[Deletion]) -> None:
+        node = self.node
+        kept = Waitable()
+        self.wait_for(kept)
+
+        def finished(now: Now, outcome: Any) -> None:
+            for deletion in group:
+                deletion.settle(node, now, outcome)
+            node.wake_waiters(kept)
+
+        starts = {(one.partition.topic, one.partition.index): one.offset for one in group}
+        # in the lane of the other checkpoints: an older one must not be written over this one
+        node.run(directory, "checkpoint", node.partitions.directories[directory].log_start_job(starts), finished)
+
+    def deadline(self) -> Instant:
+        return self._at
+
+    def reply(self, now: Now, *, is_expired: bool) -> DeleteRecordsResponse | None:
+        open_ones = [deletion for deletion in self._deletions if not deletion.is_settled]
+        if open_ones and not is_expired:
+            return None
+        for deletion in open_ones:
+            deletion.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return self._response
