@@ -3,8 +3,8 @@
 import struct
 
 import pytest
-from harness.desk import Desk
 
+from harness.desk import Desk
 from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX
 from headrace.node.routes import SERVED
 from headrace.protocol.api import response_codec

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.desk import Desk
+from headrace.base.limits import CONFIG_CHARACTERS_MAX, CONFIGS_PER_RESPONSE_MAX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import alter_configs as legacy
 from headrace.protocol.messages import incremental_alter_configs as incremental
@@ -86,6 +87,30 @@ class TestDescribe:
         result = describe(Desk(), kind, name)
         assert (result.error_code, result.configs) == (code, [])
 
+    def test_all_topics_at_once_each_with_its_own(self) -> None:
+        desk = Desk()
+        for number in range(20):
+            desk.create_topic(f"t{number}", **({"retention_ms": str(number)} if number % 2 else {}))
+        resources = [
+            DescribeConfigsResource(resource_type=TOPIC, resource_name=f"t{number}", configuration_keys=None)
+            for number in range(20)
+        ]
+        results = desk.ask(DescribeConfigsRequest(resources=resources), 4).results
+        for number, result in enumerate(results):
+            told = {config.name: config.value for config in result.configs}
+            assert len(told) >= 33
+            assert told["retention.ms"] == (str(number) if number % 2 else "604800000")
+
+    def test_a_request_for_everything_a_hundred_thousand_times_is_answered_in_part(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
+        results = desk.ask(DescribeConfigsRequest(resources=[resource] * 20_000), 4).results
+        told = sum(len(result.configs) for result in results)
+        assert 0 < told <= CONFIGS_PER_RESPONSE_MAX
+        assert results[0].error_code == 0
+        assert results[-1].error_code == ErrorCode.POLICY_VIOLATION
+
 
 class TestAlter:
     def test_a_change_is_told_in_force_and_there_after_a_restart(self) -> None:
@@ -135,6 +160,14 @@ class TestAlter:
         assert desk.node.settings.max_connections == 77
         alter(desk, BROKER, "", ("max.connections", DELETE, None))
         assert desk.node.settings.max_connections == 2**31 - 1
+
+    def test_a_value_beyond_all_measure(self) -> None:
+        desk = Desk()
+        desk.create_topic("t")
+        value = "0:1," * CONFIG_CHARACTERS_MAX + "0:1"
+        result = alter(desk, TOPIC, "t", ("leader.replication.throttled.replicas", SET, value))
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+        assert len(result.error_message) < 1_000
 
     def test_validate_only(self) -> None:
         desk = Desk()
