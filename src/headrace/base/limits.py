@@ -30,6 +30,14 @@ TOPIC_NAME_CHARACTERS_MAX = 249  # Kafka's; leaves room for "-<partition>" and "
 # limit and takes minutes. At the edge: POLICY_VIOLATION with the figure.
 PARTITIONS_PER_REQUEST_MAX = 20_000
 
+# Characters of a config's key or value. Kafka's; a value is kept in memory and in every snapshot. At the
+# edge: INVALID_CONFIG.
+CONFIG_CHARACTERS_MAX = 32_767
+
+# Settings told by one DescribeConfigs: ten thousand topics with all they have, some 25 MB of answer. At the
+# edge the resources that do not fit get POLICY_VIOLATION; a client asks for them once more.
+CONFIGS_PER_RESPONSE_MAX = 400_000
+
 # Fetch sessions cached (KIP-227), Kafka's max.incremental.fetch.session.cache.slots.
 FETCH_SESSIONS_MAX = 1_000
 

@@ -4,7 +4,14 @@ Synonyms are told when asked for, texts from version 3 on. A resource without ch
 full. Loggers have no levels of their own here, so a BROKER_LOGGER has no settings.
 """
 
-from headrace.machines.configs.describe import Described, describe_broker, describe_topic
+from headrace.base.limits import CONFIGS_PER_RESPONSE_MAX
+from headrace.machines.configs.definition import topic_config_keys
+from headrace.machines.configs.describe import (
+    Described,
+    describe_broker,
+    describe_topic,
+    describe_topic_key,
+)
 from headrace.machines.metadata.controller.decision import Refusal
 from headrace.machines.metadata.controller.names import check_topic_name
 from headrace.machines.metadata.image import (
@@ -31,20 +38,93 @@ from headrace.protocol.messages.describe_configs import (
 
 def handle(node: Node, request: Request) -> DescribeConfigsResponse | CommittedReply:
     body: DescribeConfigsRequest = request.body
-    response = DescribeConfigsResponse(results=[result(node, request, asked) for asked in body.resources])
+    teller = Teller(node, request)
+    response = DescribeConfigsResponse(results=[teller.result(asked) for asked in body.resources])
     return when_committed(node, request, node.metadata.end_offset, response)
 
 
-def result(node: Node, request: Request, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-    body: DescribeConfigsRequest = request.body
-    answer = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
-    try:
-        configs = described(node, request, asked)
-    except Refusal as refusal:
-        answer.error_code, answer.error_message = refusal.code, refusal.message
+class Teller:
+    """Tells the resources of one request. Topics that set nothing themselves share what is told of them."""
+
+    def __init__(self, node: Node, request: Request) -> None:
+        body: DescribeConfigsRequest = request.body
+        self._node = node
+        self._request = request
+        self._layers = broker_layers(node)
+        self._tells_synonyms = body.include_synonyms
+        self._tells_texts = body.include_documentation
+        self._room = CONFIGS_PER_RESPONSE_MAX
+        self._defaults: dict[tuple[str, ...], list[DescribeConfigsResourceResult]] = {}  # by the chosen keys
+
+    def result(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+        answer = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        try:
+            configs = self._configs(asked)
+            if len(configs) > self._room:
+                raise Refusal(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"One response tells at most {CONFIGS_PER_RESPONSE_MAX} settings: ask again.",
+                )
+        except Refusal as refusal:
+            answer.error_code, answer.error_message = refusal.code, refusal.message
+            return answer
+        self._room -= len(configs)
+        answer.configs = configs
         return answer
-    answer.configs = [
-        DescribeConfigsResourceResult(
+
+    def _configs(self, asked: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+        kind, name = asked.resource_type, asked.resource_name
+        if kind == TOPIC_RESOURCE:
+            return self._topic(name, tuple(asked.configuration_keys or ()))
+        if kind not in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+        if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+            raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
+        wanted = asked.configuration_keys
+        if kind == BROKER_RESOURCE and name == ALL_BROKERS:
+            return [
+                self._told(config)
+                for config in describe_broker(self._layers, wanted, is_cluster_default=True)
+            ]
+        self._check_broker(name)
+        if kind == BROKER_LOGGER_RESOURCE:
+            return []
+        return [self._told(config) for config in describe_broker(self._layers, wanted)]
+
+    def _check_broker(self, name: str) -> None:
+        own = self._node.id
+        if not name.isdecimal():
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if int(name) != own:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {own} or empty string, but received {name}",
+            )
+
+    def _topic(self, name: str, wanted: tuple[str, ...]) -> list[DescribeConfigsResourceResult]:
+        if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
+            raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        check_topic_name(name)
+        image = self._node.metadata.image
+        if name not in image.topics:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        defaults = self._defaults.get(wanted)
+        if defaults is None:
+            defaults = [self._told(config) for config in describe_topic({}, self._layers, wanted)]
+            self._defaults[wanted] = defaults
+        overrides = image.topic_config(name)
+        if not overrides:
+            return defaults
+        keys = topic_config_keys()
+        return [
+            self._told(describe_topic_key(keys[config.name], overrides, self._layers))
+            if config.name in overrides
+            else config
+            for config in defaults
+        ]
+
+    def _told(self, config: Described) -> DescribeConfigsResourceResult:
+        return DescribeConfigsResourceResult(
             name=config.name,
             value=config.value,
             read_only=config.is_read_only,
@@ -54,39 +134,8 @@ def result(node: Node, request: Request, asked: DescribeConfigsResource) -> Desc
                 DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
                 for synonym in config.synonyms
             ]
-            if body.include_synonyms
+            if self._tells_synonyms
             else [],
             config_type=config.type,
-            documentation=config.doc if body.include_documentation else None,
+            documentation=config.doc if self._tells_texts else None,
         )
-        for config in configs
-    ]
-    return answer
-
-
-def described(node: Node, request: Request, asked: DescribeConfigsResource) -> list[Described]:
-    kind, name = asked.resource_type, asked.resource_name
-    wanted = asked.configuration_keys
-    if kind == TOPIC_RESOURCE:
-        if not node.allows(request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
-            raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-        check_topic_name(name)
-        if name not in node.metadata.image.topics:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        return describe_topic(node.metadata.image.topic_config(name), broker_layers(node), wanted)
-    if kind not in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
-    if not node.allows(request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
-    if kind == BROKER_RESOURCE and name == ALL_BROKERS:
-        return describe_broker(broker_layers(node), wanted, is_cluster_default=True)
-    if not name.isdecimal():
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if int(name) != node.id:
-        raise Refusal(
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {node.id} or empty string, but received {name}",
-        )
-    if kind == BROKER_LOGGER_RESOURCE:
-        return []
-    return describe_broker(broker_layers(node), wanted)

@@ -4,10 +4,12 @@ The incremental form sets, deletes, appends and subtracts single keys; the old f
 resource overrides. Both are checked as a whole: a resource changes completely or not at all.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from headrace.base.limits import CONFIG_CHARACTERS_MAX
 from headrace.machines.configs.definition import ConfigType, broker_config_keys, topic_config_keys
 from headrace.machines.configs.topic import check_topic_overrides
 from headrace.machines.configs.values import (
@@ -65,12 +67,12 @@ def alter_configs(
     """`topic_defaults` are the broker's values under a topic's overrides: appending begins from them."""
     records: list[Data] = []
     altered: list[AlteredResource] = []
-    named = [(resource.resource_type, resource.resource_name) for resource in resources]
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     for resource in resources:
         result = AlteredResource(resource.resource_type, resource.resource_name)
         altered.append(result)
         try:
-            if named.count((resource.resource_type, resource.resource_name)) > 1:
+            if named[resource.resource_type, resource.resource_name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             records += alter(image, resource, topic_defaults)
         except Refusal as refusal:
@@ -133,6 +135,7 @@ def changed(before: Mapping[str, str], resource: ResourceChange, lists: ListValu
             continue
         if change.value is None:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+        check_length(change.name, change.value)
         if change.operation == Operation.SET:
             after[change.name] = change.value
             continue
@@ -147,6 +150,14 @@ def changed(before: Mapping[str, str], resource: ResourceChange, lists: ListValu
         combine = appended if verb is Operation.APPEND else subtracted
         after[change.name] = combine(lists.texts.get(change.name), change.value)
     return after
+
+
+def check_length(name: str, value: str) -> None:
+    if len(name) > CONFIG_CHARACTERS_MAX or len(value) > CONFIG_CHARACTERS_MAX:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"The configuration {name[:100]} exceeds the maximum size of {CONFIG_CHARACTERS_MAX} characters.",
+        )
 
 
 def check_topic(

@@ -9,10 +9,11 @@ from headrace.base.ids import METADATA_TOPIC_ID, NO_TOPIC_ID, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.machines.configs.topic import check_topic_overrides
 from headrace.machines.configs.values import InvalidConfig, Value
+from headrace.machines.metadata.controller.alter_configs import check_length
 from headrace.machines.metadata.controller.decision import Decision, Refusal
 from headrace.machines.metadata.controller.names import METADATA_TOPIC, check_collision, check_topic_name
 from headrace.machines.metadata.controller.placement import Placement, refused_assignment
-from headrace.machines.metadata.image import TOPIC_RESOURCE, ClusterImage
+from headrace.machines.metadata.image import TOPIC_RESOURCE, ClusterImage, collision_name
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
 from headrace.protocol.notation import Data
@@ -59,7 +60,7 @@ def create_topics(
     placement = Placement(image, dice.randrange(max(1, len(image.brokers))))
     records: list[Data] = []
     created: list[CreatedTopic] = []
-    granted: set[str] = set()
+    granted: dict[str, str] = {}  # by the name with which they would collide
     budget = PARTITIONS_PER_REQUEST_MAX
     names = Counter(topic.name for topic in topics)
     for topic in topics:
@@ -77,7 +78,7 @@ def create_topics(
             created.append(CreatedTopic(topic.name, error=refusal.code, message=refusal.message))
             continue
         budget -= result.partitions
-        granted.add(topic.name)
+        granted[collision_name(topic.name)] = topic.name
         created.append(result)
         records += own
     return Decision(created, [] if validate_only else records)
@@ -90,10 +91,10 @@ def create_topic(
     placement: Placement,
     dice: Dice,
     *,
-    also: set[str],
+    also: Mapping[str, str],
     budget: int,
 ) -> tuple[CreatedTopic, list[Data]]:
-    """One topic's result and records; `also` are the names granted before it in the same request."""
+    """One topic's result and records; `also` are those granted before it in the same request."""
     check_topic_name(topic.name)
     if topic.name == METADATA_TOPIC:
         raise Refusal(
@@ -120,6 +121,7 @@ def checked_configs(given: Mapping[str, str | None], defaults: Mapping[str, Valu
     for key, value in given.items():
         if value is None:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}")
+        check_length(key, value)
         configs[key] = value
     try:
         check_topic_overrides(configs, defaults)

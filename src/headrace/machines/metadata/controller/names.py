@@ -1,6 +1,7 @@
 """Which names a topic may have."""
 
 import re
+from collections.abc import Mapping
 
 from headrace.base.limits import TOPIC_NAME_CHARACTERS_MAX
 from headrace.machines.metadata.controller.decision import Refusal
@@ -30,13 +31,17 @@ def name_fault(name: str) -> str | None:
     return None
 
 
-def check_collision(image: ClusterImage, name: str, also: set[str]) -> None:
-    """Refuses a name that differs from another only in '.' against '_': metrics would mix the two up."""
+def check_collision(image: ClusterImage, name: str, also: Mapping[str, str]) -> None:
+    """Refuses a name that differs from another only in '.' against '_': metrics would mix the two up.
+
+    `also` are names that are about to be, by their `collision_name`.
+    """
     if not has_colliding_characters(name):
         return
-    others = image.colliding_names.get(collision_name(name), set())
-    others = others | {other for other in also if collision_name(other) == collision_name(name)}
-    others = others - {name}
+    others = set(image.colliding_names.get(collision_name(name), ()))
+    if collision_name(name) in also:
+        others.add(also[collision_name(name)])
+    others.discard(name)
     if others:
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -39,16 +39,18 @@ class Placement:
     def check_assignment(self, replicas: Sequence[int]) -> None:
         if not replicas:
             raise refused_assignment("The manual partition assignment includes an empty replica list.")
+        seen: set[int] = set()
         for broker in replicas:
             if broker not in self._brokers:
                 raise refused_assignment(
                     f"The manual partition assignment includes broker {broker}, "
                     "but no such broker is registered."
                 )
-            if replicas.count(broker) > 1:
+            if broker in seen:
                 raise refused_assignment(
                     f"The manual partition assignment includes the broker {broker} more than once."
                 )
+            seen.add(broker)
 
     def live(self, replicas: Sequence[int]) -> list[int]:
         """Those that can be in sync from the beginning."""
