@@ -1,4 +1,4 @@
-r"""`headrace consume`: records of a topic, from one moment to another, in any shape."""
+"""`headrace consume`: records of a topic, from one moment to another, in any shape."""
 
 import sys
 import time
@@ -53,7 +53,7 @@ def command(
     bootstrap: str,
     timeout: float,
 ) -> None:
-    r"""Print records of TOPIC: values, one per line, unless told otherwise.
+    """Print records of TOPIC: values, one per line, unless told otherwise.
 
     \b
     WHERE is one of

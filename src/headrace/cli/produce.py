@@ -1,4 +1,4 @@
-r"""`headrace produce`: records from stdin or files to a topic."""
+"""`headrace produce`: records from stdin or files to a topic."""
 
 import os
 import sys
@@ -59,7 +59,7 @@ def command(
     bootstrap: str,
     timeout: float,
 ) -> None:
-    r"""Write records to TOPIC, one per line of stdin or of FILES.
+    """Write records to TOPIC, one per line of stdin or of FILES.
 
     \b
     headrace produce orders < lines.txt
