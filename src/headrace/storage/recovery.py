@@ -12,8 +12,6 @@ Exactly the valid prefix is kept: the log ends before the first batch that is to
 from dataclasses import dataclass
 from typing import Literal
 
-from crc32c import crc32c
-
 from headrace.records.batch import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -22,6 +20,7 @@ from headrace.records.batch import (
     BatchHeader,
     read_header,
 )
+from headrace.records.checksum import crc32c
 from headrace.storage.disk import File
 from headrace.storage.segment import Segment
 

@@ -11,8 +11,7 @@ older one is taken instead.
 from collections.abc import Iterable
 from struct import Struct
 
-from crc32c import crc32c
-
+from headrace.records.checksum import crc32c
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.producer_state import SEQUENCE_MASK, ProducerEntry, ProducerState, RememberedBatch
 
