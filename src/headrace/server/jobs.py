@@ -10,11 +10,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.server.worker import Worker
 from headrace.storage.disk import Disk
 from headrace.storage.jobs import Job, JobKind
+
+if TYPE_CHECKING:
+    from headrace.server.worker import Worker
 
 # Enough that a slow fsync of one directory does not hold up another's; a thread that waits costs little.
 THREADS_MAX = 8
@@ -127,7 +129,7 @@ class Jobs:
         directory = key[0]
         root = self._roots.get(directory)
         if job.kind is JobKind.CPU and root is not None:
-            worker = self._worker = self._worker or Worker()
+            worker = self._worker = self._worker or _new_worker()
             if self._worker_timer is not None:
                 self._worker_timer.cancel()
                 self._worker_timer = None
@@ -166,3 +168,9 @@ class Jobs:
             self._worker.kill()
         self._threads.stop()
         self._computing.stop()
+
+
+def _new_worker() -> "Worker":
+    from headrace.server.worker import Worker  # not needed to start
+
+    return Worker()
