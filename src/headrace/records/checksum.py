@@ -5,12 +5,16 @@ library's e-mail and zip modules: some 60 ms of a start that has 400. So its ext
 directly; where the package is built otherwise, it is imported as usual.
 """
 
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
+from typing import Protocol
 
 
-def _load() -> Callable[[bytes | bytearray | memoryview], int]:
+class Checksum(Protocol):
+    def __call__(self, data: bytes | bytearray | memoryview, so_far: int = 0, /) -> int: ...
+
+
+def _load() -> Checksum:
     package = PathFinder.find_spec("crc32c")
     extension = None
     if package is not None:
@@ -21,7 +25,7 @@ def _load() -> Callable[[bytes | bytearray | memoryview], int]:
         return whole_package.crc32c
     module = module_from_spec(extension)
     extension.loader.exec_module(module)
-    function: Callable[[bytes | bytearray | memoryview], int] = module.crc32c
+    function: Checksum = module.crc32c
     return function
 
 
