@@ -206,8 +206,8 @@ class PartitionLog(GrowingLog):
             high_watermark=limit,
             wall_ms=wall_ms,
         )
-        if count == len(segments):
-            self._roll(wall_ms)
+        if count == len(segments) and not self._roll_if_room(wall_ms):
+            count -= 1  # the active segment has to wait for the space that the others leave
         return self._doom(segments.items[:count], wall_ms)
 
     def _roll_if_quiet(self, wall_ms: int) -> None:
@@ -218,7 +218,17 @@ class PartitionLog(GrowingLog):
             return
         since = active.first_timestamp if active.first_timestamp >= 0 else active.created_ms
         if wall_ms - since > self._config.segment_ms - self._roll_jitter_ms:
+            self._roll_if_room(wall_ms)
+
+    def _roll_if_room(self, wall_ms: int) -> bool:
+        """A full disk must not keep retention from making room."""
+        try:
             self._roll(wall_ms)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return False
+        return True
 
     def _doom(self, segments: list[Segment], wall_ms: int) -> list[Doomed]:
         if not segments:
@@ -240,7 +250,11 @@ class PartitionLog(GrowingLog):
         self.log_start_offset = offset
         epochs = self._leader_epochs()
         epochs.truncate_start(offset)
-        self._write_epochs(epochs)
+        try:
+            self._write_epochs(epochs)
+        except OSError as error:
+            if not is_full(error):
+                raise  # else: the next checkpoint writes it
 
     @guarded
     def advance_log_start(self, offset: int, wall_ms: int) -> list[Doomed]:
@@ -310,11 +324,10 @@ class PartitionLog(GrowingLog):
 
     @guarded
     def _checkpoint(self, wall_ms: int) -> None:
-        if self._active.is_new:
-            return
+        if self._active.is_new or not self._active.is_loaded:
+            return  # nothing was written since it was opened
         try:
-            if self._active.is_loaded:
-                self._active.write_indexes()
+            self._active.write_indexes()
             self._producers.take_snapshot(self.log_end_offset, wall_ms)
             if self._epochs is not None:
                 self._write_epochs(self._epochs)

@@ -1,0 +1,220 @@
+"""A data directory: whose it is, how its last stop is judged, and what its small files say."""
+
+import errno
+
+import pytest
+
+from headrace.base.ids import id_text
+from headrace.records.builder import build_batch
+from headrace.storage.config import LogConfig
+from headrace.storage.disk import read_whole
+from headrace.storage.errors import InconsistentTopicId, LogOffline, WrongDirectory
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.log_directory import LogDirectory
+from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.open_files import OpenFiles
+
+WALL_MS = 1_700_000_000_000
+DIRECTORY_ID = bytes(range(16))
+TOPIC_ID = bytes(range(16, 32))
+
+
+def open_directory(disk, *, boot_id="boot-1", node_id=1, cluster_id="cluster"):
+    return LogDirectory.open(
+        disk,
+        "data",
+        node_id=node_id,
+        cluster_id=cluster_id,
+        directory_id_if_new=DIRECTORY_ID,
+        boot_id=boot_id,
+        files=OpenFiles(),
+        wall_ms=WALL_MS,
+    )
+
+
+def open_log(directory, partition=0, *, topic="orders", topic_id=TOPIC_ID):
+    return directory.open_log(topic, partition, topic_id, LogConfig(), WALL_MS)
+
+
+def append(log, count=1):
+    batch = build_batch([(WALL_MS, b"k", b"v", ())] * count)
+    log.append(memoryview(bytearray(batch)), wall_ms=WALL_MS, leader_epoch=0)
+
+
+def test_a_new_directory_says_whose_it_is():
+    disk = MemoryDisk()
+    assert open_directory(disk).directory_id == DIRECTORY_ID
+    lines = read_whole(disk, "meta.properties").decode().splitlines()
+    assert set(lines) == {
+        "version=1",
+        "cluster.id=cluster",
+        "node.id=1",
+        f"directory.id={id_text(DIRECTORY_ID)}",
+    }
+
+
+def test_kafkas_meta_properties_are_understood():
+    disk = MemoryDisk()
+    text = b"#\n#Sun Nov 15 22:33:25 UTC 2026\nnode.id=1\ndirectory.id=VCsBaqH0K--WGxADuYvmDg\n"
+    disk.open("meta.properties", create=True).append(text + b"version=1\ncluster.id=cluster\n")
+    assert id_text(open_directory(disk).directory_id) == "VCsBaqH0K--WGxADuYvmDg"
+
+
+@pytest.mark.parametrize("other", [{"node_id": 2}, {"cluster_id": "another"}])
+def test_another_nodes_directory_is_refused(other):
+    disk = MemoryDisk()
+    open_directory(disk)
+    with pytest.raises(WrongDirectory):
+        open_directory(disk, **other)
+
+
+def test_the_last_stop_is_judged_by_marker_and_boot_id():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory))
+    assert open_directory(disk).trust == "killed"
+    assert open_directory(disk, boot_id="boot-2").trust == "lost"
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory))
+    directory.close_clean({("orders", 0): 1})
+    assert read_whole(disk, ".kafka_cleanshutdown").startswith(b'{"version":0')
+    again = open_directory(disk)
+    assert again.trust == "clean"
+    assert not disk.exists(".kafka_cleanshutdown")
+    assert open_log(again).log_end_offset == 1
+    assert again.high_watermark("orders", 0) == 1
+    assert open_directory(disk).trust == "killed"
+
+
+def test_a_lost_machine_stays_lost_until_every_log_was_recovered():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    for partition in (0, 1):
+        append(open_log(directory, partition))
+    second = open_directory(disk, boot_id="boot-2")
+    open_log(second, 0)
+    assert open_directory(disk, boot_id="boot-2").trust == "lost"
+    open_log(second, 1)
+    assert open_directory(disk, boot_id="boot-2").trust == "killed"
+
+
+def test_checkpoints_are_kafkas_byte_for_byte():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    logs = [open_log(directory, partition) for partition in (0, 1)]
+    append(logs[0], 5)
+    job = logs[0].flush_job()
+    logs[0].flushed(job.run(disk))
+    logs[0].advance_log_start(2, WALL_MS)
+    directory.checkpoint({("orders", 0): 4, ("orders", 1): 0})
+    assert read_whole(disk, "recovery-point-offset-checkpoint") == b"0\n2\norders 0 5\norders 1 0\n"
+    assert read_whole(disk, "log-start-offset-checkpoint") == b"0\n1\norders 0 2\n"
+    assert read_whole(disk, "replication-offset-checkpoint") == b"0\n2\norders 0 4\norders 1 0\n"
+    assert read_whole(disk, "orders-0/partition.metadata") == (
+        f"version: 0\ntopic_id: {id_text(TOPIC_ID)}".encode()
+    )
+    assert read_whole(disk, "orders-0/leader-epoch-checkpoint") == b"0\n1\n0 2\n"
+
+
+def test_deleted_records_stay_deleted_after_a_kill():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory), 5)
+    open_log(directory).advance_log_start(3, WALL_MS)
+    directory.checkpoint({})
+    assert open_log(open_directory(disk)).log_start_offset == 3
+
+
+def test_offsets_of_logs_that_were_not_opened_are_kept():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory, 0), 3)
+    append(open_log(directory, 1), 4)
+    directory.close_clean({("orders", 0): 3, ("orders", 1): 4})
+    again = open_directory(disk)
+    open_log(again, 1)
+    again.close_clean({("orders", 1): 4})
+    assert open_log(open_directory(disk), 0).log_end_offset == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"1\n0\n", b"0\n5\norders 0 1\n", b"0\n1\norders zero 1\n", b"\xff"]
+)
+def test_a_checkpoint_that_makes_no_sense_vouches_for_nothing(content):
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory), 3)
+    directory.close_clean({})
+    file = disk.open("recovery-point-offset-checkpoint")
+    file.truncate(0)
+    file.append(content)
+    assert open_log(open_directory(disk)).log_end_offset == 3
+
+
+def test_a_partition_of_another_topic_of_the_same_name_is_refused():
+    disk = MemoryDisk()
+    open_log(open_directory(disk))
+    with pytest.raises(InconsistentTopicId):
+        open_log(open_directory(disk), topic_id=bytes(16))
+
+
+def test_lists_what_it_holds():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    open_log(directory, 1, topic="with-dash")
+    open_log(directory, 0)
+    assert open_directory(disk).partitions() == [("orders", 0, TOPIC_ID), ("with-dash", 1, TOPIC_ID)]
+
+
+def test_a_doomed_partition_frees_its_name_at_once():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory), 3)
+    job = directory.doom("orders", 0)
+    assert directory.partitions() == []
+    assert open_log(directory, topic_id=bytes(range(1, 17))).log_end_offset == 0
+    doomed = [name for name in disk.list("") if name.endswith("-delete")]
+    assert doomed == [f"orders-0.{TOPIC_ID.hex()}-delete"]
+    assert [one.directory for one in open_directory(disk).leftovers()] == doomed
+    job.run(disk)
+    job.run(disk)
+    assert not disk.exists(doomed[0])
+
+
+def test_a_long_topic_name_still_fits_when_it_is_doomed():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    name = "t" * 249
+    open_log(directory, topic=name)
+    job = directory.doom(name, 0)
+    assert len(job.directory) <= 255
+    assert job.directory.endswith("-delete")
+
+
+def test_one_failing_log_takes_the_directory_offline():
+    disk = FaultyDisk(MemoryDisk())
+    directory = open_directory(disk)
+    first, second = open_log(directory, 0), open_log(directory, 1)
+    append(first)
+    disk.faults = [Fault(Fail(errno.EIO), "append", ".log")]
+    with pytest.raises(LogOffline):
+        append(first)
+    assert directory.is_offline
+    with pytest.raises(LogOffline):
+        append(second)
+    with pytest.raises(LogOffline):
+        open_log(directory, 2)
+
+
+def test_an_idle_log_is_not_opened_by_a_clean_stop_and_start():
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory), 3)
+    directory.close_clean({})
+    faulty = FaultyDisk(disk)
+    again = open_directory(faulty)
+    open_log(again)
+    faulty.calls.clear()
+    again.close_clean({})
+    assert [call for call in faulty.calls if call.path.startswith("orders-0")] == []

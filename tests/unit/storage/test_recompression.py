@@ -1,0 +1,156 @@
+"""Sealed segments with a stronger codec: fewer bytes, the same records, and no harm from a crash."""
+
+import pytest
+
+from headrace.records.batch import renew_crc
+from headrace.records.builder import build_batch
+from headrace.records.reader import batches, read_rows
+from headrace.storage.config import LogConfig
+from headrace.storage.faulty_disk import Crash, DiskCrashed, Fault, FaultyDisk
+from headrace.storage.jobs import JobKind
+from headrace.storage.open_files import OpenFiles
+
+PACKED = LogConfig(segment_bytes=20_000, sealed_compression_type="zstd")
+
+
+def rows(scene):
+    found = []
+    offset = scene.log.log_start_offset
+    while (
+        span := scene.log.read(
+            offset, max_bytes=5000, limit_offset=scene.log.log_end_offset, at_least_one=True
+        )
+    ) is not None:
+        data = span.read()
+        for at, header in batches(data):
+            found += read_rows(data, at, header)
+            offset = header.next_offset
+    return found
+
+
+@pytest.fixture
+def sealed(scene):
+    scene.config = PACKED
+    scene.open()
+    for number in range(60):
+        scene.send(build_batch([(scene.wall_ms + number, b"k%d" % number, b"value " * 60, ())] * 3))
+        if number == 20:
+            scene.write(7, 0, transactional=True)
+            scene.end(7, committed=False)
+    scene.flush()
+    return scene
+
+
+def recompress_all(scene):
+    results = []
+    while (job := scene.log.recompress_job()) is not None:
+        assert job.kind is JobKind.CPU
+        result = job.run(scene.disk)
+        scene.log.recompressed(result)
+        results.append(result)
+    return results
+
+
+def test_the_same_records_in_fewer_bytes(sealed):
+    before, size = rows(sealed), sealed.log.size_bytes
+    results = recompress_all(sealed)
+    assert len(results) == sealed.log.segment_count - 1 >= 2
+    assert rows(sealed) == before
+    assert sealed.log.size_bytes < size / 2
+    assert sealed.log.aborted_transactions(0, 1000) == [(7, 63)]
+    assert all(result.after_bytes < result.before_bytes for result in results)
+    found = sealed.log.offset_for_timestamp(sealed.wall_ms + 3, 1000)
+    assert (found.offset, found.timestamp) == (9, sealed.wall_ms + 3)
+    assert [name for name in sealed.names() if name.count(".") > 1] == []
+
+
+def test_survives_restarts(sealed):
+    before = rows(sealed)
+    recompress_all(sealed)
+    for trust in ("killed", "lost"):
+        sealed.files = OpenFiles()
+        sealed.open(trust, recovery_point=sealed.log.flushed_offset if trust == "lost" else 0)
+        assert rows(sealed) == before
+
+
+def test_the_active_segment_and_unflushed_ones_are_left_alone(scene):
+    scene.config = PACKED
+    scene.open()
+    scene.append(size=1000)
+    scene.log.roll(scene.wall_ms)
+    assert scene.log.recompress_job() is None
+    scene.flush()
+    assert scene.log.recompress_job() is not None
+
+
+def test_nothing_happens_where_the_topic_does_not_ask_for_it(sealed):
+    sealed.log.config = LogConfig(segment_bytes=20_000)
+    assert sealed.log.recompress_job() is None
+
+
+def test_control_batches_and_batches_that_cannot_be_opened_are_kept_verbatim(scene):
+    scene.config = PACKED
+    scene.open()
+    broken = bytearray(build_batch([(scene.wall_ms, None, b"x" * 500, ())], codec=1))
+    broken[70:80] = bytes(10)
+    renew_crc(broken, 0)
+    scene.send(bytes(broken))
+    scene.write(7, 0, transactional=True)
+    scene.end(7, committed=True)
+    scene.append(size=4000)
+    scene.log.roll(scene.wall_ms)
+    scene.flush()
+    name = scene.names(".log")[0]
+    before = split(scene.content(name))
+    recompress_all(scene)
+    after = split(scene.content(name))
+    assert after[0] == before[0]
+    assert after[2] == before[2]
+    assert len(after[3]) < len(before[3])
+
+
+def split(data):
+    return [data[at : at + header.size] for at, header in batches(data, check=False)]
+
+
+def test_a_segment_that_does_not_shrink_stays_as_it_is(scene):
+    scene.config = PACKED
+    scene.open()
+    scene.append(size=3000, codec=4)
+    scene.log.roll(scene.wall_ms)
+    scene.flush()
+    before = scene.content("00000000000000000000.log")
+    [result] = recompress_all(scene)
+    assert not result.is_swap_ready
+    assert scene.content("00000000000000000000.log") == before
+
+
+def test_a_result_that_comes_after_the_segment_is_gone_is_thrown_away(sealed):
+    result = sealed.log.recompress_job().run(sealed.disk)
+    for doomed in sealed.log.advance_log_start(sealed.log.log_end_offset, sealed.wall_ms):
+        sealed.log.remove_job(doomed).run(sealed.disk)
+    sealed.log.recompressed(result)
+    assert [name for name in sealed.names() if name.endswith(".swap")] == []
+
+
+def test_a_crash_at_any_call_leaves_the_old_segment_or_the_new_one(sealed):
+    before = rows(sealed)
+    flushed = sealed.log.flushed_offset
+    memory = sealed.disk
+    for calls in range(200):
+        disk = memory.clone()
+        sealed.disk = FaultyDisk(disk)
+        sealed.files = OpenFiles()
+        sealed.open("killed")
+        sealed.log.flushed_offset = flushed
+        sealed.disk.faults = [Fault(Crash(), skip=calls)]
+        try:
+            recompress_all(sealed)
+        except DiskCrashed:
+            sealed.disk, sealed.files = disk, OpenFiles()
+            sealed.open("killed")
+            assert rows(sealed) == before
+            assert [name for name in sealed.names() if name.count(".") > 1] == []
+        else:
+            return
+    raise AssertionError("it never came to an end")

@@ -1,0 +1,182 @@
+"""What a restart trusts, what it looks at again, and that it keeps exactly the valid prefix."""
+
+import pytest
+
+from headrace.storage.config import LogConfig
+from headrace.storage.faulty_disk import FaultyDisk
+from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.open_files import OpenFiles
+
+ACTIVE = "00000000000000000000.log"
+
+
+def fill(scene, count=20, **options):
+    scene.config = LogConfig(**{"index_interval_bytes": 300, **options})
+    scene.open()
+    for _ in range(count):
+        scene.append(2, size=30)
+    scene.log.checkpoint()
+
+
+def reopened(scene, trust, **options):
+    scene.files = OpenFiles()
+    return scene.open(trust, **options)
+
+
+def test_a_clean_log_is_opened_without_looking_into_any_file(scene):
+    fill(scene, segment_bytes=800)
+    scene.log.close(clean=True)
+    scene.disk = FaultyDisk(scene.disk)
+    reopened(scene, "clean", recovery_point=40)
+    assert [call.operation for call in scene.disk.calls] == ["list"]
+    assert scene.log.log_end_offset == 40
+    assert scene.bases() == list(range(0, 40, 2))
+
+
+@pytest.mark.parametrize("trust", ["killed", "lost"])
+def test_everything_written_is_found_again(scene, trust):
+    fill(scene, segment_bytes=800)
+    reopened(scene, trust)
+    assert (scene.log.log_start_offset, scene.log.log_end_offset) == (0, 40)
+    assert scene.bases() == list(range(0, 40, 2))
+    scene.append()
+    assert scene.log.log_end_offset == 41
+
+
+def test_after_a_kill_only_the_end_of_the_active_segment_is_walked(scene):
+    fill(scene, count=400, segment_bytes=30_000)
+    scene.disk = FaultyDisk(scene.disk)
+    reopened(scene, "killed")
+    reads = [call for call in scene.disk.calls if call.operation == "read" and ".log" in call.path]
+    assert {call.path for call in reads} == {f"orders-0/{scene.names('.log')[-1]}"}
+    assert scene.log.log_end_offset == 800
+
+
+def test_sealed_segments_below_the_recovery_point_are_not_read_after_a_loss(scene):
+    fill(scene, count=100, segment_bytes=2000)
+    scene.flush()
+    point = scene.log.flushed_offset
+    sealed = scene.names(".log")[:-2]
+    damaged = f"orders-0/{sealed[0]}"
+    scene.disk.flip(damaged, 70, 0xFF)  # an old checksum is wrong now, and nobody asks
+    reopened(scene, "lost", recovery_point=point)
+    assert (scene.log.log_start_offset, scene.log.log_end_offset) == (0, 200)
+
+
+@pytest.mark.parametrize("trust", ["killed", "lost"])
+def test_a_torn_batch_is_cut_off_wherever_it_was_torn(scene, trust):
+    fill(scene, count=3)
+    whole = scene.content(ACTIVE)
+    size = len(whole) // 3
+    for left in range(2 * size, 3 * size):
+        disk = MemoryDisk()
+        disk.make_dir("orders-0")
+        file = disk.open(f"orders-0/{ACTIVE}", create=True)
+        file.append(whole[:left])
+        scene.disk = disk
+        reopened(scene, trust)
+        assert scene.log.log_end_offset == 4
+        assert len(scene.content(ACTIVE)) == 2 * size
+
+
+@pytest.mark.parametrize("trust", ["killed", "lost"])
+def test_a_wrong_checksum_ends_the_log(scene, trust):
+    fill(scene, count=3)
+    size = len(scene.content(ACTIVE)) // 3
+    scene.disk.flip(f"orders-0/{ACTIVE}", 2 * size + 80, 0x01)
+    reopened(scene, trust)
+    assert scene.bases() == [0, 2]
+
+
+def test_what_lies_behind_a_broken_segment_goes_with_it(scene):
+    fill(scene, count=30, segment_bytes=800)
+    second = scene.names(".log")[1]
+    scene.disk.flip(f"orders-0/{second}", 100, 0x01)
+    reopened(scene, "lost")
+    assert scene.log.log_end_offset == int(second[:20])
+    assert scene.names(".log") == [scene.names(".log")[0], second]
+    assert all(int(name[:20]) <= int(second[:20]) for name in scene.names(".snapshot"))
+
+
+def test_a_segment_that_is_missing_in_the_unflushed_part_ends_the_log(scene):
+    fill(scene, count=30, segment_bytes=800)
+    names = scene.names(".log")
+    for suffix in (".log", ".index", ".timeindex"):
+        scene.disk.remove("orders-0/" + names[2].replace(".log", suffix))
+    reopened(scene, "lost")
+    assert scene.log.log_end_offset == int(names[2][:20])
+    assert scene.names(".log") == names[:2]
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "zeros"])
+@pytest.mark.parametrize("trust", ["killed", "lost"])
+def test_indexes_are_rebuilt_when_they_cannot_be_trusted(scene, trust, damage):
+    fill(scene, count=40)
+    scene.log.close(clean=True)
+    index = scene.names(".index")[0]
+    before = scene.content(index), scene.content(index.replace(".index", ".timeindex"))
+    assert before[0]
+    if damage == "missing":
+        scene.disk.remove(f"orders-0/{index}")
+    else:
+        file = scene.disk.open(f"orders-0/{index}")
+        size = file.size()
+        file.truncate(size - 3 if damage == "torn" else 0)
+        if damage == "zeros":
+            file.append(bytes(size))
+    reopened(scene, trust)
+    assert scene.log.log_end_offset == 80
+    assert scene.bases() == list(range(0, 80, 2))
+    scene.log.close(clean=True)
+    assert (scene.content(index), scene.content(index.replace(".index", ".timeindex"))) == before
+
+
+def test_leader_epochs_are_read_from_batches_when_their_file_is_lost(scene):
+    scene.open()
+    for epoch in (1, 1, 4):
+        scene.append(leader_epoch=epoch)
+    scene.disk.remove("orders-0/leader-epoch-checkpoint")
+    reopened(scene, "lost")
+    assert scene.log.latest_epoch == 4
+    assert scene.log.epoch_end_offset(1) == (1, 2)
+
+
+def test_files_that_a_crash_left_half_done_are_cleared_away(scene):
+    fill(scene, segment_bytes=800)
+    first = scene.names(".log")[0]
+    orphan = "00000000000000009999.index"
+    for name in (first + ".deleted", first + ".cleaned", "00000000000000000000.index.tmp", orphan):
+        scene.disk.open(f"orders-0/{name}", create=True).append(b"x")
+    reopened(scene, "killed")
+    assert [name for name in scene.names() if name.count(".") > 1 or name == orphan] == []
+    assert scene.bases() == list(range(0, 40, 2))
+
+
+def test_a_start_offset_beyond_what_was_recovered_gives_an_empty_log_there(scene):
+    fill(scene, count=5)
+    reopened(scene, "lost", log_start=50)
+    assert (scene.log.log_start_offset, scene.log.log_end_offset) == (50, 50)
+    scene.append()
+    assert scene.bases() == [50]
+    reopened(scene, "killed", log_start=50)
+    assert scene.bases() == [50]
+
+
+def test_unflushed_batches_are_lost_with_the_machine_and_flushed_ones_are_not(scene):
+    fill(scene, count=5)
+    scene.flush()
+    flushed = scene.log.flushed_offset
+    for _ in range(5):
+        scene.append(2, size=30)
+
+    class Unlucky:
+        def randrange(self, stop):
+            return 0
+
+        def randbytes(self, n):
+            return bytes(n)
+
+    scene.disk = scene.disk.crash("lost", Unlucky())
+    reopened(scene, "lost", recovery_point=flushed)
+    assert scene.log.log_end_offset == flushed
+    assert scene.bases() == list(range(0, flushed, 2))

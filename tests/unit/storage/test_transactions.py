@@ -1,0 +1,151 @@
+"""Open transactions hold the last stable offset back; aborted ones are told to whoever reads over them."""
+
+import pytest
+
+from headrace.records.errors import InvalidBatch
+from headrace.storage.config import LogConfig
+from headrace.storage.errors import CoordinatorFenced, DiskFull, InvalidTransactionState, StaleProducerEpoch
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.open_files import OpenFiles
+
+
+def stable(scene):
+    return scene.log.last_stable_offset(scene.log.log_end_offset)
+
+
+def test_the_oldest_open_transaction_bounds_the_stable_offset(scene):
+    scene.open()
+    scene.append()
+    scene.write(7, 0, transactional=True)  # offset 1
+    scene.write(8, 0, transactional=True)
+    scene.write(7, 1, transactional=True)
+    assert scene.log.first_unstable_offset == 1
+    assert stable(scene) == 1
+    scene.end(7, committed=True)
+    assert stable(scene) == 2
+    scene.end(8, committed=False)
+    assert stable(scene) == scene.log.log_end_offset == 6
+    assert scene.log.first_unstable_offset is None
+
+
+def test_an_end_counts_only_below_the_high_watermark(scene):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.end(7, committed=True)
+    scene.append()
+    assert scene.log.last_stable_offset(1) == 0
+    assert scene.log.last_stable_offset(2) == 2
+    assert scene.log.last_stable_offset(3) == 3
+
+
+def test_aborted_transactions_that_touch_a_range(scene):
+    scene.config = LogConfig(segment_bytes=400)
+    scene.open()
+    scene.write(7, 0, transactional=True)  # 0
+    scene.write(8, 0, transactional=True)  # 1
+    scene.end(7, committed=False)  # 2
+    scene.write(7, 1, transactional=True)  # 3
+    scene.end(8, committed=True)  # 4
+    scene.append(size=100)  # 5
+    scene.end(7, committed=False)  # 6
+    assert scene.log.segment_count > 1
+    assert scene.log.aborted_transactions(0, 7) == [(7, 0), (7, 3)]
+    assert scene.log.aborted_transactions(3, 7) == [(7, 3)]
+    assert scene.log.aborted_transactions(0, 3) == [(7, 0)]
+    assert scene.log.aborted_transactions(5, 6) == [(7, 3)]
+    assert scene.log.aborted_transactions(0, 0) == []
+
+
+@pytest.mark.parametrize("stop", ["clean", "killed", "lost"])
+def test_all_of_it_is_known_after_a_restart(scene, stop):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.end(7, committed=False)
+    scene.write(8, 0, transactional=True)
+    if stop == "clean":
+        scene.log.close(clean=True)
+    scene.files = OpenFiles()
+    scene.open(stop, recovery_point=3 if stop == "clean" else 0)
+    assert scene.log.aborted_transactions(0, 3) == [(7, 0)]
+    assert stable(scene) == 2
+    scene.end(8, committed=False)
+    assert scene.log.aborted_transactions(0, 4) == [(7, 0), (8, 2)]
+
+
+@pytest.mark.parametrize("damage", ["removed", "torn"])
+def test_a_damaged_transaction_index_is_made_anew_after_a_loss(scene, damage):
+    scene.open()
+    for _ in range(3):
+        scene.write(7, scene.log.log_end_offset // 2, transactional=True)
+        scene.end(7, committed=False)
+    [name] = scene.names(".txnindex")
+    before = scene.content(name)
+    if damage == "removed":
+        scene.disk.remove(f"orders-0/{name}")
+    else:
+        scene.disk.open(f"orders-0/{name}").truncate(len(before) - 5)
+    scene.files = OpenFiles()
+    scene.open("lost")
+    assert scene.content(name) == before
+    assert scene.log.aborted_transactions(0, 6) == [(7, 0), (7, 2), (7, 4)]
+
+
+def test_markers_of_old_epochs_are_refused(scene):
+    scene.open()
+    scene.write(7, 0, epoch=2, transactional=True)
+    with pytest.raises(StaleProducerEpoch):
+        scene.end(7, committed=True, epoch=1)
+    scene.end(7, committed=True, epoch=2, coordinator_epoch=5)
+    with pytest.raises(CoordinatorFenced):
+        scene.end(7, committed=True, epoch=2, coordinator_epoch=4)
+
+
+def test_a_marker_may_raise_the_epoch_and_the_next_write_begins_anew(scene):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.end(7, committed=False, epoch=1)
+    with pytest.raises(StaleProducerEpoch):
+        scene.write(7, 1, epoch=0, transactional=True)
+    scene.write(7, 0, epoch=1, transactional=True)
+
+
+def test_a_plain_write_into_an_open_transaction_is_refused(scene):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    with pytest.raises(InvalidTransactionState):
+        scene.write(7, 1)
+
+
+def test_clients_may_not_write_markers(scene):
+    scene.open()
+    scene.end(7, committed=True)
+    with pytest.raises(InvalidBatch):
+        scene.send(scene.content("00000000000000000000.log"))
+
+
+def test_truncation_opens_a_transaction_again(scene):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.end(7, committed=False)
+    scene.append()
+    scene.log.truncate_to(1)
+    assert scene.log.aborted_transactions(0, 1) == []
+    assert scene.log.first_unstable_offset == 0
+
+
+def test_a_full_disk_leaves_no_abort_without_its_marker(scene):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.log.close(clean=False)
+    memory = scene.disk
+    assert isinstance(memory, MemoryDisk)
+    scene.disk = FaultyDisk(memory, [Fault(Fail(28, written=5), "append", ".log")])
+    scene.files = OpenFiles()
+    scene.open("killed")
+    with pytest.raises(DiskFull):
+        scene.end(7, committed=False)
+    assert scene.log.aborted_transactions(0, 10) == []
+    assert scene.log.first_unstable_offset == 0
+    scene.end(7, committed=False)
+    assert scene.log.aborted_transactions(0, 10) == [(7, 0)]
