@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ def test_what_is_counted(run: Run, tmp_path: Path) -> None:
         async with rig(tmp_path, headrace_metrics_port=0) as world:
             client = await world.client()
             assert await client.ask(ECHO, 1, b"hello") == b"hello"
+            gc.collect()
             status, body = await get(world, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200 OK\r\n")
             families = {family.name: family for family in text_string_to_metric_families(body.decode())}
@@ -44,6 +46,8 @@ def test_what_is_counted(run: Run, tmp_path: Path) -> None:
             assert families["headrace_sent_bytes"].samples[0].value == 13
             assert families["headrace_event_loop_lag_seconds"].type == "histogram"
             assert "headrace_gc_collections" in families
+            paused = {s.labels["generation"]: s.value for s in families["headrace_gc_seconds"].samples}
+            assert paused["2"] > 0
 
     run(story())
 

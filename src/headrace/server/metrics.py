@@ -86,6 +86,31 @@ class LoopLag:
             self._timer.cancel()
 
 
+class CollectorPauses:
+    """How long the garbage collector stopped everything, by generation."""
+
+    __slots__ = ("_began", "total_s", "worst_s")
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self.total_s = [0.0, 0.0, 0.0]
+        self.worst_s = 0.0
+
+    def start(self) -> None:
+        gc.callbacks.append(self._called)
+
+    def stop(self) -> None:
+        gc.callbacks.remove(self._called)
+
+    def _called(self, phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+            return
+        pause_s = time.perf_counter() - self._began
+        self.total_s[facts["generation"]] += pause_s
+        self.worst_s = max(self.worst_s, pause_s)
+
+
 class Text:
     """Prometheus' exposition format: a head per metric, then one line per set of labels."""
 
@@ -138,6 +163,7 @@ class MetricsEndpoint:
         self._server: asyncio.Server | None = None
         self._scrapers: set[asyncio.Task[Any]] = set()
         self.lag = LoopLag(asyncio.get_running_loop())
+        self.pauses = CollectorPauses()
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
@@ -147,9 +173,11 @@ class MetricsEndpoint:
             self._process.driver.handle = timed(self._process.node.handle, metrics)
         self._process.log.info("metrics", address=f"http://{host}:{self.port}/metrics")
         self.lag.start()
+        self.pauses.start()
 
     async def stop(self) -> None:
         self.lag.stop()
+        self.pauses.stop()
         if self._server is not None:
             self._server.close()
         for task in list(self._scrapers):
@@ -206,6 +234,7 @@ class MetricsEndpoint:
             _log_sizes(text, log_sizes())
         _gate(text, process)
         _loop(text, self.lag)
+        _collector(text, self.pauses)
         return str(text)
 
 
@@ -253,10 +282,18 @@ def _loop(text: Text, lag: LoopLag) -> None:
     name = "headrace_event_loop_lag_seconds"
     text.head(name, "histogram", "How late the event loop was.")
     text.histogram(name, LAG_BOUNDS, lag.buckets, lag.total_s)
-    text.head("headrace_event_loop_lag_worst_seconds", "gauge", "The longest lag since the last scrape.")
-    text.value("headrace_event_loop_lag_worst_seconds", lag.worst_s)
+    worst = "headrace_event_loop_lag_worst_seconds"
+    text.one(worst, "gauge", "The longest lag since the last scrape.", lag.worst_s)
     lag.worst_s = 0.0
+    text.one("headrace_cpu_seconds_total", "counter", "Processor time used.", time.process_time())
+
+
+def _collector(text: Text, pauses: CollectorPauses) -> None:
     text.head("headrace_gc_collections_total", "counter", "Runs of the garbage collector, by generation.")
     for generation, facts in enumerate(gc.get_stats()):
         text.value("headrace_gc_collections_total", facts["collections"], generation=generation)
-    text.one("headrace_cpu_seconds_total", "counter", "Processor time used.", time.process_time())
+    text.head("headrace_gc_seconds_total", "counter", "Time in the garbage collector, by generation.")
+    for generation, total_s in enumerate(pauses.total_s):
+        text.value("headrace_gc_seconds_total", total_s, generation=generation)
+    text.one("headrace_gc_worst_seconds", "gauge", "Its longest pause since the last scrape.", pauses.worst_s)
+    pauses.worst_s = 0.0
