@@ -60,6 +60,20 @@ def test_an_address_can_have_its_own_limit(run: Run, tmp_path: Path) -> None:
     run(story())
 
 
+def test_connections_leave_descriptors_for_files(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            gate = world.process.gate
+            first = await world.client()
+            assert await first.ask(ECHO, 1, b"in") == b"in"
+            gate.limits.descriptors_max = 10  # more than that are open in this process
+            assert await (await world.client()).is_closed()
+            assert "ulimit -n" in world.logged("connection_refused")[0]
+            assert await first.ask(ECHO, 2, b"still in") == b"still in"
+
+    run(story())
+
+
 def test_idle_connections_are_closed(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         clock = ManualClock(100.0)

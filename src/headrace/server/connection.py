@@ -79,7 +79,8 @@ class Channel(Outbox):
         self.connection.address = peer[0] if peer else ""
         now = self._gate.clock.now()
         self.active_at = now.mono
-        refusal = self._gate.admit(self)
+        its_socket = transport.get_extra_info("socket")
+        refusal = self._gate.admit(self, its_socket.fileno())
         if refusal is not None:
             self._holds |= CLOSED
             self._gate.log.sometimes(
@@ -87,7 +88,7 @@ class Channel(Outbox):
             )
             self._transport.abort()
             return
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
         self._driver.connected(now, self.connection)
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 # stays warm.
 SHARED_BUFFER_BYTES = 256 * 1024
 
+# Share of the process's descriptors that connections leave to files: without one, a log could not roll its
+# segment, and its directory would go offline for a reason that is not the disk's.
+DESCRIPTORS_FOR_FILES = 0.2
+
 # Connections looked at per turn of the loop: about 20 microseconds.
 SWEEP_SLICE = 128
 
@@ -43,6 +47,7 @@ class GateLimits:
     connections_per_address_max: int = 2**31 - 1  # max.connections.per.ip
     connections_per_address: dict[str, int] = field(default_factory=dict)  # max.connections.per.ip.overrides
     idle_ms_max: int = 600_000  # connections.max.idle.ms
+    descriptors_max: int = 2**31 - 1  # what the kernel allows this process: RLIMIT_NOFILE
 
 
 class Gate:
@@ -81,8 +86,10 @@ class Gate:
         self.connections_idle = 0
         self.frames_refused = 0
 
-    def admit(self, channel: "Channel") -> str | None:
-        """Count it in, or say why not."""
+    def admit(self, channel: "Channel", descriptor: int) -> str | None:
+        """Count it in, or say why not. The kernel gives the lowest free descriptor, so its number tells how
+        many there are.
+        """
         limits = self.limits
         address = channel.connection.address
         from_address = self._addresses.get(address, 0)
@@ -93,6 +100,9 @@ class Gate:
         if from_address >= per_address:
             self.connections_refused += 1
             return f"max.connections.per.ip={per_address} reached"
+        if descriptor > limits.descriptors_max * (1 - DESCRIPTORS_FOR_FILES):
+            self.connections_refused += 1
+            return f"{descriptor} of {limits.descriptors_max} descriptors are in use: raise ulimit -n"
         self._addresses[address] = from_address + 1
         self.channels[channel.connection.id] = channel
         self.connections_accepted += 1

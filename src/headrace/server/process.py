@@ -91,6 +91,7 @@ def gate_limits(settings: Settings) -> GateLimits:
         connections_per_address_max=settings.max_connections_per_ip,
         connections_per_address=settings.max_connections_per_ip_overrides,
         idle_ms_max=settings.connections_max_idle_ms,
+        descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     )
 
 
@@ -280,9 +281,9 @@ def raise_open_files_limit() -> None:
 def settle_memory() -> None:
     """Keep the collector of cycles out of the requests' way.
 
-    What was made at the start stays for ever: 26,000 objects that each full round would look at, for 9 ms (with
-    10,000 partitions 15 ms). Requests hardly make cycles, so rounds may be rare: a full one after some twenty million
-    new containers that were not freed by their count.
+    What was made at the start stays for ever: 26,000 objects that each full round would look at, for 9 ms
+    (with 10,000 partitions 15 ms). Requests hardly make cycles, so rounds may be rare: a full one after some
+    twenty million new containers that were not freed by their count.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 100)
