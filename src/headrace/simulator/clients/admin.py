@@ -1,0 +1,205 @@
+"""An administrator who creates, changes, asks and deletes, and never knows whether an unanswered wish was
+granted.
+"""
+
+from typing import Any
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from headrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.simulator.clients.consumer import EARLIEST, LATEST, list_offset
+from headrace.simulator.clients.session import Ask, Pause, Script, Story
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.history import (
+    ConfigAsked,
+    ConfigChanged,
+    ConfigTold,
+    DeletionAsked,
+    History,
+    PartitionKey,
+    RecordsDeleted,
+    TopicCreated,
+    TopicDeleted,
+    TopicDeletionAsked,
+    TopicsListed,
+)
+from headrace.simulator.machine import Machine
+
+METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21
+DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
+TOPIC_RESOURCE, SET = 2, 0
+TIMEOUT_MS = 5_000
+
+# What the administrator plays with while the run goes on: keys whose value does not change what is promised.
+# Each value is used once, so that it tells which change it comes from.
+CHANGEABLE = (("max.message.bytes", 1_000_000), ("segment.bytes", 2_000_000), ("delete.retention.ms", 1_000))
+
+
+class Admin(Script):
+    def __init__(self, machine: Machine, name: str, topics: list[Topic], later: list[Topic]) -> None:
+        super().__init__(machine, name)
+        self._topics = topics
+        self._later = later  # created and deleted while the run goes on
+        self._changes = 0
+        self.is_quiet = False  # asks, but changes nothing any more
+
+    @property
+    def has_created(self) -> bool:
+        return all(topic.keys for topic in self._topics)
+
+    def story(self) -> Story:
+        for topic in self._topics:
+            yield from self._create(topic)
+        while True:
+            yield Pause(self.world.between(0.05, 0.6))
+            there = [topic for topic in [*self._topics, *self._later] if topic.is_there]
+            topic = self.world.dice.choice(there)
+            key = self.world.dice.choice(topic.keys)
+            deed = self.world.dice.randrange(7)
+            if deed == 0:
+                yield list_topics(self.history)
+            elif deed == 1:
+                yield list_offset(self.history, key, EARLIEST)
+            elif deed == 2:
+                yield list_offset(self.history, key, LATEST)
+            elif deed == 3:
+                yield self._describe(topic)
+            elif self.is_quiet:
+                continue
+            elif deed == 4:
+                yield self._alter(topic)
+            elif deed == 5 and topic.configs.get("retention.ms") != "-1":
+                yield from self._delete_records(key)
+            elif deed == 6 and self._later:
+                yield from self._create_or_delete(self.world.dice.choice(self._later))
+
+    def _create_or_delete(self, topic: Topic) -> Story:
+        if not topic.keys:
+            yield from self._create(topic)
+        elif not topic.is_doomed:
+            yield self._delete(topic)
+
+    def _create(self, topic: Topic) -> Story:
+        """Until it is there: an unanswered creation may have happened, and then its id is asked for."""
+        while not topic.keys:
+            answer = yield create(self.history, topic)
+            if answer is not None and answer.topics[0].error_code == ErrorCode.NONE:
+                topic.created(answer.topics[0].topic_id)
+            elif answer is not None and answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                listed = yield list_topics(self.history)
+                for found in listed.topics if listed is not None else ():
+                    if found.name == topic.name:
+                        topic.created(found.topic_id)
+            else:
+                yield Pause(0.1)
+
+    def _delete(self, topic: Topic) -> Ask:
+        topic.is_doomed = True
+        self.history.add(TopicDeletionAsked(topic.name))
+        state = DeleteTopicState(name=topic.name)
+        body = DeleteTopicsRequest(topics=[state], topic_names=[], timeout_ms=TIMEOUT_MS)
+
+        def promised(answer: Any) -> None:
+            if answer.responses[0].error_code == ErrorCode.NONE:
+                self.history.add(TopicDeleted(topic.name))
+
+        return Ask(DELETE_TOPICS, 6, body, promised)
+
+    def _alter(self, topic: Topic) -> Ask:
+        dice = self.world.dice
+        self._changes += 1
+        key, least = dice.choice(CHANGEABLE)
+        value = str(least + self._changes)
+        self.history.add(ConfigAsked(topic.name, key, value))
+        config = AlterableConfig(name=key, config_operation=SET, value=value)
+        resource = AlterConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=topic.name, configs=[config]
+        )
+        body = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+        def promised(answer: Any) -> None:
+            if answer.responses[0].error_code == ErrorCode.NONE:
+                self.history.add(ConfigChanged(topic.name, key, value))
+
+        return Ask(INCREMENTAL_ALTER_CONFIGS, 1, body, promised)
+
+    def _describe(self, topic: Topic) -> Ask:
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=topic.name, configuration_keys=None
+        )
+        body = DescribeConfigsRequest(
+            resources=[resource], include_synonyms=False, include_documentation=False
+        )
+
+        def promised(answer: Any) -> None:
+            result = answer.results[0]
+            if result.error_code == ErrorCode.NONE:
+                configs = {config.name: config.value or "" for config in result.configs}
+                self.history.add(ConfigTold(topic.name, configs))
+
+        return Ask(DESCRIBE_CONFIGS, 4, body, promised)
+
+    def _delete_records(self, key: PartitionKey) -> Story:
+        latest = yield list_offset(self.history, key, LATEST)
+        if latest is None or latest.topics[0].partitions[0].error_code != ErrorCode.NONE:
+            return
+        offset = self.world.dice.randint(0, latest.topics[0].partitions[0].offset)
+        self.history.add(DeletionAsked(key, offset))
+        partition = DeleteRecordsPartition(partition_index=key.index, offset=offset)
+        body = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=key.topic, partitions=[partition])], timeout_ms=TIMEOUT_MS
+        )
+
+        def promised(answer: Any) -> None:
+            result = answer.topics[0].partitions[0]
+            if result.error_code == ErrorCode.NONE:
+                self.history.add(RecordsDeleted(key, result.low_watermark))
+
+        yield Ask(DELETE_RECORDS, 2, body, promised)
+
+
+def create(history: History, topic: Topic) -> Ask:
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()]
+    wanted = CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=1,
+        assignments=[],
+        configs=configs,
+    )
+    body = CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False)
+
+    def promised(answer: Any) -> None:
+        result = answer.topics[0]
+        if result.error_code == ErrorCode.NONE:
+            history.add(TopicCreated(topic.name, result.topic_id, topic.partitions, topic.configs))
+
+    return Ask(CREATE_TOPICS, 7, body, promised)
+
+
+def list_topics(history: History) -> Ask:
+    body = MetadataRequest(
+        topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+
+    def promised(answer: Any) -> None:
+        topics = {found.name: (found.topic_id, len(found.partitions)) for found in answer.topics}
+        history.add(TopicsListed(topics))
+
+    return Ask(METADATA, 12, body, promised)

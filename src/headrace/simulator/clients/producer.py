@@ -1,0 +1,188 @@
+"""A producer: batches of values that tell who sent them and in which order, sent again until answered.
+
+With idempotence it keeps up to five requests under way and sends all of them again, in order and with their
+sequences, when the connection breaks or one of them fails. Without, it keeps one, and doubles are its own
+fault.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.records.builder import build_batch
+from headrace.simulator.clients.session import Session
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.history import BatchAcked, BatchRefused, BatchSent, PartitionKey
+from headrace.simulator.machine import Machine
+
+PRODUCE, INIT_PRODUCER_ID = 0, 22
+IN_FLIGHT_MAX = 5
+TIMEOUT_MS = 4_000
+
+# The node no longer knows what came before: the producer takes a new identity and gives up what is under way.
+FORGOTTEN: dict[int, str] = {
+    code: code.name
+    for code in (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    )
+}
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    topic: Topic
+    partition: PartitionKey
+    values: tuple[bytes, ...]
+    data: bytes
+
+
+class Producer(Session):
+    def __init__(self, machine: Machine, name: str, topics: list[Topic], *, acks: int, is_idempotent: bool):
+        super().__init__(machine, name)
+        self._topics = topics
+        self._acks = acks
+        self._is_idempotent = is_idempotent
+        self._producer_id, self._producer_epoch = -1, -1
+        self._sequences: dict[PartitionKey, int] = {}
+        self._in_flight: list[Batch] = []  # sent or to be sent again, oldest first
+        self._is_asking_id = False
+        self._is_ticking = False
+        self._count = 0
+        self.pauses = (0.01, 0.15)  # between batches
+        self.is_stopping = False  # sends nothing new any more
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        if self._is_idempotent and self._producer_id < 0:
+            self._is_asking_id = True
+            self.ask(
+                INIT_PRODUCER_ID,
+                4,
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+                None,
+            )
+            return
+        self._send_all_again()
+
+    def disconnected(self) -> None:
+        self._is_asking_id = False
+        if self._acks == 0:
+            self._in_flight.clear()
+
+    def _send_all_again(self) -> None:
+        for batch in self._in_flight:
+            self._send(batch)
+        if not self._is_ticking:
+            self._is_ticking = True
+            self.world.after(self.world.between(*self.pauses), self._tick)
+
+    def _tick(self) -> None:
+        self._is_ticking = False
+        if self.wire is None or self._is_asking_id:
+            return
+        room = (IN_FLIGHT_MAX if self._is_idempotent else 1) - len(self._in_flight)
+        if room > 0 and not self.is_stopping:
+            for _ in range(self.world.dice.randint(1, room)):
+                self._send_new()
+        self._is_ticking = True
+        self.world.after(self.world.between(*self.pauses), self._tick)
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def _send_new(self) -> None:
+        topics = [topic for topic in self._topics if topic.is_there]
+        if not topics or self.wire is None:
+            return
+        dice = self.world.dice
+        topic = dice.choice(topics)
+        partition = dice.choice(topic.keys)
+        values = []
+        for _ in range(dice.randint(1, 4)):
+            self._count += 1
+            values.append(f"{self.name}:{self._count}:".encode() + b"." * dice.randrange(80))
+        wall_ms = self.world.now().wall_ms
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = sequence + len(values)
+        data = build_batch(
+            [(wall_ms, None, value, ()) for value in values],
+            codec=dice.choice((0, 0, 0, 1, 2, 3, 4)),
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=sequence if self._is_idempotent else -1,
+        )
+        batch = Batch(topic, partition, tuple(values), data)
+        self.history.add(BatchSent(self.name, partition, batch.values, self._acks, self._is_idempotent))
+        if self._acks:
+            self._in_flight.append(batch)
+        self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        if self.wire is None:
+            return
+        version = 13 if self._count % 2 else 9
+        data = PartitionProduceData(index=batch.partition.index, records=batch.data)
+        topic = TopicProduceData(name=batch.topic.name, topic_id=batch.topic.topic_id, partition_data=[data])
+        body = ProduceRequest(acks=self._acks, timeout_ms=TIMEOUT_MS, topic_data=[topic])
+        self.ask(PRODUCE, version, body, batch, is_answered=self._acks != 0)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def promised(self, asked: Any, answer: Any, /) -> None:
+        if asked is None:
+            return
+        result = answer.responses[0].partition_responses[0]
+        if result.error_code == ErrorCode.NONE:
+            durable_end = (
+                self.machine.durable_end(asked.partition)
+                if asked.topic.promises_fsync and not asked.topic.is_doomed
+                else -1
+            )
+            self.history.add(
+                BatchAcked(
+                    self.name, asked.partition, asked.values, result.base_offset, self._acks, durable_end
+                )
+            )
+
+    def got(self, asked: Any, answer: Any) -> None:
+        if asked is None:
+            self._got_id(answer)
+            return
+        if asked not in self._in_flight:
+            return  # given up meanwhile
+        result = answer.responses[0].partition_responses[0]
+        code: int = result.error_code
+        if code == ErrorCode.NONE:
+            self._in_flight.remove(asked)
+        elif asked.topic.is_doomed:
+            self._in_flight = [batch for batch in self._in_flight if batch.topic is not asked.topic]
+        elif code in FORGOTTEN and self._is_oldest(asked):
+            self.history.add(BatchRefused(self.name, asked.partition, FORGOTTEN[code]))
+            self._start_over()
+        else:
+            self.hang_up()
+
+    def _got_id(self, answer: Any) -> None:
+        self._is_asking_id = False
+        if answer.error_code == ErrorCode.NONE:
+            self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+            self._send_all_again()
+        else:
+            self.hang_up()
+
+    def _is_oldest(self, batch: Batch) -> bool:
+        return next(one for one in self._in_flight if one.partition == batch.partition) is batch
+
+    def _start_over(self) -> None:
+        self._in_flight.clear()
+        self._sequences.clear()
+        self._producer_id = -1
+        self.hang_up()

@@ -1,0 +1,28 @@
+"""The topics of a run as its clients know them."""
+
+from dataclasses import dataclass, field
+
+from headrace.simulator.history import PartitionKey
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    name: str
+    partitions: int
+    configs: dict[str, str]
+    topic_id: bytes = b""  # known once it was created
+    is_doomed: bool = False  # somebody asked for its deletion, whatever came of it
+    keys: list[PartitionKey] = field(default_factory=list)
+
+    def created(self, topic_id: bytes) -> None:
+        self.topic_id = topic_id
+        self.keys = [PartitionKey(self.name, topic_id, index) for index in range(self.partitions)]
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.keys) and not self.is_doomed
+
+    @property
+    def promises_fsync(self) -> bool:
+        """Each answer speaks of records that an fsync made durable."""
+        return self.configs.get("flush.messages") == "1"

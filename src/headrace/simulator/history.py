@@ -1,0 +1,247 @@
+"""What happened, as facts in order; judges see each fact when it happens, and the trace keeps a line of
+it.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
+
+from headrace.simulator.world import World
+
+TRACE_LINES_KEPT = 40  # what a failure prints of what went before
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionKey:
+    """A partition of one topic in one life: a topic that is made again under its name is another one."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+@dataclass(slots=True)
+class TopicCreated:
+    topic: str
+    topic_id: bytes
+    partitions: int
+    configs: dict[str, str]
+
+
+@dataclass(slots=True)
+class TopicDeletionAsked:
+    topic: str
+
+
+@dataclass(slots=True)
+class TopicDeleted:
+    topic: str
+
+
+@dataclass(slots=True)
+class TopicsListed:
+    """A Metadata answer about all topics."""
+
+    topics: dict[str, tuple[bytes, int]]  # name: id, partitions
+
+
+@dataclass(slots=True)
+class ConfigAsked:
+    topic: str
+    key: str
+    value: str
+
+
+@dataclass(slots=True)
+class ConfigChanged:
+    topic: str
+    key: str
+    value: str
+
+
+@dataclass(slots=True)
+class ConfigTold:
+    topic: str
+    configs: dict[str, str]
+
+
+@dataclass(slots=True)
+class BatchSent:
+    producer: str
+    partition: PartitionKey
+    values: tuple[bytes, ...]
+    acks: int
+    is_idempotent: bool
+
+
+@dataclass(slots=True)
+class BatchAcked:
+    """The answer left the node; whether the client ever saw it makes no difference to the promise."""
+
+    producer: str
+    partition: PartitionKey
+    values: tuple[bytes, ...]
+    base_offset: int
+    acks: int
+    durable_end: int  # what the disk held for sure when the answer left; -1 where no fsync was promised
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a fetch answer held for one partition, taken apart."""
+
+    consumer: str
+    partition: PartitionKey
+    offset: int  # asked for
+    records: list[tuple[int, bytes]]
+    batches: list[tuple[int, int]]  # first and last offset of each
+    leftover_bytes: int  # after the last whole batch
+    high_watermark: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class OffsetTold:
+    """A ListOffsets answer."""
+
+    partition: PartitionKey
+    which: str  # "earliest" or "latest"
+    offset: int
+
+
+@dataclass(slots=True)
+class DeletionAsked:
+    partition: PartitionKey
+    before_offset: int
+
+
+@dataclass(slots=True)
+class RecordsDeleted:
+    partition: PartitionKey
+    low_watermark: int
+
+
+@dataclass(slots=True)
+class AnswerLeft:
+    """A frame left on a client's connection; expected_id is that of its oldest unanswered request, -1 if
+    none.
+    """
+
+    client: str
+    correlation_id: int
+    expected_id: int
+
+
+@dataclass(slots=True)
+class BatchRefused:
+    """The oldest unanswered batch of an idempotent producer was refused as if others before it were
+    missing.
+    """
+
+    producer: str
+    partition: PartitionKey
+    error: str
+
+
+@dataclass(slots=True)
+class NodeStarted:
+    boot_id: str
+
+
+@dataclass(slots=True)
+class NodeStopped:
+    how: str  # "cleanly", "killed", "lost"
+    flushed: dict[PartitionKey, int]  # up to where each log was fsynced
+
+
+@dataclass(slots=True)
+class FaultStruck:
+    fault: str
+
+
+@dataclass(slots=True)
+class Finished:
+    """All has healed and all was read once more: every partition that is left, from its start to its end."""
+
+    contents: dict[PartitionKey, list[tuple[int, bytes]]]
+    starts: dict[PartitionKey, int]
+    ends: dict[PartitionKey, int]
+
+
+Event = (
+    TopicCreated
+    | TopicDeletionAsked
+    | TopicDeleted
+    | TopicsListed
+    | ConfigAsked
+    | ConfigChanged
+    | ConfigTold
+    | BatchSent
+    | BatchAcked
+    | Fetched
+    | OffsetTold
+    | DeletionAsked
+    | RecordsDeleted
+    | AnswerLeft
+    | BatchRefused
+    | NodeStarted
+    | NodeStopped
+    | FaultStruck
+    | Finished
+)
+
+
+class Violation(Exception):
+    """A promise was broken; the text is the judge's sentence."""
+
+
+class Judge(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def see(self, event: Event, /) -> None:
+        """Take note; raise Violation when this cannot be."""
+        ...
+
+
+class History:
+    def __init__(self, world: World, judges: list[Judge]) -> None:
+        self._world = world
+        self._judges = judges
+        self._digest = blake2b(digest_size=8)
+        self.count = 0
+        self.faults = 0
+        self.last_lines: deque[str] = deque(maxlen=TRACE_LINES_KEPT)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal histories."""
+        return self._digest.hexdigest()
+
+    def add(self, event: Event) -> None:
+        self.count += 1
+        line = f"{self._world.mono:10.4f} {event}"
+        self._digest.update(line.encode())
+        self.last_lines.append(line if len(line) < 400 else line[:400] + " …")
+        if isinstance(event, FaultStruck):
+            self.faults += 1
+        for judge in self._judges:
+            try:
+                judge.see(event)
+            except Violation as violation:
+                raise JudgedWrong(judge.name, str(violation), self.count, line) from violation
+
+
+class JudgedWrong(Exception):
+    """The first bad event, and who says so."""
+
+    def __init__(self, judge: str, sentence: str, number: int, event: str) -> None:
+        super().__init__(f"{judge}: {sentence}")
+        self.judge = judge
+        self.sentence = sentence
+        self.number = number
+        self.event = event

@@ -1,0 +1,31 @@
+"""The promises, each watched by one judge. A judge sees every fact in order and objects to the first
+impossible one.
+"""
+
+from headrace.simulator.history import Judge
+from headrace.simulator.judges.acked_after_fsync import AckedAfterFsync
+from headrace.simulator.judges.acked_never_lost import AckedNeverLost
+from headrace.simulator.judges.answers_in_request_order import AnswersInRequestOrder
+from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
+from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMonotonic
+from headrace.simulator.judges.metadata_remembered import MetadataRemembered
+from headrace.simulator.judges.no_duplicates import NoDuplicates
+from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
+from headrace.simulator.judges.order_per_producer import OrderPerProducer
+from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
+
+
+def all_judges() -> list[Judge]:
+    """In the order in which they are asked: those who see a cause before those who see its consequences."""
+    return [
+        AnswersInRequestOrder(),
+        AckedAfterFsync(),
+        WholeBatchesBelowHighWatermark(),
+        HighWatermarkMonotonic(),
+        EarliestNeverFalls(),
+        OffsetsKeepTheirValue(),
+        NoDuplicates(),
+        OrderPerProducer(),
+        AckedNeverLost(),
+        MetadataRemembered(),
+    ]

@@ -1,0 +1,46 @@
+"""What a producer sends to a partition lies there in the order of sending, and nothing is missing in between
+that makes the node refuse the rest.
+
+Values carry the producer's name and a number that rises. A producer without idempotence may repeat itself,
+so of it only first appearances count.
+"""
+
+from headrace.simulator.history import BatchRefused, Event, Finished, NodeStopped, TopicCreated, Violation
+
+
+class OrderPerProducer:
+    name = "order_per_producer"
+
+    def __init__(self) -> None:
+        self._promised: set[str] = set()
+        self._machine_was_lost = False
+
+    def see(self, event: Event, /) -> None:
+        match event:
+            case TopicCreated(topic, _, _, configs) if configs.get("flush.messages") == "1":
+                self._promised.add(topic)
+            case NodeStopped("lost"):
+                self._machine_was_lost = True
+            case BatchRefused(producer, partition, error):
+                if partition.topic in self._promised or not self._machine_was_lost:
+                    raise Violation(f"{producer} was told {error} for its oldest batch to {partition}")
+            case Finished(contents):
+                for partition, records in contents.items():
+                    self._check(str(partition), records)
+            case _:
+                pass
+
+    def _check(self, partition: str, records: list[tuple[int, bytes]]) -> None:
+        last: dict[bytes, int] = {}
+        seen: set[bytes] = set()
+        for offset, value in records:
+            if value in seen:
+                continue  # whether it may repeat is another judge's question
+            seen.add(value)
+            producer, number, _ = value.split(b":", 2)
+            if int(number) <= last.get(producer, 0):
+                raise Violation(
+                    f"{partition}: at offset {offset} {producer.decode()} has number {int(number)} "
+                    f"after {last[producer]}"
+                )
+            last[producer] = int(number)

@@ -1,0 +1,284 @@
+"""One machine: its disks, which outlive everything, and the node that runs on it, which may be gone at any
+call.
+
+Drives the node as the server does (one call, then its effects, then one timer), but lets every job run at a
+moment of the dice, and lets the disk stop the machine inside of any call. A killed process leaves its page
+cache; a lost machine leaves what was fsynced, and whatever of the rest the dice spare.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from struct import Struct
+from typing import Any, assert_never
+
+from headrace.base.dice import Dice
+from headrace.base.time import Now
+from headrace.node.connection import Connection
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run, Send
+from headrace.node.node import Node
+from headrace.simulator.history import FaultStruck, History, NodeStarted, NodeStopped, PartitionKey
+from headrace.simulator.wire import Wire
+from headrace.simulator.world import World
+from headrace.storage.disk import Disk, Span
+from headrace.storage.faulty_disk import Crash, DiskCrashed, Fault, FaultyDisk
+from headrace.storage.memory_disk import CrashKind, MemoryDisk
+
+StartNode = Callable[[dict[str, Disk], Dice, str, Now], Node]
+
+_BATCH = Struct(">qi11xi")  # base offset, length, last offset delta
+_BATCH_BYTES_MIN = 61
+
+
+class Machine:
+    def __init__(self, world: World, history: History, directories: list[str], start_node: StartNode) -> None:
+        self.world = world
+        self.history = history
+        self._start_node = start_node
+        self._disks = {name: MemoryDisk() for name in directories}
+        self.disks: dict[str, FaultyDisk] = {}
+        self.node: Node | None = None
+        self.starts = 0
+        self.reports: list[str] = []
+        self.is_slow = False  # jobs take long
+        self.restarts = True  # somebody starts it again when it is down
+        self.dies_by: CrashKind = "killed"  # what a scripted crash of a disk means
+        self._boot = 0
+        self._flushed: dict[PartitionKey, int] = {}
+        self._wires: dict[int, Wire] = {}  # by connection id
+        self._lanes: dict[tuple[str, str], deque[Run]] = {}
+        self._wakes_at: float | None = None
+        self._connections = 0
+        self._durable_ends: dict[str, tuple[int, int]] = {}  # path of a log: position and offset so far
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.node is not None:
+            return
+        self.starts += 1
+        self.disks = {name: FaultyDisk(disk) for name, disk in self._disks.items()}
+        self._lanes, self._wakes_at = {}, None
+        self._durable_ends.clear()
+        boot_id = f"boot-{self._boot}"
+        try:
+            self.node = self._start_node(
+                dict(self.disks), Random(self.world.dice.getrandbits(64)), boot_id, self.world.now()
+            )
+        except DiskCrashed:
+            self.crash(self.dies_by)
+            return
+        except OSError as error:  # the disk is full or broken: the process ends, and is tried again later
+            self.history.add(FaultStruck(f"start failed: {error}"))
+            self.crash("killed")
+            return
+        self.history.add(NodeStarted(boot_id))
+        self._after_call()
+
+    def crash(self, how: CrashKind) -> None:
+        """The process is gone between two instructions; and with "lost", the machine's memory too."""
+        self._note_flushed()
+        self._end(how)
+        if how == "lost":
+            self._boot += 1
+        self._disks = {name: disk.crash(how, self.world.dice) for name, disk in self._disks.items()}
+
+    def shut_down(self) -> None:
+        if self.node is not None:
+            self._call(lambda node, now: node.shutdown(now))
+
+    def crash_at_call(self, calls: int, how: CrashKind, written: int) -> None:
+        """Stop inside the n-th call from now that changes a disk."""
+        self.dies_by = how
+        name = self.world.dice.choice(sorted(self.disks))
+        self.disks[name].faults.append(Fault(Crash(written=written), skip=calls))
+
+    def heal(self) -> None:
+        self.is_slow = False
+        for disk in self.disks.values():
+            disk.faults.clear()
+            disk.space_bytes = None
+
+    def _note_flushed(self) -> None:
+        if self.node is not None:
+            for partition in self.node.partitions.all():
+                if partition.log is not None:
+                    key = PartitionKey(partition.topic, partition.topic_id, partition.index)
+                    # an end that is not beyond the start says of no record and no file that it was flushed
+                    log = partition.log
+                    is_said = log.flushed_offset > log.log_start_offset
+                    self._flushed[key] = log.flushed_offset if is_said else 0
+
+    def _end(self, how: str) -> None:
+        self.history.add(NodeStopped(how, dict(self._flushed)))
+        self.node = None
+        wires, self._wires = list(self._wires.values()), {}
+        for wire in wires:
+            wire.broke()
+        if self.restarts:
+            self.world.after(self.world.between(0.05, 0.5), self.start)
+
+    # --- its network ------------------------------------------------------------------------------
+
+    def accept(self, wire: Wire) -> Connection | None:
+        """None: connection refused."""
+        if self.node is None or not self.node.is_ready:
+            return None
+        self._connections += 1
+        connection = Connection(self._connections, listener="PLAINTEXT", address="client")
+        self._wires[connection.id] = wire
+        self._call(lambda node, now: node.connected(now, connection))
+        return connection
+
+    def received(self, wire: Wire, connection: Connection, frame: bytearray) -> None:
+        answer: list[Parts | None] = []
+        self._call(lambda node, now: answer.append(node.handle(now, connection, memoryview(frame))))
+        if answer and answer[0] is not None:
+            self._send(wire, connection, answer[0])
+
+    def hung_up(self, connection: Connection) -> None:
+        if self._wires.pop(connection.id, None) is not None:
+            self._call(lambda node, now: node.disconnected(now, connection))
+
+    # --- driving the node -------------------------------------------------------------------------
+
+    def touch(self, act: Callable[[Node, Now], Any]) -> None:
+        """Let somebody else act on the node, as a follower would, with all that comes of it."""
+        self._call(act)
+
+    def _call(self, act: Callable[[Node, Now], Any]) -> None:
+        if self.node is None:
+            return
+        try:
+            act(self.node, self.world.now())
+        except DiskCrashed:
+            self.crash(self.dies_by)
+            return
+        self._after_call()
+
+    def _after_call(self) -> None:
+        node = self.node
+        assert node is not None
+        for effect in node.take_effects():
+            if self.node is node:
+                self._carry_out(effect)
+        if self.node is not node:
+            return
+        if node.is_stopped:
+            self._note_flushed()
+            self._end("cleanly")
+            return
+        self._set_timer(node)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Answer(connection, parts):
+                wire = self._wires.get(connection.id)
+                if wire is not None:
+                    self._send(wire, connection, parts)
+            case Close(connection, _):
+                wire = self._wires.get(connection.id)
+                if wire is not None:
+                    wire.broke()
+                    self.hung_up(connection)
+            case Run():
+                self._queue(effect)
+            case Mute(connection, until):
+                wire = self._wires.get(connection.id)
+                if wire is not None:
+                    wire.mute(until)
+            case Report(level, event, _):
+                self.reports.append(f"{level} {event}")
+            case Halt(reason):
+                self.history.add(FaultStruck(f"the node halts: {reason}"))
+                self.crash("killed")
+            case Send():
+                raise AssertionError("a single node has no peers")
+            case _:
+                assert_never(effect)
+
+    def _send(self, wire: Wire, connection: Connection, parts: Parts) -> None:
+        try:
+            frame = b"".join(part.read() if isinstance(part, Span) else part for part in parts)
+        except OSError:  # half an answer cannot be taken back
+            wire.broke()
+            self.hung_up(connection)
+        else:
+            wire.answered(frame)
+
+    def _set_timer(self, node: Node) -> None:
+        deadline = node.deadline()
+        if deadline is None or (self._wakes_at is not None and self._wakes_at <= deadline):
+            return
+        self._wakes_at = deadline
+
+        def wake() -> None:
+            if self.node is node and self._wakes_at == deadline:
+                self._wakes_at = None
+                self._call(lambda node, now: node.wake(now))
+
+        # timers are late, never early
+        self.world.after(deadline - self.world.mono + self.world.between(0.00001, 0.001), wake)
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def _queue(self, run: Run) -> None:
+        lane = self._lanes.setdefault((run.directory, run.lane), deque())
+        lane.append(run)
+        if len(lane) == 1:
+            self._begin(lane)
+
+    def _begin(self, lane: deque[Run]) -> None:
+        node = self.node
+        delay = self.world.between(0.1, 2.0) if self.is_slow else self.world.short_delay()
+        self.world.after(delay, lambda: self._run_job(node, lane))
+
+    def _run_job(self, node: Node | None, lane: deque[Run]) -> None:
+        if node is None or self.node is not node:
+            return
+        run = lane[0]
+        try:
+            result: Any = run.job.run(self.disks[run.directory])
+        except DiskCrashed:
+            self.crash(self.dies_by)
+            return
+        except OSError as error:
+            result = error
+        # what it did is on the disk; that it did it is not known before it is told
+        self.world.after(self.world.short_delay(), lambda: self._job_done(node, lane, result))
+
+    def _job_done(self, node: Node, lane: deque[Run], result: Any) -> None:
+        if self.node is not node:
+            return
+        run = lane.popleft()
+        if lane:
+            self._begin(lane)
+        self._call(lambda node, now: node.completed(now, run.ticket, result))
+
+    # --- what judges may look at ------------------------------------------------------------------
+
+    def durable_end(self, partition: PartitionKey) -> int:
+        """One past the last offset of the partition that a lost machine would surely still have."""
+        directory = str(partition)
+        end = -1
+        for disk in self._disks.values():
+            if not disk.exists(directory):
+                continue
+            for name in disk.list(directory):
+                if name.endswith(".log"):
+                    end = max(end, self._durable_end_of(disk, f"{directory}/{name}"))
+        return end
+
+    def _durable_end_of(self, disk: MemoryDisk, path: str) -> int:
+        data = disk.durable(path)
+        position, end = self._durable_ends.get(path, (0, -1))
+        if position > len(data):
+            position, end = 0, -1
+        while len(data) - position >= _BATCH_BYTES_MIN:
+            base, length, delta = _BATCH.unpack_from(data, position)
+            if position + 12 + length > len(data):
+                break
+            position += 12 + length
+            end = base + delta + 1
+        self._durable_ends[path] = (position, end)
+        return end

@@ -1,0 +1,190 @@
+"""What goes wrong in a run, and how often: the fault model, as one set of options, and the hand that plays
+it.
+"""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.base.ids import BrokerId, Offset
+from headrace.base.time import Now
+from headrace.node.node import Node
+from headrace.node.partition import Partition
+from headrace.simulator.clients.session import Session
+from headrace.simulator.history import FaultStruck
+from headrace.simulator.machine import Machine
+from headrace.storage.faulty_disk import Fail, Fault, Operation
+from headrace.storage.memory_disk import CrashKind
+
+FOLLOWER = BrokerId(99)  # a replica that is in sync by name and hears late of everything
+HOUR_MS = 3_600_000
+
+
+@dataclass(slots=True, frozen=True)
+class Odds:
+    """How often each fault is chosen, relative to the others; 0 turns it off."""
+
+    kill: int = 3  # the process, between two calls
+    lose: int = 3  # the machine, with what was not fsynced
+    crash_in_call: int = 6  # either, inside of a disk call, inline or in a job
+    stop_cleanly: int = 2
+    slow_jobs: int = 3
+    disk_full: int = 2
+    io_error: int = 2
+    clock_jump: int = 2
+    late_follower: int = 4  # holds the high watermark back
+    reset: int = 4  # a client's connection
+    pause_s: tuple[float, float] = (0.2, 1.2)  # between faults
+
+
+class Mischief:
+    def __init__(self, machine: Machine, clients: list[Session], odds: Odds) -> None:
+        self._machine = machine
+        self._world = machine.world
+        self._clients = clients
+        self._odds = odds
+        self._is_over = False
+        self._kinds: list[tuple[Callable[[], str], int]] = [
+            (self._kill, odds.kill),
+            (self._lose, odds.lose),
+            (self._crash_in_call, odds.crash_in_call),
+            (self._stop_cleanly, odds.stop_cleanly),
+            (self._slow_jobs, odds.slow_jobs),
+            (self._fill_disk, odds.disk_full),
+            (self._io_error, odds.io_error),
+            (self._jump_clock, odds.clock_jump),
+            (self._late_follower, odds.late_follower),
+            (self._reset, odds.reset),
+        ]
+
+    def begin(self) -> None:
+        self._world.after(self._world.between(*self._odds.pause_s), self._strike)
+
+    def stop(self) -> None:
+        """All is well from now on."""
+        self._is_over = True
+        self._machine.heal()
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        kinds, weights = zip(*self._kinds, strict=True)
+        (act,) = self._world.dice.choices(kinds, weights)
+        self._machine.history.add(FaultStruck(act()))
+        self.begin()
+
+    # --- the process and its machine --------------------------------------------------------------
+
+    def _kill(self) -> str:
+        if self._machine.node is not None:
+            self._machine.crash("killed")
+        return "killed"
+
+    def _lose(self) -> str:
+        if self._machine.node is not None:
+            self._machine.crash("lost")
+        return "machine lost"
+
+    def _crash_in_call(self) -> str:
+        dice = self._world.dice
+        calls, written = dice.randrange(12), dice.choice((0, 0, 1, 17, 60, 61, 70, 150))
+        how: CrashKind = "lost" if dice.randrange(2) else "killed"
+        if self._machine.node is not None:
+            self._machine.crash_at_call(calls, how, written)
+        return f"{how} in disk call {calls}, {written} bytes of it written"
+
+    def _stop_cleanly(self) -> str:
+        self._machine.shut_down()
+        return "told to stop"
+
+    # --- the disk ---------------------------------------------------------------------------------
+
+    def _slow_jobs(self) -> str:
+        self._machine.is_slow = True
+
+        def end() -> None:
+            self._machine.is_slow = False
+
+        self._world.after(self._world.between(0.3, 2.0), end)
+        return "jobs are slow"
+
+    def _fill_disk(self) -> str:
+        room = self._world.dice.choice((0, 40, 61, 100, 300, 1_000))
+        for disk in self._machine.disks.values():
+            disk.space_bytes = room
+
+        def end() -> None:
+            for disk in self._machine.disks.values():
+                disk.space_bytes = None
+
+        self._world.after(self._world.between(0.2, 1.0), end)
+        return f"disk full after {room} bytes"
+
+    def _io_error(self) -> str:
+        dice = self._world.dice
+        operations: tuple[Operation, ...] = ("append", "sync", "read", "rename", "truncate")
+        operation = dice.choice(operations)
+        written = dice.choice((0, 5, 61))
+        if self._machine.disks:
+            name = dice.choice(sorted(self._machine.disks))
+            fault = Fault(Fail(errno.EIO, written), operation, skip=dice.randrange(5))
+            self._machine.disks[name].faults.append(fault)
+        return f"I/O error on {operation}"
+
+    # --- the rest ---------------------------------------------------------------------------------
+
+    def _jump_clock(self) -> str:
+        jump_ms = self._world.dice.choice((-HOUR_MS, -60_000, -1_000, 1_000, 60_000, HOUR_MS))
+        self._world.clock.wall_ms += jump_ms
+        return f"wall clock jumps by {jump_ms} ms"
+
+    def _reset(self) -> str:
+        client = self._world.dice.choice(self._clients)
+        client.hang_up()
+        return f"{client.name} is cut off"
+
+    def _late_follower(self) -> str:
+        """In sync by name: nothing is committed before it has fetched, and it takes its time."""
+        machine, node = self._machine, self._machine.node
+        if node is None:
+            return "no follower joins"
+        partitions = [partition for partition in node.partitions.all() if partition.log is not None]
+        if not partitions:
+            return "no follower joins"
+        partition = self._world.dice.choice(partitions)
+        fetches = self._world.dice.randint(1, 4)
+
+        def join(node: Node, now: Now) -> None:
+            _follower_fetches(node, now, partition)
+            partition.leader.isr_changed((node.id, FOLLOWER), _end(partition))  # type: ignore[arg-type]
+
+        def go_on(left: int) -> None:
+            if machine.node is not node:
+                return
+            if left:
+                machine.touch(lambda node, now: _follower_fetches(node, now, partition))
+                self._world.after(self._world.between(0.05, 0.8), lambda: go_on(left - 1))
+            else:
+                machine.touch(lambda node, now: _follower_leaves(node, now, partition))
+
+        machine.touch(join)
+        self._world.after(self._world.between(0.05, 0.8), lambda: go_on(fetches))
+        return f"a late follower of {partition.topic}-{partition.index}"
+
+
+def _end(partition: Partition) -> int:
+    return partition.promised_end(partition.log) if partition.log is not None else 0
+
+
+def _follower_fetches(node: Node, now: Now, partition: Partition) -> None:
+    if partition.log is not None and not partition.is_offline:
+        partition.leader.replica_fetched(FOLLOWER, Offset(partition.log.log_end_offset), _end(partition))
+        node.wake_waiters(partition)
+        node.wake(now)
+
+
+def _follower_leaves(node: Node, now: Now, partition: Partition) -> None:
+    if partition.log is not None and not partition.is_offline:
+        partition.leader.isr_changed((BrokerId(node.id),), _end(partition))
+        node.wake_waiters(partition)
+        node.wake(now)

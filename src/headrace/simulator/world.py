@@ -1,0 +1,50 @@
+"""Time that jumps to the next thing on the agenda, and the one die that decides everything."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from headrace.base.time import ManualClock, Now
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.clock = ManualClock()
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()  # of two things due at one instant the one planned first comes first
+
+    def now(self) -> Now:
+        return self.clock.now()
+
+    @property
+    def mono(self) -> float:
+        return self.clock.mono
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        heappush(self._agenda, (self.clock.mono + max(seconds, 0.0), next(self._order), act))
+
+    def run(self, until: float, *, is_done: Callable[[], bool] | None = None) -> bool:
+        """Live until that instant, or until it is done; False when it never was."""
+        while self._agenda and self._agenda[0][0] <= until:
+            at, _, act = heappop(self._agenda)
+            self.clock.advance(max(at - self.clock.mono, 0.0))
+            act()
+            if is_done is not None and is_done():
+                return True
+        if until > self.clock.mono:
+            self.clock.advance(until - self.clock.mono)
+        return is_done is None
+
+    # --- the dice, in words -----------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        return self.dice.random() < probability
+
+    def between(self, low: float, high: float) -> float:
+        return low + (high - low) * self.dice.random()
+
+    def short_delay(self) -> float:
+        """Of a message or a disk: mostly a millisecond, now and then a hundred."""
+        return self.between(0.02, 0.2) if self.chance(0.03) else self.between(0.0001, 0.002)
