@@ -11,6 +11,7 @@ from typing import Any
 from headrace.base.time import Now
 from headrace.node.partition import Partition
 from headrace.storage.disk import Disk
+from headrace.storage.errors import StorageError
 from headrace.storage.jobs import Job, JobKind
 
 
@@ -49,18 +50,23 @@ class GroupCommit:
     def is_idle(self) -> bool:
         return not self._in_flight and not self._wanted
 
-    def want(self, partition: Partition) -> None:
+    def want(self, now: Now, partition: Partition) -> None:
         """Make all that the partition holds now durable, soon."""
         self._wanted[partition] = None
         if not self._in_flight:
-            self._start()
+            self._start(now)
 
-    def _start(self) -> None:
+    def _start(self, now: Now) -> None:
         partitions: list[Partition] = []
         jobs: list[Job] = []
         for partition in self._wanted:
             log = partition.log
-            job = log.flush_job() if log is not None else None
+            try:
+                job = log.flush_job() if log is not None else None
+            except StorageError as fault:
+                self._wanted.clear()
+                partition.node.partitions.storage_failed(now, partition, fault)
+                return
             if job is not None:
                 partitions.append(partition)
                 jobs.append(job)
@@ -82,4 +88,4 @@ class GroupCommit:
             partition.flushed(now, result)
         self._in_flight = []
         if self._wanted:
-            self._start()
+            self._start(now)

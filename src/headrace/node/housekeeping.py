@@ -159,7 +159,7 @@ class Housekeeping:
             node.partitions.storage_failed(now, partition, fault)
             return
         self._has_moved = True
-        node.commit_of(partition.directory).want(partition)
+        node.commit_of(partition.directory).want(now, partition)
 
     def _checkpoint(self, now: Now) -> None:
         """Where all logs stand, when any has moved since the last time."""
@@ -174,7 +174,7 @@ class Housekeeping:
         node = self._node
         self._awaiting_stop = True
         for partition in node.partitions.dirty():
-            node.commit_of(partition.directory).want(partition)
+            node.commit_of(partition.directory).want(now, partition)
         self.stop_if_flushed(now)
 
     def stop_if_flushed(self, now: Now) -> None:

@@ -136,7 +136,7 @@ class Partition(Waitable):
         appended = log.append(records, wall_ms=now.wall_ms, leader_epoch=self.leader.epoch)
         end = log.log_end_offset
         if self.counts_messages and end - log.flushed_offset >= self._flush_messages:
-            self.node.commit_of(self.directory).want(self)
+            self.node.commit_of(self.directory).want(now, self)
         elif self._has_flush_ms and self._flush_timer is None:
             self._flush_timer = FlushTimer(self, now)
         if not self._flush_each and self.leader.local_end_moved(end) and self.waiters:
@@ -157,14 +157,14 @@ class Partition(Waitable):
         if self._flush_each:
             self.leader.local_end_moved(log.flushed_offset)
         if log.log_end_offset - log.flushed_offset >= self._flush_messages:
-            self.node.commit_of(self.directory).want(self)
+            self.node.commit_of(self.directory).want(now, self)
         if self.waiters:
             self.node.wake_waiters(self)
 
-    def flush_timer_fired(self) -> None:
+    def flush_timer_fired(self, now: Now) -> None:
         self._flush_timer = None
         if self.log is not None and not self.is_offline:
-            self.node.commit_of(self.directory).want(self)
+            self.node.commit_of(self.directory).want(now, self)
 
     def visible_end(self, isolation: int) -> int:
         """What a consumer may see: below the high watermark, or below the last stable offset."""
@@ -199,4 +199,4 @@ class FlushTimer:
         partition.node.deadlines.add(now.after_ms(partition.config.flush_ms), self)
 
     def expired(self, now: Now) -> None:
-        self._partition.flush_timer_fired()
+        self._partition.flush_timer_fired(now)

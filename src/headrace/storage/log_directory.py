@@ -267,6 +267,13 @@ class LogDirectory:
                 health=self._health,
                 recovery_point_lowered=self._write_recovery_points,
             )
+            if config.flush_messages <= 1 and log.flushed_offset < log.log_end_offset:
+                # What a killed process left unflushed, and what it had flushed since the last checkpoint
+                # alike: the first to ask after a restart is told no less than before, and nothing that may be
+                # lost.
+                job = log.flush_job()
+                if job is not None:
+                    log.flushed(job.run(self._disk))
             self._logs[key] = log
             self._recovered(key)
         except OSError as error:
@@ -351,6 +358,16 @@ class LogDirectory:
             }
         )
 
+    def log_start_job(self, starts: Mapping[Partition, int]) -> CheckpointJob:
+        """Make the log starts durable to which records are about to be deleted.
+
+        Later checkpoints keep them, too, so that all of these jobs have to run one after the other.
+        """
+        self._note_offsets()
+        for key, offset in starts.items():
+            self._log_starts[key] = max(offset, self._log_starts.get(key, 0))
+        return CheckpointJob({checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts)})
+
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
         """The same, here and now."""
         if self._health.error is not None:
@@ -363,7 +380,7 @@ class LogDirectory:
     def _note_offsets(self) -> None:
         for key, log in self._logs.items():
             self._recovery_points[key] = log.flushed_offset
-            if log.log_start_offset > 0:
+            if log.log_start_offset > self._log_starts.get(key, 0):
                 self._log_starts[key] = log.log_start_offset
 
     def _write_recovery_points(self) -> None:

@@ -144,7 +144,8 @@ class OpenedLog:
     @guarded
     def _open(self, recovery: Recovery, wall_ms: int) -> None:
         found = survey(self._disk, self.directory)
-        self._is_unlisted = found.is_new
+        # a process that was killed may not have come to its first flush
+        self._is_unlisted = not found.bases or recovery.trust == "killed"
         segments = self._segments
         for base in found.bases:
             segments.add(base, wall_ms)
@@ -174,8 +175,7 @@ class OpenedLog:
     def _start_empty(self, offset: int, wall_ms: int) -> None:
         self._active = self._segments.add(offset, wall_ms, is_new=True)
         self.log_start_offset = self.log_end_offset = self.flushed_offset = offset
-        self._producers.truncate(offset)
-        self._producers.state = ProducerState()
+        self._producers.begin(offset)
 
     def _recover(self, recovery: Recovery, wall_ms: int) -> None:
         items = self._segments.items

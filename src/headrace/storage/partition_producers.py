@@ -202,6 +202,12 @@ class PartitionProducers:
             # one that came back with a lost machine would be taken for the state of other records
             self._disk.sync_dir(self._directory)
 
+    def begin(self, offset: int) -> None:
+        """The log is empty and begins at `offset`: a snapshot there is all that can be known."""
+        self.truncate(offset)
+        if offset not in self._snapshots:
+            self.state = ProducerState()
+
     def forget_before(self, start_offset: int) -> list[str]:
         """Paths of the snapshots that a log beginning at `start_offset` needs no more, forgotten here."""
         gone = [offset for offset in self._snapshots if offset < start_offset]

@@ -1,7 +1,7 @@
 """DeleteRecords, key 21, versions 0–2: everything before an offset is gone, and the log starts there.
 
-Offset -1 means up to the high watermark. The answer tells where each log starts now. It waits for the new starts to be
-durable, and until then nobody is told of them: what was deleted on request does not come back.
+Offset -1 means up to the high watermark. The answer tells where each log starts now. It waits for the new
+starts to be durable, and until then nobody is told of them: what was deleted on request does not come back.
 """
 
 from typing import Any
@@ -66,7 +66,9 @@ def handle(node: Node, request: Request) -> DeleteRecordsResponse | Parked:
     deletions: list[Deletion] = []
     response = DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(name=topic.name, partitions=topic_results(node, request, topic, deletions))
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=topic_results(node, request, topic, deletions)
+            )
             for topic in body.topics
         ]
     )
@@ -109,9 +111,7 @@ def delete(
             return failed(partition.index, ErrorCode.OFFSET_OUT_OF_RANGE)
     except FAULTS as fault:
         return failed(partition.index, code_of(fault))
-    result = DeleteRecordsPartitionResult(
-        partition_index=partition.index, low_watermark=log.log_start_offset
-    )
+    result = DeleteRecordsPartitionResult(partition_index=partition.index, low_watermark=log.log_start_offset)
     if offset > log.log_start_offset:
         result.low_watermark = NO_LOW_WATERMARK
         deletions.append(Deletion(partition, offset, result))
@@ -154,7 +154,9 @@ class ParkedDeletion(Parked):
 
         starts = {(one.partition.topic, one.partition.index): one.offset for one in group}
         # in the lane of the other checkpoints: an older one must not be written over this one
-        node.run(directory, "checkpoint", node.partitions.directories[directory].log_start_job(starts), finished)
+        node.run(
+            directory, "checkpoint", node.partitions.directories[directory].log_start_job(starts), finished
+        )
 
     def deadline(self) -> Instant:
         return self._at
