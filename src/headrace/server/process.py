@@ -41,6 +41,10 @@ FAREWELL_S_MAX = 2.0
 BACKLOG_MIN = 1024
 
 
+# What "unlimited" is taken for: the usual fs.nr_open.
+UNLIMITED_DESCRIPTORS = 1 << 20
+
+
 class SystemDice:
     """The kernel's randomness. (`secrets` gives the same, and loads half of the standard library for it.)"""
 
@@ -91,7 +95,7 @@ def gate_limits(settings: Settings) -> GateLimits:
         connections_per_address_max=settings.max_connections_per_ip,
         connections_per_address=settings.max_connections_per_ip_overrides,
         idle_ms_max=settings.connections_max_idle_ms,
-        descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        descriptors_max=descriptors_max(),
     )
 
 
@@ -274,8 +278,18 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def raise_open_files_limit() -> None:
     """Connections and segments are descriptors; the soft limit is 1,024 only for the sake of select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, UNLIMITED_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            pass  # the kernel has another limit above: what there is must do, and `Gate` keeps to it
+
+
+def descriptors_max() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return UNLIMITED_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def settle_memory() -> None:
