@@ -8,7 +8,6 @@ import platform
 import resource
 import shutil
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +50,7 @@ def command(data: Path, port: int, as_json: bool) -> None:
             if finding.advice:
                 click.echo(f"      {finding.advice}")
     if any(finding.state == "problem" for finding in findings):
-        sys.exit(1)
+        click.get_current_context().exit(1)
 
 
 def examine(data: Path, port: int) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": ("consume", "Print records of a topic."),
     "config": ("config", "Show and change settings of topics and brokers."),
     "cluster": ("cluster", "Show the brokers of a cluster."),
+    "dump": ("dump", "Show and verify the files of a log."),
     "bench": ("bench", "Measure a broker from here, quickly."),
     "demo": ("demo", "A million records, kill -9, and nothing lost."),
     "doctor": ("doctor", "Check whether this machine is fit to run a broker."),

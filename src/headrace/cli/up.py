@@ -65,7 +65,7 @@ def command(
             )  # it is being ended in order; once more does not speed it up
         code = node.stop()
         note("stopped; the data is kept")
-        sys.exit(0 if code == 0 else 1)
+        click.get_current_context().exit(0 if code == 0 else 1)
     raise click.ClickException(f"the node ended by itself with code {code}; see {node.log_path}.")
 
 

@@ -1,0 +1,115 @@
+"""`headrace dump`: what lies in the files of a log, and whether it is sound."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.log_check import check
+from headrace.cli.log_files import Damaged, kind_of, rows_of
+from headrace.cli.options import json_option
+from headrace.cli.terminal import count_text, note
+
+VALUE_CHARACTERS_MAX = 200
+
+
+@click.command("dump")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--records", "with_records", is_flag=True, help="Open the batches and show their records.")
+@click.option("--verify", is_flag=True, help="Only say what is wrong; exit code 1 if something is.")
+@json_option
+def command(paths: tuple[Path, ...], with_records: bool, verify: bool, as_json: bool) -> None:
+    """Show the files of a log: segments, indexes, producer snapshots, checkpoints.
+
+    A directory stands for all such files below it. The files may be Headrace's or Kafka's; the broker need
+    not run, and nothing is changed.
+    """
+    files = [file for path in paths for file in _files(path)]
+    if not files:
+        raise click.ClickException(f"no file of a log in {', '.join(map(str, paths))}.")
+    is_sound = (
+        _verify(files, as_json=as_json)
+        if verify
+        else _show(files, with_records=with_records, as_json=as_json)
+    )
+    if not is_sound:
+        click.get_current_context().exit(1)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        if kind_of(path) is None:
+            raise click.ClickException(f"{path} is no file of a log by its name.")
+        yield path
+        return
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and kind_of(file) is not None:
+            yield file
+
+
+def _verify(files: list[Path], *, as_json: bool) -> bool:
+    faults = 0
+    for file in files:
+        for fault in check(file):
+            faults += 1
+            if as_json:
+                click.echo(json.dumps({"file": str(fault.path), "fault": fault.what}))
+            else:
+                click.echo(f"{fault.path}: {fault.what}")
+    note(f"{count_text(len(files), 'file')} checked, {count_text(faults, 'fault')}")
+    if not faults and not as_json:
+        click.echo(f"{count_text(len(files), 'file')} sound")
+    return faults == 0
+
+
+def _show(files: list[Path], *, with_records: bool, as_json: bool) -> bool:
+    is_sound = True
+    for number, file in enumerate(files):
+        if not as_json:
+            click.secho(f"{'' if number == 0 else chr(10)}{file}", bold=True)
+        try:
+            for row in rows_of(file, with_records=with_records):
+                click.echo(json.dumps({"file": str(file)} | row, default=_as_json) if as_json else _line(row))
+        except Damaged as error:
+            is_sound = False
+            click.echo(f"{file}: {error}", err=True)
+    return is_sound
+
+
+def _as_json(value: Any) -> Any:
+    assert isinstance(value, bytes)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One row as `name value` words, its records indented below it."""
+    words = [f"{name.replace('_', ' ')} {_word(value)}" for name, value in row.items() if name not in _SILENT]
+    if row.get("valid") is False:
+        words.append("INVALID")
+    lines = ["  " + ", ".join(words)]
+    lines += ["  " + _line(record) for record in row.get("records", ())]
+    return "\n".join(lines)
+
+
+_SILENT = {"records", "valid"}
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        text = repr(value)[1:]
+        return (
+            text
+            if len(text) <= VALUE_CHARACTERS_MAX
+            else f"{text[:VALUE_CHARACTERS_MAX]}… ({len(value)} bytes)"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(f"{name}={_word(data)}" for name, data in value) + "]"
+    return str(value)
