@@ -17,7 +17,12 @@ from headrace.machines.metadata.versions import encode
 from headrace.protocol.compiler import codec
 from headrace.protocol.errors import ProtocolError
 from headrace.protocol.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from headrace.protocol.metadata_records import decode_record
+from headrace.protocol.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    decode_record,
+)
 from headrace.protocol.notation import Data
 from headrace.records.builder import (
     SNAPSHOT_FOOTER,
@@ -33,6 +38,7 @@ from headrace.storage.jobs import JobKind
 
 CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 SEGMENT = re.compile(r"([0-9]{20})\.log")
+CHECKPOINT_SUFFIX = ".checkpoint"
 UNFINISHED = ".part"
 
 # Records in one batch of a snapshot: some 100 KB, so that neither side holds the whole of it twice.
@@ -77,14 +83,41 @@ def load(disk: Disk, directory: str, end_offset: int | None = None) -> Loaded:
         snapshot, image = None, ClusterImage()
     position, epoch = (snapshot.end_offset, snapshot.epoch) if snapshot else (0, 0)
     replayed = 0
+    transaction = Transaction(image)
     for batch in logged_batches(disk, directory, position, end_offset):
         if batch.base_offset > position:
             raise BadMetadata(f"the metadata log has nothing between {position} and {batch.base_offset}")
         for record in batch.records:
-            image.replay(record)
+            transaction.replay(record)
         replayed += len(batch.records)
         position, epoch = batch.next_offset, batch.epoch
     return Loaded(image, snapshot, position, epoch, replayed)
+
+
+class Transaction:
+    """Records between a begin and an end count together, or not at all (KIP-868).
+
+    Our own decisions are one batch each and need none; Kafka's controllers write them.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._held: list[Data] | None = None  # None outside of a transaction
+
+    def replay(self, record: Data) -> None:
+        kind = type(record)
+        if kind is BeginTransactionRecord:
+            self._held = []
+        elif kind is AbortTransactionRecord:
+            self._held = None
+        elif kind is EndTransactionRecord:
+            held, self._held = self._held or [], None
+            for each in held:
+                self._image.replay(each)
+        elif self._held is not None:
+            self._held.append(record)
+        else:
+            self._image.replay(record)
 
 
 def logged_batches(disk: Disk, directory: str, start: int, end_offset: int | None) -> Iterator[LoggedBatch]:
@@ -114,6 +147,13 @@ def decoded_batches(data: bytes) -> Iterator[LoggedBatch]:
             yield LoggedBatch(header.base_offset, header.next_offset, header.leader_epoch, records)
     except (BadRecords, ProtocolError) as error:
         raise BadMetadata(f"the metadata log cannot be read: {error}") from error
+
+
+def remove_unfinished(disk: Disk, directory: str) -> None:
+    """What a stop in the middle of a snapshot left behind."""
+    for name in disk.list(directory):
+        if name.endswith(CHECKPOINT_SUFFIX + UNFINISHED):
+            disk.remove(f"{directory}/{name}")
 
 
 def snapshots(disk: Disk, directory: str) -> list[SnapshotId]:

@@ -18,7 +18,7 @@ from headrace.machines.metadata.image import ClusterImage, Endpoint
 from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT, SUPPORTED_FEATURES
 from headrace.machines.raft.quorum_state import FILE, QuorumState
 from headrace.machines.raft.roles import Leader, recovered
-from headrace.node.metadata_files import SnapshotId, SnapshotJob, load, metadata_batch
+from headrace.node.metadata_files import SnapshotId, SnapshotJob, load, metadata_batch, remove_unfinished
 from headrace.node.parking import Waitable
 from headrace.node.settings import Settings
 from headrace.protocol.compiler import codec
@@ -97,6 +97,7 @@ class MetadataLog(Waitable):
         directory = node.partitions.directories[settings.metadata_log_dir]
         disk = node.partitions.disks[settings.metadata_log_dir]
         log = directory.open_log(TOPIC, 0, METADATA_TOPIC_ID, log_config(settings), now.wall_ms)
+        remove_unfinished(disk, DIRECTORY)
         loaded = load(disk, DIRECTORY)
         if loaded.end_offset > log.log_end_offset:
             # a lost machine kept a snapshot and lost segments it stands for, whose removal had begun: the

@@ -253,7 +253,7 @@ class Partitions:
 
     def _doom(self, now: Now, home: str, topic: str, index: int, delay_ms: int) -> None:
         directory = self.directories[home]
-        if not directory.is_offline and (topic, index) in directory.logs:
+        if not directory.is_offline and self.disks[home].exists(f"{topic}-{index}"):
             self._node.housekeeping.run_later(now, delay_ms, home, directory.doom(topic, index))
 
     # --- trouble -----------------------------------------------------------------------------------------

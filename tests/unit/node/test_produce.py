@@ -326,3 +326,39 @@ class TestDiskTrouble:
         )
         assert desk.halted is not None
         assert desk.receive(connection) is None
+
+
+def test_a_topic_that_was_not_touched_since_the_restart_is_deleted_for_good() -> None:
+    """Its log was never opened in this life; another topic of the same name must not find its files."""
+    desk = Desk()
+    desk.create_topic("t")
+    desk.ask(desk.produce_request("t", batch(b"old")), 9)
+    desk = Desk(disks=desk.disks)
+    desk.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    desk.create_topic("t")
+    assert only(desk.ask(desk.produce_request("t", batch(b"new")), 9)).base_offset == 0
+    assert values_of(desk, "t") == [b"new"]
+
+
+def test_a_restart_finds_everything_that_was_acknowledged() -> None:
+    desk = Desk()
+    desk.create_topic("t")
+    for i in range(5):
+        desk.ask(desk.produce_request("t", sequenced(i)), 9)
+    desk = Desk(disks=desk.disks)
+    assert values_of(desk, "t") == [b"0", b"1", b"2", b"3", b"4"]
+    again = only(desk.ask(desk.produce_request("t", sequenced(4)), 9))
+    assert (again.error_code, again.base_offset) == (0, 4)
+    assert only(desk.ask(desk.produce_request("t", sequenced(5)), 9)).base_offset == 5
+
+
+def test_a_clean_stop_is_clean() -> None:
+    desk = Desk()
+    desk.create_topic("t")
+    desk.ask(desk.produce_request("t", batch(b"v")), 9)
+    desk.node.shutdown(desk.clock.now())
+    desk.settle()
+    assert desk.node.is_stopped
+    assert desk.disks["data"].exists(".kafka_cleanshutdown")
+    desk = Desk(disks=desk.disks, boot_id="boot-2")
+    assert values_of(desk, "t") == [b"v"]

@@ -143,6 +143,7 @@ class TestSnapshots:
             file.append(b"half a snapsh")
             file.close()
         assert sorted(restarted(desk).node.metadata.image.topics) == ["t"]
+        assert not [name for name in disk.list(DIRECTORY) if name.endswith(".part")]
 
     def test_a_failed_snapshot_does_no_harm(self) -> None:
         disk = FaultyDisk(MemoryDisk(), [Fault(Fail(errno.ENOSPC), "append", ".checkpoint")])
@@ -172,6 +173,15 @@ class TestTrouble:
         (result,) = desk.ask(create("t"), 7).topics
         assert result.error_code == 0
         assert sorted(restarted(desk).node.metadata.image.topics) == ["before", "t"]
+
+    def test_a_failed_append_ends_the_node_too(self) -> None:
+        disk = FaultyDisk(MemoryDisk())
+        desk = Desk(disks={"data": disk})
+        disk.faults.append(Fault(Fail(), "append", DIRECTORY, times=100))
+        (result,) = desk.ask(create("t"), 7).topics
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t" not in desk.node.metadata.image.topics
+        assert desk.halted is not None
 
     def test_a_failed_fsync_ends_the_node_and_answers_nothing(self) -> None:
         disk = FaultyDisk(MemoryDisk())
