@@ -94,6 +94,25 @@ def test_a_restarted_broker_has_a_new_epoch_and_so_have_its_partitions() -> None
         assert state.partition_epoch == raised
 
 
+def test_a_broker_that_comes_back_leads_what_nobody_led_if_it_has_everything() -> None:
+    cluster = Cluster(2)
+    cluster.apply(cluster.controller.create_topics([NewTopic("t", 3, 2)]))
+    topic = cluster.image.topics["t"]
+    facts = [
+        {"isr": [1, 2]},
+        {"isr": [], "eligible_leader_replicas": [2, 1]},
+        {"isr": [2]},
+    ]
+    for index, fact in enumerate(facts):
+        record = PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=-1, **fact)
+        cluster.image.replay(record)
+    cluster.start(1)
+    in_sync, eligible, behind = (topic.partitions[index] for index in range(3))
+    assert (in_sync.leader, in_sync.isr) == (1, (1, 2))
+    assert (eligible.leader, eligible.isr, eligible.eligible_leader_replicas) == (1, (1,), (2,))
+    assert (behind.leader, behind.isr) == (-1, (2,)), "it may lack acknowledged records"
+
+
 def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
     cluster = Cluster()
     blocks = [cluster.apply(cluster.controller.allocate_producer_ids(1)) for _ in range(3)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.machines.metadata.controller.decision import Decision
-from headrace.machines.metadata.image import ClusterImage, Endpoint
+from headrace.machines.metadata.image import NO_LEADER, ClusterImage, Endpoint, PartitionState
 from headrace.protocol.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -59,11 +59,28 @@ def register_broker(
         )
     ]
     for topic, index, partition in image.partitions():
-        if partition.leader == registration.broker:
-            records.append(
-                PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=registration.broker)
-            )
+        change = leadership_change(partition, registration.broker)
+        if change is not None:
+            change.partition_id, change.topic_id = index, topic.id
+            records.append(change)
     return Decision(epoch, records)
+
+
+def leadership_change(partition: PartitionState, broker: int) -> PartitionChangeRecord | None:
+    """What a start of `broker` means to a partition: a new epoch, or a leader where there was none.
+
+    Only a replica that has all that was acknowledged may lead: one in sync, or an eligible one (KIP-966).
+    """
+    if partition.leader == broker:
+        return PartitionChangeRecord(leader=broker)
+    if partition.leader != NO_LEADER:
+        return None
+    if broker in partition.isr:
+        return PartitionChangeRecord(leader=broker)
+    if not partition.isr and broker in partition.eligible_leader_replicas:
+        others = [replica for replica in partition.eligible_leader_replicas if replica != broker]
+        return PartitionChangeRecord(leader=broker, isr=[broker], eligible_leader_replicas=others)
+    return None
 
 
 def allocate_producer_ids(image: ClusterImage, broker: int, broker_epoch: int) -> Decision[range]:
