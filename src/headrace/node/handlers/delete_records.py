@@ -125,7 +125,7 @@ def failed(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 class ParkedDeletion(Parked):
-    """Answered when the new starts of all its partitions are durable, or when the client's timeout is over."""
+    """Answered when the new starts of all its partitions are durable, or when the client's time is over."""
 
     __slots__ = ("_at", "_deletions", "_response")
 
