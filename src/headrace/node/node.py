@@ -56,6 +56,7 @@ class Node:
         self.quotas: Quotas | None = None
         self.is_stopping = False
         self.is_stopped = False
+        self.is_halted = False  # nothing more is promised to anybody
         self._routes = Routes(self.metrics)
         self._effects: list[Effect] = []
         self._awake: list[Parked] = []
@@ -161,6 +162,7 @@ class Node:
         self._effects.append(Report(level, event, facts))
 
     def halt(self, reason: str) -> None:
+        self.is_halted = True
         self._effects.append(Halt(reason))
 
     def close(self, connection: Connection, reason: str) -> None:
@@ -252,7 +254,7 @@ class Node:
                         self.answer_parked(now, parked, reply)
 
     def _settle(self, now: Now) -> None:
-        if self._awake and not self.is_stopped:
+        if self._awake and not self.is_stopped and not self.is_halted:
             self._ask_awake(now)
 
     def _encode(self, request: Request, reply: Any) -> Parts:

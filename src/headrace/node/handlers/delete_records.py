@@ -112,7 +112,7 @@ def delete(
     except FAULTS as fault:
         return failed(partition.index, code_of(fault))
     result = DeleteRecordsPartitionResult(partition_index=partition.index, low_watermark=log.log_start_offset)
-    if offset > log.log_start_offset:
+    if offset > 0:  # also below a start that retention has moved: that one need not be durable yet
         result.low_watermark = NO_LOW_WATERMARK
         deletions.append(Deletion(partition, offset, result))
     return result
