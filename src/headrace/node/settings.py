@@ -7,8 +7,7 @@ value of a known key is refused with `InvalidConfig`. Dynamic settings are laid 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from headrace.machines.configs.definition import broker_config_keys
 from headrace.machines.configs.topic import broker_value
@@ -35,8 +34,11 @@ class Listener(NamedTuple):
         return SECURITY_PROTOCOLS[self.security_protocol]
 
 
-@dataclass(frozen=True, slots=True)
 class Settings:
+    """Never changed once made: `overlaid` and `bound` make new ones. No dataclass: one of so many fields
+    takes as long to define as ten small modules to load, at every start.
+    """
+
     texts: dict[str, str]  # as given: what DescribeConfigs tells as static
     unknown: dict[str, str | None]  # keys nobody knows, each with the key that was perhaps meant
 
@@ -91,6 +93,12 @@ class Settings:
     headrace_open_files_max: int
     headrace_metrics_port: int
 
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{name}: settings do not change, new ones are made")
+
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> "Settings":
         return _parse(dict(texts), ({},))
@@ -98,7 +106,7 @@ class Settings:
     def overlaid(self, dynamic: Mapping[str, str], cluster: Mapping[str, str]) -> "Settings":
         """The same node after its dynamic settings changed: this broker's own, then the cluster-wide ones."""
         fresh = _parse(self.texts, (dynamic, cluster))
-        return replace(fresh, listeners=self.listeners, advertised_listeners=self.advertised_listeners)
+        return fresh.but(listeners=self.listeners, advertised_listeners=self.advertised_listeners)
 
     def bound(self, ports: Mapping[str, int], hostname: str) -> "Settings":
         """With the ports that listeners on port 0 came to, and a name for addresses that have none."""
@@ -108,14 +116,16 @@ class Settings:
                 host=listener.host or hostname, port=listener.port or ports.get(listener.name, 0)
             )
 
-        return replace(
-            self,
-            listeners=tuple(
-                listener._replace(port=listener.port or ports.get(listener.name, 0))
-                for listener in self.listeners
-            ),
-            advertised_listeners=tuple(told(listener) for listener in self.advertised_listeners),
+        listeners = tuple(
+            listener._replace(port=listener.port or ports.get(listener.name, 0))
+            for listener in self.listeners
         )
+        advertised = tuple(told(listener) for listener in self.advertised_listeners)
+        return self.but(listeners=listeners, advertised_listeners=advertised)
+
+    def but(self, **changed: Any) -> "Settings":
+        """The same, but for some fields."""
+        return Settings(vars(self) | changed)
 
     def advertised(self, listener: str) -> Listener:
         """What a client of that listener is told; the first one where there is none of that name."""
@@ -133,9 +143,9 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     known = broker_config_keys()
     layers = (*above, texts)
     values: dict[str, Any] = {
-        field.name: broker_value(key, layers)
-        for field in fields(Settings)
-        if (key := field.name.replace("_", ".")) in known
+        field: broker_value(key, layers)
+        for field in Settings.__annotations__
+        if (key := field.replace("_", ".")) in known
     }
     for key in texts.keys() & known.keys():
         broker_value(key, (texts,))  # wrong values of keys that nothing reads are refused too
@@ -176,7 +186,7 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         for key in sorted(texts.keys() - known.keys())
         if not key.startswith(OPEN_FAMILIES)
     }
-    return Settings(texts=texts, unknown=unknown, **values)
+    return Settings({"texts": texts, "unknown": unknown, **values})
 
 
 def _strings(value: Any) -> list[str]:

@@ -5,7 +5,6 @@ advertised addresses; they are listened on only once the node serves.
 """
 
 import socket
-from dataclasses import replace
 
 from headrace.node.settings import Listener, Settings
 
@@ -53,7 +52,7 @@ def told(settings: Settings, ports: dict[str, int]) -> Settings:
         for listener in settings.advertised_listeners
     )
     hostname = this_host() if any(not listener.host for listener in advertised) else ""
-    return replace(settings, advertised_listeners=advertised).bound(ports, hostname)
+    return settings.but(advertised_listeners=advertised).bound(ports, hostname)
 
 
 def this_host() -> str:
