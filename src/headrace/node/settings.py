@@ -99,6 +99,11 @@ class Settings:
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{name}: settings do not change, new ones are made")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> "Settings":
         return _parse(dict(texts), ({},))
