@@ -52,7 +52,7 @@ class ColdFile:
             self.reads += 1
             return plain(file, position, size)
 
-        monkeypatch.setattr(RealFile, "try_read_now", lambda file, position, size: None)
+        monkeypatch.setattr(RealFile, "try_read_into", lambda file, position, view: False)
         monkeypatch.setattr(RealFile, "read", read)
 
 

@@ -98,7 +98,7 @@ class Channel(Outbox):
             self._mute_timer.cancel()
         self._drop_buffer()
         self._gate.memory.forget(self)
-        self._forget_unsent()
+        self._unsent.clear()
         if self.connection.id in self._gate.channels:
             self._gate.leave(self)
             self._driver.disconnected(self._gate.clock.now(), self.connection)

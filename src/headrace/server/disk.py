@@ -72,21 +72,18 @@ class RealFile:
             missing -= len(data)
         return b"".join(chunks)
 
-    def try_read_now(self, position: int, size: int) -> bytes | bytearray | None:
-        """All the bytes if that does not wait for the device, else None: read it on a pin, in a thread."""
-        if not self._disk.can_read_nowait:
-            return self.read(position, size)
-        buffer = bytearray(size)
-        try:
-            count = os.preadv(self._descriptor, [buffer], position, READ_NOWAIT)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            if error.errno not in NOWAIT_UNKNOWN:
-                raise
-            self._disk.can_read_nowait = False
-            return self.read(position, size)
-        return buffer if count == size else None
+    def try_read_into(self, position: int, view: memoryview) -> bool:
+        """Fill the view if that does not wait for the device. False: read it on a pin, in a thread."""
+        if self._disk.can_read_nowait:
+            try:
+                return os.preadv(self._descriptor, [view], position, READ_NOWAIT) == len(view)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno not in NOWAIT_UNKNOWN:
+                    raise
+                self._disk.can_read_nowait = False
+        return os.preadv(self._descriptor, [view], position) == len(view)
 
     def truncate(self, size: int, /) -> None:
         os.ftruncate(self._descriptor, size)

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from headrace.server.driver import Driver
     from headrace.server.gate import Gate
 
-# How much of a file is read at a time: what a slow reader can make us hold.
-CHUNK_BYTES = 1024 * 1024
+Part = bytes | bytearray | memoryview | Span
+
+# How much of a file that is not in the page cache is read at a time, in a thread: what a slow reader can make
+# us hold, and enough that a disk with its read-ahead is busy.
+COLD_READ_BYTES = 1024 * 1024
 
 # Parts are copied into one piece up to here: cheaper than telling the kernel of several.
 JOINED_BYTES_MAX = 16 * 1024
@@ -58,7 +61,7 @@ class Outbox(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._holds = 0
         self._is_paused = False  # as the transport was told
-        self._unsent: deque[bytes | bytearray | memoryview | Span] = deque()  # its spans' files are pinned
+        self._unsent: deque[Part] = deque()  # its spans' files are pins, which close themselves
         self._is_reading_file = False
         self._closes_when_sent = False
         self.active_at = 0.0  # when bytes last moved, in or out
@@ -114,12 +117,6 @@ class Outbox(asyncio.BufferedProtocol):
                 self._holds |= CLOSED
                 self._transport.close()
 
-    def _forget_unsent(self) -> None:
-        for part in self._unsent:
-            if type(part) is Span:
-                part.file.close()
-        self._unsent.clear()
-
     # --- answers ----------------------------------------------------------------------------------------
 
     def send(self, parts: Parts) -> None:
@@ -144,98 +141,120 @@ class Outbox(asyncio.BufferedProtocol):
 
     def _send_with_spans(self, parts: Parts) -> None:
         """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""
-        ready: list[bytes | bytearray | memoryview] = []
-        size = 0
-        for index, part in enumerate(parts):
-            if type(part) is Span:
-                data = None
-                if size + part.size <= CHUNK_BYTES:
-                    data = self._read_now(part, part.size)
-                if data is None:
-                    self._unsent.extend(_pinned(part) for part in parts[index:])
-                    break
-                ready.append(memoryview(data))
-                size += len(data)
-            else:
-                ready.append(part)  # type: ignore[arg-type]  # not a Span
-                size += len(part)  # type: ignore[arg-type]
-        self._gate.bytes_out += size
-        if ready and not self._holds & CLOSED:
-            self._transport.writelines(ready)
-        if self._unsent:
+        rest = deque(parts)
+        self._send_from(rest)
+        if rest and not self._holds & CLOSED:
+            self._unsent.extend(_pinned(part) for part in rest)
             self.hold(UNSENT)
             self._send_unsent()
 
     def _send_unsent(self) -> None:
-        """Go on, a piece of a file at a time, until the socket has enough or the disk must be awaited."""
+        """Go on where the socket, or the disk, had to be awaited."""
         unsent = self._unsent
-        while unsent and not self._is_reading_file and not self._holds & (WRITING | CLOSED):
-            part = unsent[0]
-            if type(part) is Span:
-                size = min(part.size, CHUNK_BYTES)
-                data = self._read_now(part, size)
-                if data is None:
-                    if not self._holds & CLOSED:
-                        self._is_reading_file = True
-                        self._driver.read_in_thread(part.file, part.position, size, self._file_was_read)
-                    return
-                self._sent_piece(part, data)
-            else:
-                unsent.popleft()
-                self._gate.bytes_out += len(part)  # type: ignore[arg-type]
-                self._transport.write(part)  # type: ignore[arg-type]  # not a Span
+        if self._is_reading_file:
+            return
+        self._send_from(unsent)
         if not unsent:
             self.release(UNSENT)
             if self._closes_when_sent:
                 self.close_when_sent()
-
-    def _sent_piece(self, span: Span, data: bytes | bytearray) -> None:
-        if span.size == len(data):
-            self._unsent.popleft()
-            span.file.close()
-        else:
-            span.position += len(data)
-            span.size -= len(data)
-        self._gate.bytes_out += len(data)
-        self._transport.write(memoryview(data))  # of a view the loop keeps the rest without copying it
+        elif not self._holds & (WRITING | CLOSED):
+            span = unsent[0]
+            assert type(span) is Span  # nothing else is ever waited for
+            self._is_reading_file = True
+            size = min(span.size, COLD_READ_BYTES)
+            self._driver.read_in_thread(span.file, span.position, size, self._file_was_read)
 
     def _file_was_read(self, data: bytes | OSError) -> None:
         self._is_reading_file = False
         if self._holds & CLOSED:
             return
         span = cast(Span, self._unsent[0])
-        if isinstance(data, OSError) or len(data) != min(span.size, CHUNK_BYTES):
+        if isinstance(data, OSError) or len(data) != min(span.size, COLD_READ_BYTES):
             self._unreadable(span, data if isinstance(data, OSError) else None)
             return
         self.active_at = monotonic()
-        self._sent_piece(span, data)
+        _cut(self._unsent, len(data))
+        self._gate.bytes_out += len(data)
+        self._transport.write(memoryview(data))  # of a view the loop keeps the rest without copying it
         self._send_unsent()
 
-    def _read_now(self, span: Span, size: int) -> bytes | bytearray | None:
-        """The bytes if at hand. A file that cannot be read ends the connection: its frame has begun."""
+    def _send_from(self, parts: "deque[Part]") -> None:
+        """Send as much as the socket takes and the page cache has, by way of the gate's one piece
+        of memory.
+        """
+        gate, transport = self._gate, self._transport
+        while parts and not self._holds & (WRITING | CLOSED):
+            piece = gate.piece
+            used = self._fill(piece, parts)
+            if used:
+                gate.bytes_out += used
+                transport.write(piece[:used])
+                if transport.get_write_buffer_size():
+                    gate.new_piece()  # the transport keeps a view of this one until the socket takes more
+            elif parts and type(parts[0]) is not Span:
+                part = cast(bytes, parts.popleft())  # too big to be worth a copy
+                gate.bytes_out += len(part)
+                transport.write(part)
+            else:
+                return  # not in the page cache, or not readable at all
+
+    def _fill(self, piece: memoryview, parts: "deque[Part]") -> int:
+        """Put the parts one behind the other until the piece is full or one is not at hand; how
+        many bytes.
+        """
+        used = 0
+        while parts:
+            part = parts[0]
+            room = len(piece) - used
+            if type(part) is Span:
+                size = min(part.size, room)
+                if size and not self._read_into(part, piece[used : used + size]):
+                    break
+                used += size
+                _cut(parts, size)
+                if size == room:
+                    break
+            else:
+                size = len(part)  # type: ignore[arg-type]  # not a Span
+                if size > room or size > JOINED_BYTES_MAX:
+                    break
+                piece[used : used + size] = part  # type: ignore[assignment]
+                used += size
+                parts.popleft()
+        return used
+
+    def _read_into(self, span: Span, view: memoryview) -> bool:
+        """Whether the bytes were at hand. A file that cannot be read ends the connection: its frame
+        has begun.
+        """
         file = span.file
-        data: bytes | bytearray | None
         try:
             if type(file) is RealFile:
-                data = file.try_read_now(span.position, size)
-            else:
-                data = file.read(span.position, size)
-        except OSError as error:
+                return file.try_read_into(span.position, view)
+            view[:] = file.read(span.position, len(view))
+        except (OSError, ValueError) as error:  # ValueError: it is shorter than the view
             self._unreadable(span, error)
-            return None
-        if data is not None and len(data) != size:
-            self._unreadable(span, None)
-            return None
-        return data
+            return False
+        return True
 
-    def _unreadable(self, span: Span, error: OSError | None) -> None:
+    def _unreadable(self, span: Span, error: Exception | None) -> None:
         self._gate.log.error(
             "unreadable_file", path=span.file.path, position=span.position, error=error or "cut short"
         )
         self.close("a file could not be read")
 
 
-def _pinned(part: bytes | bytearray | memoryview | Span) -> bytes | bytearray | memoryview | Span:
+def _cut(parts: "deque[Part]", size: int) -> None:
+    """The first part is a span, of which that many bytes are done."""
+    span = cast(Span, parts[0])
+    if size == span.size:
+        parts.popleft()
+    else:  # a new one: the node may hold on to its own
+        parts[0] = Span(span.file, span.position + size, span.size - size)
+
+
+def _pinned(part: "Part") -> "Part":
     """Spans that wait get a descriptor of their own: the log may close or delete the file meanwhile."""
     if type(part) is not Span:
         return part

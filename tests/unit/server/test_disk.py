@@ -152,12 +152,16 @@ def test_a_full_disk_is_enospc(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) 
     assert file.size() == 4
 
 
+def read_now(file: RealFile, position: int, size: int) -> bytes | None:
+    buffer = bytearray(size)
+    return bytes(buffer) if file.try_read_into(position, memoryview(buffer)) else None
+
+
 def test_reads_at_once_what_is_cached(disk: RealDisk) -> None:
     file = disk.open("a", create=True)
     file.append(b"0123456789")
-    assert file.try_read_now(2, 5) == b"23456"
-    # what is not there is not "not cached": the reader in the thread finds out
-    assert not disk.can_read_nowait or file.try_read_now(2, 50) is None
+    assert read_now(file, 2, 5) == b"23456"
+    assert read_now(file, 2, 50) is None  # there is no more
 
 
 def _answering(error: int) -> object:
@@ -172,7 +176,7 @@ def test_a_cold_page_is_not_waited_for(disk: RealDisk, monkeypatch: pytest.Monke
     file.append(b"0123456789")
     disk.can_read_nowait = True
     monkeypatch.setattr(os, "preadv", _answering(errno.EAGAIN))
-    assert file.try_read_now(0, 10) is None
+    assert read_now(file, 0, 10) is None
     assert disk.can_read_nowait
 
 
@@ -182,11 +186,20 @@ def test_a_file_system_without_the_flag_is_asked_once(
     file = disk.open("a", create=True)
     file.append(b"0123456789")
     disk.can_read_nowait = True
-    monkeypatch.setattr(os, "preadv", _answering(errno.EOPNOTSUPP))
-    assert file.try_read_now(0, 10) == b"0123456789"
+    preadv = os.preadv
+    asked: list[int] = []
+
+    def without_flags(descriptor: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
+        asked.append(flags)
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "no such flag here")
+        return preadv(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", without_flags)
+    assert read_now(file, 0, 10) == b"0123456789"
     assert not disk.can_read_nowait
-    monkeypatch.setattr(os, "preadv", _answering(errno.EIO))
-    assert file.try_read_now(3, 2) == b"34"
+    assert read_now(file, 3, 2) == b"34"
+    assert [bool(flags) for flags in asked] == [True, False, False]
 
 
 def test_an_io_error_is_not_hidden(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +207,7 @@ def test_an_io_error_is_not_hidden(disk: RealDisk, monkeypatch: pytest.MonkeyPat
     disk.can_read_nowait = True
     monkeypatch.setattr(os, "preadv", _answering(errno.EIO))
     with pytest.raises(OSError) as caught:
-        file.try_read_now(0, 1)
+        read_now(file, 0, 1)
     assert caught.value.errno == errno.EIO
 
 
