@@ -9,7 +9,7 @@ before (a partition of an unknown topic) means that the log is not ours or was d
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.base.ids import BrokerId, TopicId
 from headrace.protocol.metadata_records import (
@@ -70,8 +70,7 @@ class TopicState:
     partitions: dict[int, PartitionState] = field(default_factory=dict)  # by number, without gaps
 
 
-@dataclass(slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     host: str
     port: int
     security_protocol: int

@@ -1,30 +1,23 @@
-"""The controller's decisions in one place, over one image and the settings a node was started with."""
+"""The controller's decisions in one place, over one image and the settings a node was started with.
+
+The deciders about topics and settings are loaded when the first such request comes: a broker starts without.
+"""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from headrace.base.dice import Dice
 from headrace.machines.configs.topic import topic_defaults
 from headrace.machines.configs.values import Value
 from headrace.machines.metadata.controller import brokers
-from headrace.machines.metadata.controller.alter_configs import (
-    AlteredResource,
-    ResourceChange,
-    alter_configs,
-)
-from headrace.machines.metadata.controller.create_partitions import (
-    GrownTopic,
-    MorePartitions,
-    create_partitions,
-)
-from headrace.machines.metadata.controller.create_topics import (
-    CreatedTopic,
-    NewTopic,
-    TopicDefaults,
-    create_topics,
-)
 from headrace.machines.metadata.controller.decision import Decision
-from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic, delete_topics
 from headrace.machines.metadata.image import ClusterImage
+
+if TYPE_CHECKING:
+    from headrace.machines.metadata.controller.alter_configs import AlteredResource, ResourceChange
+    from headrace.machines.metadata.controller.create_partitions import GrownTopic, MorePartitions
+    from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
+    from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic
 
 
 class Controller:
@@ -56,22 +49,30 @@ class Controller:
         return self._defaults
 
     def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> Decision[list[CreatedTopic]]:
+        self, topics: "Sequence[NewTopic]", *, validate_only: bool = False
+    ) -> "Decision[list[CreatedTopic]]":
+        from headrace.machines.metadata.controller.create_topics import TopicDefaults, create_topics
+
         defaults = TopicDefaults(self._partitions, self._replication_factor, self.topic_defaults())
         return create_topics(self._image, topics, defaults, self._dice, validate_only=validate_only)
 
-    def delete_topics(self, topics: Sequence[DoomedTopic]) -> Decision[list[DeletedTopic]]:
+    def delete_topics(self, topics: "Sequence[DoomedTopic]") -> "Decision[list[DeletedTopic]]":
+        from headrace.machines.metadata.controller.delete_topics import delete_topics
+
         return delete_topics(self._image, topics)
 
     def create_partitions(
-        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
-    ) -> Decision[list[GrownTopic]]:
+        self, topics: "Sequence[MorePartitions]", *, validate_only: bool = False
+    ) -> "Decision[list[GrownTopic]]":
+        from headrace.machines.metadata.controller.create_partitions import create_partitions
+
         return create_partitions(self._image, topics, self._dice, validate_only=validate_only)
 
     def alter_configs(
-        self, resources: Sequence[ResourceChange], *, validate_only: bool = False
-    ) -> Decision[list[AlteredResource]]:
+        self, resources: "Sequence[ResourceChange]", *, validate_only: bool = False
+    ) -> "Decision[list[AlteredResource]]":
+        from headrace.machines.metadata.controller.alter_configs import alter_configs
+
         return alter_configs(self._image, resources, self.topic_defaults(), validate_only=validate_only)
 
     def register_broker(self, registration: brokers.Registration, next_offset: int) -> Decision[int]:
