@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEADLINE_S 300
+#define DEADLINE_S 90
 
 static long delivered, failed;
 

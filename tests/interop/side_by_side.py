@@ -24,5 +24,8 @@ def assert_same(brokers: tuple[Broker, Broker], story: Callable[[Broker], T]) ->
     oracle, tested = brokers
     expected = story(oracle)
     actual = story(tested)
+    if isinstance(expected, list) and isinstance(actual, list):
+        for ours, theirs in zip(actual, expected, strict=False):
+            assert ours == theirs  # step by step: the first difference is the one to read
     assert actual == expected
     return expected
