@@ -81,6 +81,7 @@ class LogDirectory:
         "_log_starts",
         "_logs",
         "_recovery_points",
+        "_topic_ids",
         "_unopened",
         "directory_id",
         "name",
@@ -97,7 +98,8 @@ class LogDirectory:
         self.directory_id = DirectoryId(bytes(16))
         self.trust: Trust = "lost"
         self._logs: dict[Partition, PartitionLog] = {}
-        self._found: list[Partition] = []
+        self._found: set[Partition] = set()  # with a directory since the start
+        self._topic_ids: dict[str, TopicId] = {}  # by directory, once read
         self._unopened: set[Partition] = set()  # since a lost machine, not yet recovered
         self._recovery_points: dict[Partition, int] = {}
         self._log_starts: dict[Partition, int] = {}
@@ -161,12 +163,12 @@ class LogDirectory:
         except (FileNotFoundError, MalformedCheckpoint):
             return {}  # nothing is vouched for then, and recovery looks at everything
 
-    def _partitions_by_name(self) -> list[Partition]:
-        found: list[Partition] = []
+    def _partitions_by_name(self) -> set[Partition]:
+        found: set[Partition] = set()
         for name in self._disk.list(""):
             topic, dash, number = name.rpartition("-")
             if dash and topic and number.isdigit() and not name.endswith(DOOMED):
-                found.append((topic, int(number)))
+                found.add((topic, int(number)))
         return found
 
     def _judge_last_stop(self) -> None:
@@ -224,11 +226,16 @@ class LogDirectory:
         ]
 
     def _topic_id(self, directory: str) -> TopicId | None:
+        known = self._topic_ids.get(directory)
+        if known is not None:
+            return known
         try:
             data = read_whole(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}")
-            return checkpoints.parse_partition_metadata(data)
+            topic_id = checkpoints.parse_partition_metadata(data)
         except (FileNotFoundError, MalformedCheckpoint):
             return None
+        self._topic_ids[directory] = topic_id
+        return topic_id
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """As checkpointed last; 0 when unknown."""
@@ -254,7 +261,7 @@ class LogDirectory:
             raise self._health.offline()
         directory = f"{topic}-{partition}"
         try:
-            self._claim(directory, topic_id)
+            self._claim(key, directory, topic_id)
             log = PartitionLog.open(
                 self._disk,
                 directory,
@@ -280,13 +287,15 @@ class LogDirectory:
             raise self._health.met(error) from error
         return log
 
-    def _claim(self, directory: str, topic_id: bytes) -> None:
-        known = self._topic_id(directory)
+    def _claim(self, key: Partition, directory: str, topic_id: bytes) -> None:
+        is_new = key not in self._found
+        known = None if is_new else self._topic_id(directory)
         if known is None:
             self._disk.make_dir(directory)
             file = self._disk.open(f"{directory}/{checkpoints.PARTITION_METADATA}", create=True)
             try:
-                file.truncate(0)
+                if file.size():
+                    file.truncate(0)
                 file.append(checkpoints.render_partition_metadata(topic_id))
             finally:
                 file.close()
@@ -324,8 +333,8 @@ class LogDirectory:
             self._recovered(key)
         except OSError as error:
             raise self._health.met(error) from error
-        if key in self._found:
-            self._found.remove(key)
+        self._found.discard(key)
+        self._topic_ids.pop(directory, None)
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             offsets.pop(key, None)
         return RemoveDirectoryJob(doomed)

@@ -51,6 +51,7 @@ def guarded(
 class OpenedLog:
     __slots__ = (
         "_active",
+        "_assigned",
         "_config",
         "_disk",
         "_epochs",
@@ -64,6 +65,7 @@ class OpenedLog:
         "_opens",
         "_producers",
         "_roll_jitter_ms",
+        "_scanned",
         "_segments",
         "_stamped_epoch",
         "_tail",
@@ -102,6 +104,8 @@ class OpenedLog:
         self._segments = Segments(disk, files, directory)
         self._tail = Tail()
         self._epochs: LeaderEpochs | None = None  # None: not read yet
+        self._scanned: Scanned | None = None  # what recovery met, while epochs are not read
+        self._assigned: tuple[int, int] | None = None  # epoch and offset, while epochs are not read
         self._stamped_epoch = -2  # the epoch of the last append by a leader here
         self._flush_clock = FlushClock()
         self._unflushed_bytes = 0
@@ -195,15 +199,9 @@ class OpenedLog:
         self._producers.truncate(scanned.end_offset)
         if scanned.has_control:
             self._producers.load(wall_ms, aborts_from=scanned.start_offset)
-        self._recover_epochs(scanned)
-
-    def _recover_epochs(self, scanned: Scanned) -> None:
-        epochs = self._leader_epochs()
-        epochs.truncate_end(scanned.end_offset)
-        for epoch, offset in scanned.epochs:
-            if epoch > epochs.latest:
-                epochs.assign(epoch, offset)
-        self._write_epochs(epochs)
+        self._scanned = scanned
+        if recovery.trust != "killed":
+            self._write_epochs(self._leader_epochs())
 
     def _remove_segments(self, segments: list[Segment]) -> None:
         """Remove files at once, from the last segment to the first: what a crash leaves is a log without a
@@ -273,7 +271,22 @@ class OpenedLog:
                 for _, _, header in self._segments.headers(0):
                     if header.leader_epoch > self._epochs.latest:
                         self._epochs.assign(header.leader_epoch, header.base_offset)
+            self._amend_epochs(self._epochs)
         return self._epochs
+
+    def _amend_epochs(self, epochs: LeaderEpochs) -> None:
+        """What was learned before the file was read: from batches that recovery met, and from the node."""
+        if self._scanned is not None:
+            epochs.truncate_end(self._scanned.end_offset)
+            for epoch, offset in self._scanned.epochs:
+                if epoch > epochs.latest:
+                    epochs.assign(epoch, offset)
+            self._scanned = None
+        if self._assigned is not None:
+            epoch, offset = self._assigned
+            if epoch > epochs.latest:
+                epochs.assign(epoch, offset)
+            self._assigned = None
 
     def _write_epochs(self, epochs: LeaderEpochs) -> None:
         if epochs.is_changed:
@@ -283,9 +296,10 @@ class OpenedLog:
     @guarded
     def assign_epoch(self, epoch: int) -> None:
         """A new leader epoch begins at the log's end. It reaches the disk with its first batch."""
-        epochs = self._leader_epochs()
-        if epoch > epochs.latest:
-            epochs.assign(epoch, self.log_end_offset)
+        if self._epochs is None:
+            self._assigned = epoch, self.log_end_offset  # a start with many logs reads none of their files
+        elif epoch > self._epochs.latest:
+            self._epochs.assign(epoch, self.log_end_offset)
 
     @guarded
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:

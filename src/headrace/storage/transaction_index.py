@@ -11,7 +11,9 @@ abort.
 from struct import Struct
 from typing import NamedTuple
 
+from headrace.storage.disk import Disk
 from headrace.storage.entry_file import EntryFile
+from headrace.storage.open_files import OpenFiles
 
 ENTRY = Struct(">hqqqq")
 _LAST_OFFSET = Struct(">q")
@@ -26,21 +28,29 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex(EntryFile):
-    __slots__ = ()
+    __slots__ = ("_is_absent",)
 
     entry_bytes = ENTRY.size
+
+    def __init__(self, disk: Disk, files: OpenFiles, path: str) -> None:
+        super().__init__(disk, files, path)
+        self._is_absent = False  # as far as we know
 
     def __len__(self) -> int:
         try:
             return super().__len__()
         except FileNotFoundError:
             self._stored = 0
+            self._is_absent = True
             return len(self._pending) // self.entry_bytes
 
     def add(self, aborted: AbortedTransaction) -> None:
         """Written at once: these are rare, and a reader must not miss one after a crash."""
         self.append_entry(ENTRY.pack(0, *aborted))
-        self.write_pending()
+        try:
+            self.write_pending()
+        finally:
+            self._is_absent = False
 
     def withdraw(self) -> None:
         """Drop an entry that could not be written."""
@@ -62,7 +72,6 @@ class TransactionIndex(EntryFile):
 
     def cut_to(self, end_offset: int) -> None:
         """Forget transactions whose marker lies at or beyond `end_offset`."""
-        try:
-            self.cut(self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, end_offset - 1))
-        except FileNotFoundError:
-            return  # no transaction was ever aborted here
+        count = self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, end_offset - 1)
+        if not self._is_absent:
+            self.cut(count)
