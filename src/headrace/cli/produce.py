@@ -20,6 +20,7 @@ from headrace.records.compression import CODEC_NAMES
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PAUSE_S = 0.02  # without input for this long, what was read is sent on
+LINGER_S = 0.1  # while input flows, batches may wait to be filled: a pause sends them on in any case
 
 Parse = Callable[[bytes], NewRecord]
 
@@ -81,6 +82,7 @@ def command(
             acks=ACKS[acks],
             compression=compression,
             batch_bytes=batch_bytes,
+            linger_s=LINGER_S,
             delivery_s=timeout,
         )
         is_typed = sys.stdin.isatty() and not files
@@ -187,7 +189,9 @@ class _Pace:
 
     def wait(self, sent: int) -> None:
         if sent == 0:
-            self._started_at = time.monotonic()
+            return
+        if sent == 1:
+            self._started_at = time.monotonic()  # the first record also had to find its topic
         due_at = self._started_at + sent / self._rate
         while (left := due_at - time.monotonic()) > 0:
             self._producer.flush()

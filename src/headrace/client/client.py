@@ -22,7 +22,9 @@ from headrace.protocol.notation import Request
 
 TIMEOUT_S = 30.0
 # For the first contact: long enough for a broker that is just starting, short enough for a wrong address.
-FIRST_CONTACT_S = 5.0
+FIRST_CONTACT_S = 3.0
+# How long a topic that is asked for may take to come into being; one that never will is told of soon.
+CREATION_S = 5.0
 
 Check = Callable[[Any], None]
 
@@ -125,7 +127,8 @@ class Client:
                 raise error
 
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=create)
-        self.call(request, what=f"asking for topic {name!r}", check=check)
+        timeout_s = min(self.timeout_s, CREATION_S) if create else None
+        self.call(request, what=f"asking for topic {name!r}", check=check, timeout_s=timeout_s)
         return self.cluster.topics[name]
 
     def controller(self) -> int | None:
