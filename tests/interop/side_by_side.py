@@ -26,6 +26,7 @@ def assert_same(brokers: tuple[Broker, Broker], story: Callable[[Broker], T]) ->
     actual = story(tested)
     if isinstance(expected, list) and isinstance(actual, list):
         for ours, theirs in zip(actual, expected, strict=False):
-            assert ours == theirs  # step by step: the first difference is the one to read
-    assert actual == expected
+            # step by step: the first difference is the one to read
+            assert ours == theirs, f"\n{oracle.name}: {theirs}\n{tested.name}: {ours}"
+    assert actual == expected, f"\n{oracle.name}: {expected}\n{tested.name}: {actual}"
     return expected
