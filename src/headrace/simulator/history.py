@@ -5,23 +5,22 @@ it.
 from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.simulator.world import World
 
 TRACE_LINES_KEPT = 40  # what a failure prints of what went before
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionKey:
+class PartitionKey(NamedTuple):
     """A partition of one topic in one life: a topic that is made again under its name is another one."""
 
     topic: str
     topic_id: bytes
-    index: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.index}"
+        return f"{self.topic}-{self.number}"
 
 
 @dataclass(slots=True)
@@ -224,16 +223,18 @@ class History:
 
     def add(self, event: Event) -> None:
         self.count += 1
-        line = f"{self._world.mono:10.4f} {event}"
-        self._digest.update(line.encode())
-        self.last_lines.append(line if len(line) < 400 else line[:400] + " …")
+        line = ""
         if isinstance(event, FaultStruck):
             self.faults += 1
+        if not isinstance(event, AnswerLeft):  # every other fact tells of it, too
+            line = f"{self._world.mono:10.4f} {event}"
+            self._digest.update(line.encode())
+            self.last_lines.append(line if len(line) < 400 else line[:400] + " …")
         for judge in self._judges:
             try:
                 judge.see(event)
             except Violation as violation:
-                raise JudgedWrong(judge.name, str(violation), self.count, line) from violation
+                raise JudgedWrong(judge.name, str(violation), self.count, line or str(event)) from violation
 
 
 class JudgedWrong(Exception):

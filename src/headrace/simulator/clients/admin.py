@@ -161,7 +161,7 @@ class Admin(Script):
             return
         offset = self.world.dice.randint(0, latest.topics[0].partitions[0].offset)
         self.history.add(DeletionAsked(key, offset))
-        partition = DeleteRecordsPartition(partition_index=key.index, offset=offset)
+        partition = DeleteRecordsPartition(partition_index=key.number, offset=offset)
         body = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=key.topic, partitions=[partition])], timeout_ms=TIMEOUT_MS
         )

@@ -58,7 +58,7 @@ class Consumer(Script):
                         self.positions[key] = max(told.topics[0].partitions[0].offset, 0)
                 else:
                     yield Pause(0.05)
-            yield Pause(self.world.between(0.0, 0.2))
+            yield Pause(self.world.between(0.0, 0.4))
 
 
 def fetch(
@@ -77,7 +77,7 @@ def fetch(
             key.topic_id, FetchTopic(topic=key.topic, topic_id=key.topic_id, partitions=[])
         )
         topic.partitions.append(
-            FetchPartition(partition=key.index, fetch_offset=offset, partition_max_bytes=partition_bytes)
+            FetchPartition(partition=key.number, fetch_offset=offset, partition_max_bytes=partition_bytes)
         )
     body = FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=10_000_000, topics=list(topics.values())
@@ -92,7 +92,7 @@ def fetch(
 
 
 def list_offset(history: History, key: PartitionKey, timestamp: int) -> Ask:
-    partition = ListOffsetsPartition(partition_index=key.index, timestamp=timestamp)
+    partition = ListOffsetsPartition(partition_index=key.number, timestamp=timestamp)
     body = ListOffsetsRequest(
         replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=key.topic, partitions=[partition])]
     )
@@ -107,8 +107,8 @@ def list_offset(history: History, key: PartitionKey, timestamp: int) -> Ask:
 
 
 def partitions_of(answer: Any, wanted: dict[PartitionKey, int]) -> list[tuple[PartitionKey, Any]]:
-    by_name = {(key.topic, key.index): key for key in wanted}
-    by_id = {(key.topic_id, key.index): key for key in wanted}
+    by_name = {(key.topic, key.number): key for key in wanted}
+    by_id = {(key.topic_id, key.number): key for key in wanted}
     found = []
     for topic in answer.responses:
         for data in topic.partitions:

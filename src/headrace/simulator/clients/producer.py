@@ -52,7 +52,8 @@ class Producer(Session):
         self._is_asking_id = False
         self._is_ticking = False
         self._count = 0
-        self.pauses = (0.01, 0.15)  # between batches
+        self._identity = 1  # what an earlier one left on the way has no order with this one's
+        self.pauses = (0.02, 0.3)  # between batches
         self.is_stopping = False  # sends nothing new any more
 
     @property
@@ -108,7 +109,7 @@ class Producer(Session):
         values = []
         for _ in range(dice.randint(1, 4)):
             self._count += 1
-            values.append(f"{self.name}:{self._count}:".encode() + b"." * dice.randrange(80))
+            values.append(f"{self.name}.{self._identity}:{self._count}:".encode() + b"." * dice.randrange(80))
         wall_ms = self.world.now().wall_ms
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(values)
@@ -129,7 +130,7 @@ class Producer(Session):
         if self.wire is None:
             return
         version = 13 if self._count % 2 else 9
-        data = PartitionProduceData(index=batch.partition.index, records=batch.data)
+        data = PartitionProduceData(index=batch.partition.number, records=batch.data)
         topic = TopicProduceData(name=batch.topic.name, topic_id=batch.topic.topic_id, partition_data=[data])
         body = ProduceRequest(acks=self._acks, timeout_ms=TIMEOUT_MS, topic_data=[topic])
         self.ask(PRODUCE, version, body, batch, is_answered=self._acks != 0)
@@ -185,4 +186,5 @@ class Producer(Session):
         self._in_flight.clear()
         self._sequences.clear()
         self._producer_id = -1
+        self._identity += 1
         self.hang_up()

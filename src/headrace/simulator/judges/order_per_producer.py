@@ -1,8 +1,8 @@
-"""What a producer sends to a partition lies there in the order of sending, and nothing is missing in between
-that makes the node refuse the rest.
+"""What a producer sends to a partition lies there in the order of sending, and nothing is missing in
+between that makes the node refuse the rest.
 
-Values carry the producer's name and a number that rises. A producer without idempotence may repeat itself,
-so of it only first appearances count.
+Values carry the producer's name and identity, and a number that rises. A producer without idempotence may
+repeat itself, so of it only first appearances count.
 """
 
 from headrace.simulator.history import BatchRefused, Event, Finished, NodeStopped, TopicCreated, Violation
