@@ -74,25 +74,24 @@ class PartitionLog(GrowingLog):
         """
         if limit_offset <= offset:
             return 0
-        return max(self._distance(limit_offset) - self._distance(offset), 0)
+        segments = self._segments
+        first, last = segments.number_of(offset), segments.number_of(limit_offset)
+        between = 0
+        for segment in segments.items[first:last]:
+            segment.load()
+            between += segment.size
+        return max(between + self._place(last, limit_offset) - self._place(first, offset), 0)
 
-    def _distance(self, offset: int) -> int:
-        """Bytes of the log before `offset`, counted from the first segment."""
+    def _place(self, number: int, offset: int) -> int:
+        """Roughly where `offset` lies in the segment of that number."""
+        segment = self._segments.items[number]
         tail = self._tail
-        items = self._segments.items
-        number = self._segments.number_of(offset)
-        before = 0
-        for segment in items[:number]:
-            segment.load()
-            before += segment.size
-        segment = items[number]
-        if offset >= self.log_end_offset:
-            segment.load()
-            return before + segment.size
         if segment is self._active and tail.lasts and offset >= tail.first_offset:
-            return before + tail.position(offset, segment.size)
+            return tail.position(offset, segment.size)
         segment.load()
-        return before + (segment.index.floor(offset) if segment.size else 0)
+        if offset >= self.log_end_offset or not segment.size:
+            return segment.size
+        return segment.index.floor(offset)
 
     @guarded
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampedOffset | None:

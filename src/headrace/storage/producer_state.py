@@ -96,15 +96,13 @@ class ProducerState:
                     f"producer {producer_id} begins epoch {epoch} with sequence {sequence}"
                 )
         else:
-            expected = 0
             batches = entry.batches
-            if batches:
+            expected = (batches[-1][1] + 1) & SEQUENCE_MASK if batches else 0
+            if sequence != expected:
                 last_sequence = (sequence + offset_delta) & SEQUENCE_MASK
                 for batch in batches:
                     if batch[0] == sequence and batch[1] == last_sequence:
                         return batch
-                expected = (batches[-1][1] + 1) & SEQUENCE_MASK
-            if sequence != expected:
                 raise OutOfOrderSequence(
                     f"producer {producer_id} sent sequence {sequence} where {expected} comes next"
                 )

@@ -1,5 +1,7 @@
 """Sealed segments with a stronger codec: fewer bytes, the same records, and no harm from a crash."""
 
+from random import Random
+
 import pytest
 
 from headrace.records.batch import renew_crc
@@ -147,10 +149,12 @@ def test_a_crash_at_any_call_leaves_the_old_segment_or_the_new_one(sealed):
         try:
             recompress_all(sealed)
         except DiskCrashed:
-            sealed.disk, sealed.files = disk, OpenFiles()
-            sealed.open("killed")
-            assert rows(sealed) == before
-            assert [name for name in sealed.names() if name.count(".") > 1] == []
+            for trust in ("killed", "lost"):
+                sealed.disk, sealed.files = disk.crash(trust, Random(calls)), OpenFiles()
+                sealed.open(trust, recovery_point=flushed)
+                assert rows(sealed) == before
+                assert sealed.log.offset_for_timestamp(sealed.wall_ms + 3, 1000).offset == 9
+                assert [name for name in sealed.names() if name.count(".") > 1] == []
         else:
             return
     raise AssertionError("it never came to an end")
