@@ -10,7 +10,13 @@ from zlib import crc32
 
 from headrace.base.ids import TopicId, id_text
 from headrace.base.time import Now
-from headrace.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage, TopicState
+from headrace.machines.metadata.image import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ClusterImage,
+    PartitionState,
+    TopicState,
+)
 from headrace.node.group_commit import GroupCommit
 from headrace.node.partition import Partition
 from headrace.node.topic_config import TopicConfigs
@@ -113,6 +119,7 @@ class Partitions:
     def load(self, now: Now, image: ClusterImage) -> None:
         """Everything the metadata log knew at the start."""
         self._take_settings(image)
+        self._adopt_nameless(image)
         for topic in image.topics.values():
             self._take(now, image, topic)
         for name, directory in self.directories.items():
@@ -183,7 +190,7 @@ class Partitions:
                     topic.name,
                     topic.id,
                     index,
-                    directory=self._home(topic.id, index),
+                    directory=self._home(topic.id, index, state),
                     replicas=state.replicas,
                     isr=state.isr,
                     leader_id=state.leader,
@@ -194,12 +201,20 @@ class Partitions:
                 )
             )
 
-    def _home(self, topic_id: bytes, index: int) -> str:
+    def _home(self, topic_id: bytes, index: int, state: PartitionState) -> str:
+        """Where it lies on disk; for a new one where the controller placed it, or where the fewest are."""
         home = self._homes.get((topic_id, index))
         if home is None:
-            data = [name for name in self._crowds if name in self._node.settings.log_dirs]
-            online = [name for name in data if not self.directories[name].is_offline]
-            home = self._homes[(topic_id, index)] = min(online or data, key=self._crowds.__getitem__)
+            data = {
+                name: self.directories[name] for name in self._crowds if name in self._node.settings.log_dirs
+            }
+            placed = dict(zip(state.replicas, state.directories)).get(self._node.id)
+            online = [name for name, directory in data.items() if not directory.is_offline] or list(data)
+            home = min(
+                (name for name in online if data[name].directory_id == placed),
+                default=min(online, key=self._crowds.__getitem__),
+            )
+            self._homes[(topic_id, index)] = home
         self._crowds[home] += 1
         return home
 
@@ -230,6 +245,15 @@ class Partitions:
             home = self._homes.pop((topic_id, partition.index))
             self._crowds[home] -= 1
             self._doom(now, home, partition.topic, partition.index, partition.config.file_delete_delay_ms)
+
+    def _adopt_nameless(self, image: ClusterImage) -> None:
+        """Directories whose partition.metadata cannot be read: the name tells whose they are, and no record
+        is thrown away on a mere doubt.
+        """
+        for number, (home, name, index, topic_id) in enumerate(self._found):
+            topic = image.topics.get(name) if topic_id is None else None
+            if topic is not None and self._homes.setdefault((topic.id, index), home) == home:
+                self._found[number] = (home, name, index, topic.id)
 
     def _sweep_strays(self, now: Now) -> None:
         """Directories of topics that were deleted while we were down, and removals that a stop cut short."""
