@@ -94,10 +94,13 @@ class Machine:
         self.disks[name].faults.append(Fault(Crash(written=written), skip=calls))
 
     def heal(self) -> None:
+        """The disks are well again, and somebody restarts a node that has given up one of them."""
         self.is_slow = False
         for disk in self.disks.values():
             disk.faults.clear()
             disk.space_bytes = None
+        if self.node is not None and any(one.is_offline for one in self.node.partitions.directories.values()):
+            self.crash("killed")
 
     def _note_flushed(self) -> None:
         if self.node is not None:
