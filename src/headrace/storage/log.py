@@ -28,6 +28,10 @@ from headrace.storage.segment import Segment, segment_path
 from headrace.storage.snapshots import snapshot_path
 from headrace.storage.timestamps import TimestampedOffset
 
+# A log that was not written to for so long gives its file descriptor and its tail back: ten thousand
+# partitions are never busy at once, and a descriptor is had again in some ten microseconds.
+QUIET_MS = 60_000
+
 __all__ = ["Appended", "PartitionLog", "Recovery", "TimestampedOffset"]
 
 
@@ -55,7 +59,7 @@ class PartitionLog(GrowingLog):
             found = tail.span(offset, limit_offset, active.size, max_bytes, at_least_one=at_least_one)
             if found is None:
                 return None
-            assert active.log is not None
+            assert active.log is not None, "the tail is forgotten when the file is let go"
             return Span(active.log, found[0], found[1] - found[0])
         return self._read_cold(offset, limit_offset, max_bytes, at_least_one)
 
@@ -197,6 +201,7 @@ class PartitionLog(GrowingLog):
         limit = end if high_watermark is None else min(high_watermark, end)
         segments = self._segments
         self._roll_if_quiet(wall_ms)
+        self._rest_if_quiet(wall_ms)
         count = retention.deletable(
             segments.items,
             self._config,
@@ -218,6 +223,14 @@ class PartitionLog(GrowingLog):
         since = active.first_timestamp if active.first_timestamp >= 0 else active.created_ms
         if wall_ms - since > self._config.segment_ms - self._roll_jitter_ms:
             self._roll_if_room(wall_ms)
+
+    def _rest_if_quiet(self, wall_ms: int) -> None:
+        """A log that nobody writes to needs no open file and no tail; the next append has them back."""
+        active = self._active
+        if active.log is not None and wall_ms - active.modified_ms > QUIET_MS:
+            active.write_indexes()
+            active.release()
+            self._tail.clear()
 
     def _roll_if_room(self, wall_ms: int) -> bool:
         """A full disk must not keep retention from making room."""

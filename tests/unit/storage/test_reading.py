@@ -5,6 +5,7 @@ import pytest
 from headrace.records.reader import batches
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import OffsetOutOfRange
+from headrace.storage.faulty_disk import FaultyDisk
 
 
 def offsets(span):
@@ -88,3 +89,17 @@ def test_a_span_outlives_the_removal_of_its_segment(scene):
     for doomed in scene.log.advance_log_start(20, scene.wall_ms):
         scene.log.remove_job(doomed).run(scene.disk)
     assert offsets(span) == [0]
+
+
+def test_a_quiet_log_gives_its_file_back_and_takes_it_again(scene):
+    scene.disk = FaultyDisk(scene.disk)
+    scene.open()
+    for _ in range(5):
+        scene.append(2)
+    scene.log.retire(scene.wall_ms + 61_000)
+    scene.files.forget_directory(scene.disk, "orders-0")
+    scene.disk.calls.clear()
+    assert scene.bases() == [0, 2, 4, 6, 8]
+    assert "open" in {call.operation for call in scene.disk.calls}
+    scene.append(2)
+    assert scene.bases() == [0, 2, 4, 6, 8, 10]
