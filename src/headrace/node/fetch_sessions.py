@@ -2,13 +2,15 @@
 
 A session remembers what its client asked for and what it was last told; an incremental answer holds only
 partitions with news. Sessions are a cache: a full one evicts who was quiet for long, and otherwise answers
-with session 0, after which the client goes on with full fetches.
+with session 0, after which the client goes on with full fetches. Partitions are counted over all sessions,
+since a client may name any number that do not exist.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from headrace.base.dice import Dice
+from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX
 from headrace.base.time import Instant, Now
 from headrace.protocol.errors import ErrorCode
 
@@ -104,11 +106,20 @@ class FetchPlan:
 
 
 class FetchSessions:
-    __slots__ = ("_by_id", "_dice", "_eviction_seconds", "_slots")
+    __slots__ = ("_by_id", "_dice", "_eviction_seconds", "_partitions_max", "_remembered", "_slots")
 
-    def __init__(self, dice: Dice, *, slots: int, eviction_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        dice: Dice,
+        *,
+        slots: int,
+        eviction_ms: int = 120_000,
+        partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
+    ) -> None:
         self._dice = dice
         self._slots = slots
+        self._partitions_max = partitions_max
+        self._remembered = 0  # partitions of all sessions
         self._eviction_seconds = eviction_ms / 1000
         self._by_id: dict[int, FetchSession] = {}  # least recently used first
 
@@ -125,13 +136,13 @@ class FetchSessions:
         forgotten: list[Key],
     ) -> FetchPlan:
         if epoch == FINAL_EPOCH:
-            self._by_id.pop(session_id, None)
+            self._forget(session_id)
             return FetchPlan(None, wanted, False)
         if epoch == INITIAL_EPOCH:
-            self._by_id.pop(session_id, None)
-            session = self._new_session(now, uses_ids) if wanted else None
+            self._forget(session_id)
+            session = self._new_session(now, uses_ids, len(wanted)) if wanted else None
             if session is not None:
-                session.update(iter(wanted), iter(()))
+                self._update(session, wanted, [])
             return FetchPlan(session, wanted, False)
         session = self._by_id.pop(session_id, None)
         if session is None:
@@ -143,21 +154,34 @@ class FetchSessions:
             raise SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.last_used = now.mono
         session.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
-        session.update(iter(wanted), iter(forgotten))
+        self._update(session, wanted, forgotten)
         if not session.partitions:
-            del self._by_id[session_id]
+            self._forget(session_id)
             return FetchPlan(None, [], False)
+        if self._remembered > self._partitions_max:
+            self._forget(session_id)
+            raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client starts over without one
         every = [(known.topic, known.wanted) for known in session.partitions.values()]
         return FetchPlan(session, every, True)
 
-    def _new_session(self, now: Now, uses_ids: bool) -> FetchSession | None:
-        if len(self._by_id) >= self._slots:
+    def _update(self, session: FetchSession, wanted: list[tuple[str | bytes, Any]], gone: list[Key]) -> None:
+        before = len(session.partitions)
+        session.update(iter(wanted), iter(gone))
+        self._remembered += len(session.partitions) - before
+
+    def _forget(self, session_id: int) -> None:
+        session = self._by_id.pop(session_id, None)
+        if session is not None:
+            self._remembered -= len(session.partitions)
+
+    def _new_session(self, now: Now, uses_ids: bool, size: int) -> FetchSession | None:
+        while len(self._by_id) >= self._slots or self._remembered + size > self._partitions_max:
             if not self._by_id:
                 return None
             oldest = next(iter(self._by_id.values()))
             if now.mono - oldest.last_used < self._eviction_seconds:
                 return None
-            del self._by_id[oldest.id]
+            self._forget(oldest.id)
         while (session_id := 1 + self._dice.randrange(2**31 - 1)) in self._by_id:
             pass
         session = FetchSession(session_id, uses_ids, now.mono)

@@ -19,6 +19,7 @@ from headrace.machines.metadata.image import (
 )
 from headrace.node.group_commit import GroupCommit
 from headrace.node.partition import Partition
+from headrace.node.settings import Settings
 from headrace.node.topic_config import TopicConfigs
 from headrace.protocol.metadata_records import (
     ConfigRecord,
@@ -29,7 +30,7 @@ from headrace.protocol.metadata_records import (
 )
 from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
 from headrace.storage.disk import Disk, read_whole
-from headrace.storage.errors import DiskFull, LogOffline, is_full
+from headrace.storage.errors import DiskFull, LogOffline, WrongDirectory, is_full
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
 from headrace.storage.log_directory import LogDirectory
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.node.node import Node
 
 METADATA_TOPIC = "__cluster_metadata"
+METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 class Partitions:
@@ -52,6 +54,9 @@ class Partitions:
         self.of_name: Callable[[str], list[Partition] | None] = self._by_name.get
         self.of_id: Callable[[bytes], list[Partition] | None] = self._by_id.get
         self.cluster_id = cluster_id_of(node, disks)
+        home = metadata_home(node.settings, disks)
+        node.settings = node.settings.but(metadata_log_dir=home)
+        is_new = not disks[home].exists(METADATA_DIRECTORY)
         self.directories: dict[str, LogDirectory] = {}
         self.commits: dict[str, GroupCommit] = {}
         self._homes: dict[tuple[bytes, int], str] = {}
@@ -77,6 +82,12 @@ class Partitions:
                     self._found.append((name, topic, index, topic_id))
                     if topic_id is not None:
                         self._homes[(topic_id, index)] = name
+        if is_new and self._found:
+            # an empty metadata log would make strays of them all
+            raise WrongDirectory(
+                f"there are {len(self._found)} partitions in {', '.join(disks)} but no {METADATA_DIRECTORY}: "
+                "is a log directory missing from log.dirs, or metadata.log.dir wrong?"
+            )
 
     def _group_commit(self, directory: str) -> GroupCommit:
         node = self._node
@@ -336,6 +347,15 @@ class Partitions:
                         if partition.directory == name and partition.log is not None
                     }
                 )
+
+
+def metadata_home(settings: Settings, disks: dict[str, Disk]) -> str:
+    """The directory of the metadata log: as it is set, else where it lies, else the first."""
+    if "metadata.log.dir" not in settings.texts:
+        for name, disk in disks.items():
+            if disk.exists(METADATA_DIRECTORY):
+                return name
+    return settings.metadata_log_dir
 
 
 def cluster_id_of(node: "Node", disks: dict[str, Disk]) -> str:

@@ -34,7 +34,7 @@ class PartitionLeader:
         return True
 
     def replica_fetched(self, replica: BrokerId, offset: Offset, local_end: int) -> bool:
-        """A follower asked for `offset`, so it holds everything before it; True when the high watermark rose."""
+        """A follower asked for `offset`, so it holds everything before; True when the high watermark rose."""
         self.ends[replica] = offset
         return self.local_end_moved(local_end)
 

@@ -1,5 +1,7 @@
 """DescribeProducers, key 61, version 0: the idempotent and transactional producers a partition remembers."""
 
+from collections.abc import Iterable
+
 from headrace.base.time import Now
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.node.authorization import Operation, Resource
@@ -13,31 +15,32 @@ from headrace.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
-    TopicRequest,
     TopicResponse,
 )
 
 
 def handle(node: Node, request: Request) -> DescribeProducersResponse:
     body: DescribeProducersRequest = request.body
+    # each partition once: an answer may be long, and its length must not be multiplied by the client
+    asked: dict[str, dict[int, None]] = {}
+    for topic in body.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name=topic.name, partitions=topic_results(node, request, topic))
-            for topic in body.topics
+            TopicResponse(name=name, partitions=topic_results(node, request, name, indexes))
+            for name, indexes in asked.items()
         ]
     )
 
 
-def topic_results(node: Node, request: Request, topic: TopicRequest) -> list[PartitionResponse]:
-    if not node.allows(request, Operation.READ, Resource.TOPIC, topic.name):
-        return [failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in topic.partition_indexes]
-    fault = name_fault(topic.name)
+def topic_results(node: Node, request: Request, name: str, indexes: Iterable[int]) -> list[PartitionResponse]:
+    if not node.allows(request, Operation.READ, Resource.TOPIC, name):
+        return [failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in indexes]
+    fault = name_fault(name)
     if fault is not None:
         message = f"Topic name is invalid: {fault}"
-        return [
-            failed(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message) for index in topic.partition_indexes
-        ]
-    partitions = node.partitions.of_name(topic.name) or []
+        return [failed(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message) for index in indexes]
+    partitions = node.partitions.of_name(name) or []
     return [
         described(request.now, partitions[index])
         if 0 <= index < len(partitions)
@@ -46,7 +49,7 @@ def topic_results(node: Node, request: Request, topic: TopicRequest) -> list[Par
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "This server does not host this topic-partition.",
         )
-        for index in topic.partition_indexes
+        for index in indexes
     ]
 
 

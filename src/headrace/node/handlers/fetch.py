@@ -43,6 +43,9 @@ def handle(node: Node, request: Request) -> FetchResponse | Parked:
         for topic in body.topics
         for partition in topic.partitions
     ]
+    if len(wanted) > 1:
+        # each once, as Kafka does: a fetch that waits looks at all of them again at every append
+        wanted = [(key[0], last) for key, last in {(t, p.partition): p for t, p in wanted}.items()]
     try:
         plan = node.fetch_sessions.plan(
             request.now,
@@ -140,7 +143,7 @@ class Gathering:
                 end = partition.visible_end(isolation)
             else:
                 end = log.log_end_offset
-                if replica_id >= 0 and replica_id not in partition.replicas:
+                if replica_id >= 0 and (replica_id not in partition.replicas or replica_id == self._node.id):
                     self._fail(topic, wanted, _stranger(wanted))
                     return
             data = PartitionData(
@@ -237,6 +240,7 @@ class ParkedFetch(Parked):
         super().__init__(node, request)
         self._gathering = gathering
         self._at = request.now.after_ms(request.body.max_wait_ms)
+        request.body.topics = []  # the plan holds what is needed of them
         for partition in gathering.waitables:
             self.wait_for(partition)
 

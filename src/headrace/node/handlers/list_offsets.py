@@ -1,5 +1,9 @@
-"""ListOffsets, key 2, versions 1–11: the first and last offset, or the first record at or after a time."""
+"""ListOffsets, key 2, versions 1–11: the first and last offset, or the first record at or after a time.
 
+A partition that is named twice is refused, as Kafka does: a look-up may have to open a batch.
+"""
+
+from collections import Counter
 from typing import Any
 
 from headrace.base.time import Now
@@ -40,6 +44,9 @@ EPOCH_VERSION_MIN = 4
 
 def handle(node: Node, request: Request) -> ListOffsetsResponse:
     body: ListOffsetsRequest = request.body
+    times = Counter(
+        (topic.name, asked.partition_index) for topic in body.topics for asked in topic.partitions
+    )
     topics = []
     for topic in body.topics:
         partitions = node.partitions.of_name(topic.name)
@@ -48,6 +55,8 @@ def handle(node: Node, request: Request) -> ListOffsetsResponse:
         for asked in topic.partitions:
             if not allowed:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif times[topic.name, asked.partition_index] > 1:
+                code = ErrorCode.INVALID_REQUEST
             elif partitions is None or not 0 <= asked.partition_index < len(partitions):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif asked.timestamp < 0 and request.version < _SINCE.get(asked.timestamp, 2**15):
