@@ -31,17 +31,19 @@ def main(arguments: list[str]) -> int:
 
 
 def serve(path: str, overrides: dict[str, str], log: Log, pid_file: str | None) -> int:
+    from headrace.machines.metadata.image import BadMetadata
     from headrace.server.config import WrongSettings, read_settings
     from headrace.server.listeners import CannotListen
     from headrace.server.lock import DirectoryInUse
     from headrace.server.process import run
+    from headrace.storage.errors import StorageError
 
     try:
         file = read_settings(path, overrides)
         for warning in file.warnings:
             log.warning("unknown_setting", text=warning)
         run(file.settings, log=log, pid_file=pid_file)
-    except (WrongSettings, CannotListen, DirectoryInUse) as error:
+    except (WrongSettings, CannotListen, DirectoryInUse, StorageError, BadMetadata) as error:
         log.error("cannot_start", reason=str(error))
         return FAILED
     return 0
