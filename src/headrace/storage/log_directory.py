@@ -100,7 +100,7 @@ class LogDirectory:
         self._logs: dict[Partition, PartitionLog] = {}
         self._found: set[Partition] = set()  # with a directory since the start
         self._topic_ids: dict[str, TopicId] = {}  # by directory, once read
-        self._unopened: set[Partition] = set()  # since a lost machine, not yet recovered
+        self._unopened: set[Partition] = set()  # not looked at since a stop that did not vouch for them
         self._recovery_points: dict[Partition, int] = {}
         self._log_starts: dict[Partition, int] = {}
         self._high_watermarks: dict[Partition, int] = {}
@@ -178,9 +178,9 @@ class LogDirectory:
             self.trust = "clean"
         else:
             self.trust = "killed" if is_same_boot else "lost"
-        if not is_same_boot:
+        if self.trust != "clean" or not is_same_boot:
             self._unopened = set(self._found)
-        if self._unopened:
+        if self._unopened and not is_same_boot:
             self._is_marked = False
         else:
             self._mark_boot()
@@ -311,10 +311,9 @@ class LogDirectory:
         return Recovery(trust, self._recovery_points.get(key, 0), self._log_starts.get(key, 0))
 
     def _recovered(self, key: Partition) -> None:
-        if not self._is_marked:
-            self._unopened.discard(key)
-            if not self._unopened:
-                self._mark_boot()
+        self._unopened.discard(key)
+        if not self._is_marked and not self._unopened:
+            self._mark_boot()
 
     def doom(self, topic: str, partition: int) -> RemoveDirectoryJob:
         """Rename the partition's directory away, so that its name is free at once; the job removes it for
@@ -409,6 +408,7 @@ class LogDirectory:
                     raise self._health.met(error) from error
         self.checkpoint(high_watermarks)
         try:
+            # a log that nobody opened since a kill may be longer than its recovery point says
             if not self._unopened:
                 write_atomically(self._disk, CLEAN_MARKER, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
