@@ -46,6 +46,7 @@ class Shell:
 
     def __init__(self, bootstrap: str) -> None:
         self.environment = os.environ | {"HEADRACE_BOOTSTRAP": bootstrap}
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Done:
         """Runs a command that must succeed."""
@@ -65,7 +66,14 @@ class Shell:
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([*COMMAND, *arguments], env=self.environment, **options)
+        """Starts a command that goes on; it is killed when the test ends."""
+        self.started.append(subprocess.Popen([*COMMAND, *arguments], env=self.environment, **options))
+        return self.started[-1]
+
+    def end(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +83,22 @@ def cli_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def headrace(cli_broker: Broker) -> Shell:
-    return Shell(cli_broker.bootstrap)
+def new_shell() -> Iterator[Callable[[str], Shell]]:
+    """Makes shells for brokers by their addresses."""
+    made: list[Shell] = []
+
+    def make(bootstrap: str = "") -> Shell:
+        made.append(Shell(bootstrap))
+        return made[-1]
+
+    yield make
+    for shell in made:
+        shell.end()
+
+
+@pytest.fixture
+def headrace(cli_broker: Broker, new_shell: Callable[[str], Shell]) -> Shell:
+    return new_shell(cli_broker.bootstrap)
 
 
 _numbers = itertools.count()

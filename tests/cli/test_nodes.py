@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +44,11 @@ class Up:
     def end(self) -> None:
         if self.process.poll() is None:
             self.stop()
-        self.process.stdout.close()
-        self.process.stderr.close()
 
 
 @pytest.fixture
-def shell() -> Any:
-    from harness.headrace import COMMAND
-
-    class Commands:
-        def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-            return subprocess.Popen([*COMMAND, *arguments], **options)
-
-        def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-            return subprocess.run(
-                [*COMMAND, *arguments], input=stdin, capture_output=True, timeout=60, check=False
-            )
-
-    return Commands()
+def shell(new_shell: Callable[[str], Any]) -> Any:
+    return new_shell("127.0.0.1:1")  # each test says which broker it means
 
 
 @pytest.fixture
@@ -75,8 +64,8 @@ def test_up_says_ready_serves_and_ends_in_order(up: Up, shell: Any) -> None:
     pid = running_pid(up.node)
     assert pid is not None
     assert pid != up.process.pid, "the node is a process of its own"
-    made = shell.run("produce", "kept", "-b", bootstrap, stdin=b"one\ntwo\n")
-    assert made.returncode == 0, made.stderr
+    made = shell.attempt("produce", "kept", "-b", bootstrap, stdin=b"one\ntwo\n")
+    assert made.code == 0, made.err
     assert up.stop() == 0
     assert running_pid(up.node) is None
     assert not (up.node / "pid").exists()
@@ -85,20 +74,20 @@ def test_up_says_ready_serves_and_ends_in_order(up: Up, shell: Any) -> None:
 
 
 def test_the_data_is_there_the_next_time(up: Up, shell: Any) -> None:
-    assert shell.run("produce", "kept", "-b", up.line.split()[1], stdin=b"one\ntwo\n").returncode == 0
+    assert shell.attempt("produce", "kept", "-b", up.line.split()[1], stdin=b"one\ntwo\n").code == 0
     assert up.stop() == 0
     again = Up(shell, up.data)
     try:
-        read = shell.run("consume", "kept", "-b", again.line.split()[1])
-        assert read.stdout == b"one\ntwo\n"
+        read = shell.attempt("consume", "kept", "-b", again.line.split()[1])
+        assert read.out == b"one\ntwo\n"
     finally:
         again.end()
 
 
 def test_a_second_up_on_the_same_data_is_refused(up: Up, shell: Any) -> None:
-    refused = shell.run("up", "--data", str(up.data), "--port", "0")
-    assert refused.returncode == 1
-    assert f"process {running_pid(up.node)} already runs".encode() in refused.stderr
+    refused = shell.attempt("up", "--data", str(up.data), "--port", "0")
+    assert refused.code == 1
+    assert f"process {running_pid(up.node)} already runs" in refused.err
     assert up.process.poll() is None
 
 
@@ -112,19 +101,17 @@ def test_up_notices_that_its_node_died(up: Up) -> None:
 
 def test_a_port_that_is_taken_is_said_with_the_nodes_own_words(up: Up, shell: Any, tmp_path: Path) -> None:
     port = up.line.rpartition(":")[2].strip()
-    refused = shell.run("up", "--data", str(tmp_path / "other"), "--port", port)
-    assert refused.returncode == 1
-    assert b"cannot listen" in refused.stderr
+    refused = shell.attempt("up", "--data", str(tmp_path / "other"), "--port", port)
+    assert refused.code == 1
+    assert "cannot listen" in refused.err
     assert not (tmp_path / "other" / "node-1" / "pid").exists()
 
 
 def test_settings_are_handed_to_the_node(shell: Any, tmp_path: Path) -> None:
     running = Up(shell, tmp_path / "data", "--set", "num.partitions=7", "--json")
     try:
-        import json
-
         bootstrap = json.loads(running.line)["bootstrap"]
-        assert shell.run("topic", "create", "t", "-b", bootstrap).stdout == b"created t with 7 partitions\n"
+        assert shell.attempt("topic", "create", "t", "-b", bootstrap).out == b"created t with 7 partitions\n"
     finally:
         running.end()
 
@@ -146,36 +133,28 @@ def test_serve_becomes_the_node(shell: Any, tmp_path: Path) -> None:
         str(pid_file),
         stdout=subprocess.PIPE,
     )
-    try:
-        word, bootstrap = process.stdout.readline().decode().split()
-        assert word == "ready"
-        assert int(pid_file.read_text()) == process.pid
-        assert shell.run("topic", "create", "t", "-b", bootstrap).stdout == b"created t with 3 partitions\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    word, bootstrap = process.stdout.readline().decode().split()
+    assert word == "ready"
+    assert int(pid_file.read_text()) == process.pid
+    assert shell.attempt("topic", "create", "t", "-b", bootstrap).out == b"created t with 3 partitions\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
 
 
 def test_serve_says_what_is_wrong_with_its_settings(shell: Any, tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
     settings.write_text("node.id=many\n")
-    refused = shell.run("serve", str(settings))
-    assert refused.returncode == 1
-    assert b"server.properties" in refused.stderr
-    assert b"node.id" in refused.stderr
+    refused = shell.attempt("serve", str(settings))
+    assert refused.code == 1
+    assert "server.properties" in refused.err
+    assert "node.id" in refused.err
 
 
 def test_the_demo_ends_by_itself_and_leaves_nothing_behind(shell: Any, tmp_path: Path) -> None:
-    import json
-    import tempfile
-
     before = set(Path(tempfile.gettempdir()).glob("headrace-demo-*"))
-    done = shell.run("demo", "--records", "20000", "--json")
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+    done = shell.attempt("demo", "--records", "20000", "--json")
+    assert done.code == 0, done.err
+    facts = json.loads(done.out)
     assert facts["intact"] is True
     assert facts["records_written"] == facts["records_read"] == 25_000
     assert [p["end_offset"] for p in facts["partitions"]] == [p["written"] for p in facts["partitions"]]

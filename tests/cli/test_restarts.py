@@ -19,26 +19,21 @@ def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def shell(broker: Broker, headrace: Any) -> Any:
+def shell(broker: Broker, new_shell: Callable[[str], Any]) -> Any:
     """The command, with the broker that this test may kill."""
-    return type(headrace)(broker.bootstrap)
+    return new_shell(broker.bootstrap)
 
 
 def test_a_follower_goes_on_after_a_kill(broker: Broker, shell: Any) -> None:
     shell("topic", "create", "log")
     follower = shell.start("consume", "log", "--follow", "--from", "earliest", stdout=subprocess.PIPE)
     assert follower.stdout is not None
-    try:
-        shell("produce", "log", stdin=b"before\n")
-        assert follower.stdout.readline() == b"before\n"
-        broker.kill()
-        broker.start()
-        shell("produce", "log", stdin=b"after\n")
-        assert follower.stdout.readline() == b"after\n"
-    finally:
-        follower.kill()
-        follower.stdout.close()
-        follower.wait()
+    shell("produce", "log", stdin=b"before\n")
+    assert follower.stdout.readline() == b"before\n"
+    broker.kill()
+    broker.start()
+    shell("produce", "log", stdin=b"after\n")
+    assert follower.stdout.readline() == b"after\n"
 
 
 def test_a_producer_loses_and_doubles_nothing(broker: Broker, shell: Any) -> None:
@@ -52,6 +47,8 @@ def test_a_producer_loses_and_doubles_nothing(broker: Broker, shell: Any) -> Non
         for start in range(0, 8000, 2000):
             pipe.write("".join(f"{line}\n" for line in lines[start : start + 2000]).encode())
             pipe.flush()
+            if start == 0:  # it has found its broker
+                shell("consume", "log", "--follow", "--from", "earliest", "-n", "1")
             if start < 6000:
                 broker.kill()
                 broker.start()
@@ -75,10 +72,11 @@ def test_a_broker_that_stays_away_is_told_of_in_time(broker: Broker, shell: Any)
     assert "Connection refused" in refused.err
 
 
-def test_a_topic_that_the_broker_will_not_make(new_broker: Callable[..., Broker], headrace: Any) -> None:
+def test_a_topic_that_the_broker_will_not_make(
+    new_broker: Callable[..., Broker], new_shell: Callable[[str], Any]
+) -> None:
     with new_broker({"auto.create.topics.enable": "false"}) as strict:
-        shell = type(headrace)(strict.bootstrap)
-        refused = shell.attempt("produce", "never", "--timeout", "1", stdin=b"x\n")
+        refused = new_shell(strict.bootstrap).attempt("produce", "never", "--timeout", "1", stdin=b"x\n")
     assert refused.code == 1
     assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
     assert "headrace topic create" in refused.err
