@@ -99,6 +99,20 @@ def test_a_lost_machine_stays_lost_until_every_log_was_recovered():
     assert open_directory(disk, boot_id="boot-2").trust == "killed"
 
 
+def test_a_log_not_opened_since_a_kill_is_not_vouched_for():
+    """Logs open late: a clean stop must not turn an old recovery point into the log's end."""
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    log = open_log(directory)
+    append(log, 3)
+    directory.checkpoint({})
+    append(log, 2)
+    killed = open_directory(disk)
+    assert killed.trust == "killed"
+    killed.close_clean({})  # nobody has asked for the log
+    assert open_log(open_directory(disk)).log_end_offset == 5
+
+
 def test_checkpoints_are_kafkas_byte_for_byte():
     disk = MemoryDisk()
     directory = open_directory(disk)
