@@ -24,7 +24,7 @@ from headrace.storage.errors import (
     is_full,
 )
 from headrace.storage.opened_log import OpenedLog, guarded
-from headrace.storage.partition_producers import end_marker_of
+from headrace.storage.partition_producers import EndMarker, end_marker_of
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segment import Segment
 from headrace.storage.tail import BATCHES_MAX
@@ -185,24 +185,36 @@ class GrowingLog(OpenedLog):
     def _append_marker(
         self, batch: memoryview, header: BatchHeader, state: ProducerState, wall_ms: int, leader_epoch: int
     ) -> Appended:
-        """The end of a transaction: the transaction index learns of an abort before the log does."""
         marker = end_marker_of(batch, header)
         if marker is None:
             raise InvalidBatch("a control batch with a producer that is no end marker")
         state.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
         if leader_epoch != self._stamped_epoch:
             self._enter_epoch(leader_epoch)
+        offset = self.log_end_offset
+        assign(batch, 0, offset, leader_epoch)
+        self._write_marker(batch, header, marker, offset, state, wall_ms)
+        return Appended(offset, offset, -1, self.log_start_offset, False)
+
+    def _write_marker(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        marker: EndMarker,
+        offset: int,
+        state: ProducerState,
+        wall_ms: int,
+    ) -> None:
+        """The end of a transaction: the transaction index learns of an abort before the log does."""
         # a new segment, if it is time for one, comes before the entry in its transaction index
         self._prepare_active()
-        if self._must_roll(self._active, header.size, self.log_end_offset, header.max_timestamp, wall_ms):
+        if self._must_roll(self._active, header.size, offset, header.max_timestamp, wall_ms):
             self._roll(wall_ms)
-        offset = self.log_end_offset
         aborted = state.aborting(header.producer_id, offset) if marker.is_aborted else None
         index = self._active.transaction_index
         try:
             if aborted is not None:
                 index.add(aborted)
-            assign(batch, 0, offset, leader_epoch)
             self._write(batch, header.size, offset, header.max_timestamp, wall_ms)
         except OSError as error:
             if aborted is not None and is_full(error):
@@ -217,7 +229,6 @@ class GrowingLog(OpenedLog):
             header.max_timestamp,
             wall_ms,
         )
-        return Appended(offset, offset, -1, self.log_start_offset, False)
 
     @guarded
     def append_batches(self, records: memoryview, *, wall_ms: int) -> None:
@@ -237,9 +248,20 @@ class GrowingLog(OpenedLog):
             elif header.last_offset - self.log_end_offset > INT32_MAX:
                 # no segment could hold the gap that compaction left before it
                 self._roll(wall_ms, header.base_offset)
-            self._write(batch, header.size, header.last_offset, header.max_timestamp, wall_ms)
-            self._producers.replicated(self._active, header, batch, wall_ms)
+            self._write_replicated(batch, header, wall_ms)
             position += header.size
+
+    def _write_replicated(self, batch: memoryview, header: BatchHeader, wall_ms: int) -> None:
+        """A batch that its leader has admitted: nothing about its producer is questioned."""
+        if header.producer_id >= 0:
+            state = self._producers.state or self._producers.load(wall_ms)
+            marker = end_marker_of(batch, header) if header.is_control else None
+            if marker is not None:
+                self._write_marker(batch, header, marker, header.last_offset, state, wall_ms)
+                return
+        self._write(batch, header.size, header.last_offset, header.max_timestamp, wall_ms)
+        if header.producer_id >= 0:
+            state.replayed(header, wall_ms)
 
     def _begin_at(self, offset: int, wall_ms: int) -> None:
         """A follower's empty log takes over the leader's start."""

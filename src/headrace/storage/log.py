@@ -276,9 +276,9 @@ class PartitionLog(GrowingLog):
         if offset <= self.log_start_offset:
             return []
         self._start_at(offset)
+        self._active.load()
         if offset == self.log_end_offset and self._active.size:
-            self._active.load()
-            self._roll(wall_ms)
+            self._roll_if_room(wall_ms)
         items = self._segments.items
         count = 0
         while count + 1 < len(items) and items[count + 1].base_offset <= offset:

@@ -63,8 +63,7 @@ class PartitionProducers:
         """State at the end of the log. With `aborts_from`, the transaction indexes from that offset on are
         made anew.
         """
-        newest = None if aborts_from is None else aborts_from
-        state, offset = self._newest_snapshot(newest, wall_ms)
+        state, offset = self._newest_snapshot(aborts_from, wall_ms)
         for segment, position, header in self._segments.headers(offset):
             if header.base_offset < offset or header.producer_id < 0:
                 continue
@@ -98,50 +97,23 @@ class PartitionProducers:
         *,
         is_indexed: bool,
     ) -> None:
-        if header.is_control:
-            marker = end_marker_of(batch, header)
-            if marker is None:
-                return
-            if marker.is_aborted and not is_indexed:
-                aborted = state.aborting(header.producer_id, header.last_offset)
-                if aborted is not None:
-                    segment.transaction_index.add(aborted)
-            state.ended(
-                header.producer_id,
-                header.producer_epoch,
-                marker.coordinator_epoch,
-                header.last_offset,
-                header.max_timestamp,
-                wall_ms,
-            )
-        elif header.base_sequence >= 0:
-            state.appended(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.base_offset,
-                header.last_offset_delta,
-                header.max_timestamp,
-                wall_ms,
-                is_transactional=header.is_transactional,
-            )
-
-    def replicated(self, segment: Segment, header: BatchHeader, batch: memoryview, wall_ms: int) -> None:
-        """A batch that another replica admitted was appended; nothing to do while not loaded, but for its
-        aborts.
-        """
-        if header.producer_id < 0:
+        if not header.is_control:
+            state.replayed(header, wall_ms)
             return
-        if self.state is None:
-            self.load(wall_ms)
-        assert self.state is not None
-        self._replay(
-            self.state,
-            segment,
-            header,
-            bytes(batch) if header.is_control else b"",
+        marker = end_marker_of(batch, header)
+        if marker is None:
+            return
+        if marker.is_aborted and not is_indexed:
+            aborted = state.aborting(header.producer_id, header.last_offset)
+            if aborted is not None:
+                segment.transaction_index.add(aborted)
+        state.ended(
+            header.producer_id,
+            header.producer_epoch,
+            marker.coordinator_epoch,
+            header.last_offset,
+            header.max_timestamp,
             wall_ms,
-            is_indexed=False,
         )
 
     def take_snapshot(self, offset: int, wall_ms: int) -> None:

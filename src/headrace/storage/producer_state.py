@@ -8,6 +8,7 @@ state again. Sequences wrap from the largest int32 to 0.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from headrace.records.batch import BatchHeader
 from headrace.storage.errors import (
     CoordinatorFenced,
     InvalidTransactionState,
@@ -18,6 +19,10 @@ from headrace.storage.transaction_index import AbortedTransaction
 
 BATCHES_REMEMBERED = 5  # Kafka's: an idempotent producer has at most five requests in flight
 SEQUENCE_MASK = 0x7FFF_FFFF
+
+# Ended transactions whose end may lie above the high watermark. A few per producer is usual; beyond this,
+# they are counted as one, which can only hold the stable offset back a little longer.
+UNDECIDED_MAX = 1000
 
 
 class RememberedBatch(NamedTuple):
@@ -152,6 +157,20 @@ class ProducerState:
             self._open[producer_id] = base_offset
         self.is_changed = True
 
+    def replayed(self, header: BatchHeader, wall_ms: int) -> None:
+        """A data batch that stands in the log already, whoever admitted it."""
+        if header.base_sequence >= 0:
+            self.appended(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                header.last_offset_delta,
+                header.max_timestamp,
+                wall_ms,
+                is_transactional=header.is_transactional,
+            )
+
     def aborting(self, producer_id: int, offset: int) -> AbortedTransaction | None:
         """What the transaction index has to say once an abort marker of this producer stands at `offset`."""
         first_offset = self._open.get(producer_id)
@@ -175,6 +194,14 @@ class ProducerState:
         first_offset = self._open.pop(producer_id, None)
         if first_offset is not None:
             self._undecided.append((first_offset, offset))
+            if len(self._undecided) > UNDECIDED_MAX:
+                self._merge_undecided()
+
+    def _merge_undecided(self) -> None:
+        """Nobody has asked for the stable offset for long: let the older half stand or fall together."""
+        half = len(self._undecided) // 2
+        older = self._undecided[:half]
+        self._undecided[:half] = [(min(first for first, _ in older), older[-1][1])]
 
     def _enter(self, producer_id: int, epoch: int) -> ProducerEntry:
         entry = self.entries.get(producer_id)

@@ -88,19 +88,16 @@ class Segments:
                 return None
             segment, start, size = placed
         end = segment.size
-        following = self.end_of(segment, log_end_offset)
-        if limit_offset < following:
+        if limit_offset < self.end_of(segment, log_end_offset):
             stop = segment.locate(limit_offset)
             end = segment.size if stop is None else stop[0]
-        next_offset = -1 if limit_offset < following else following
         if end - start > max_bytes:
-            next_offset = -1
             end = min(segment.boundary(start, start + max_bytes), end)
             if end == start and at_least_one:
                 end = start + (size or segment.batch_size(start))
         if end <= start:
             return None
-        if next_offset < 0 and end < segment.size:
+        if end < segment.size:
             self._remember(segment, end)
         return Span(segment.file(), start, end - start)
 

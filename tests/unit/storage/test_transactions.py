@@ -8,6 +8,7 @@ from headrace.storage.errors import CoordinatorFenced, DiskFull, InvalidTransact
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.producer_state import ProducerState
 
 
 def stable(scene):
@@ -149,3 +150,44 @@ def test_a_full_disk_leaves_no_abort_without_its_marker(scene):
     assert scene.log.first_unstable_offset == 0
     scene.end(7, committed=False)
     assert scene.log.aborted_transactions(0, 10) == [(7, 0)]
+
+
+def test_many_ended_transactions_that_nobody_asked_about_take_little_room():
+    state = ProducerState()
+    for number in range(5000):
+        state.appended(7, 0, number, 2 * number, 0, 0, 0, is_transactional=True)
+        state.ended(7, 0, 0, 2 * number + 1, 0, 0)
+    assert state.last_stable_offset(1) <= 0
+    assert state.last_stable_offset(9999) == 9998
+    assert state.last_stable_offset(10_000) == 10_000
+
+
+def test_an_aborted_transaction_of_a_leader_is_indexed(scene):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.append()
+    scene.end(7, committed=False)
+    data = scene.content("00000000000000000000.log")
+    follower = type(scene)()
+    follower.open()
+    follower.log.append_batches(memoryview(bytearray(data)), wall_ms=scene.wall_ms)
+    assert follower.log.aborted_transactions(0, 10) == [(7, 0)]
+    assert follower.log.first_unstable_offset is None
+    assert follower.content("00000000000000000000.log") == data
+
+
+def test_a_followers_full_disk_leaves_it_where_it_was(scene):
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.end(7, committed=False)
+    data = memoryview(bytearray(scene.content("00000000000000000000.log")))
+    follower = type(scene)()
+    follower.disk = FaultyDisk(MemoryDisk(), [Fault(Fail(28, written=5), "append", ".txnindex")])
+    follower.open()
+    with pytest.raises(DiskFull):
+        follower.log.append_batches(data, wall_ms=scene.wall_ms)
+    assert follower.log.log_end_offset == 1
+    assert follower.log.first_unstable_offset == 0
+    size = len(scene.batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    follower.log.append_batches(data[size:], wall_ms=scene.wall_ms)
+    assert follower.log.aborted_transactions(0, 10) == [(7, 0)]
