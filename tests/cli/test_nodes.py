@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.local_node import running_pid
-
 
 class Up:
     """A running `headrace up` and the first line it printed."""
@@ -36,6 +34,11 @@ class Up:
     @property
     def node(self) -> Path:
         return self.data / "node-1"
+
+    @property
+    def pid(self) -> int:
+        """Of the node, by its pid file."""
+        return int((self.node / "pid").read_text())
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -61,13 +64,11 @@ def up(shell: Any, tmp_path: Path) -> Iterator[Up]:
 def test_up_says_ready_serves_and_ends_in_order(up: Up, shell: Any) -> None:
     word, bootstrap = up.line.split()
     assert word == "ready"
-    pid = running_pid(up.node)
-    assert pid is not None
+    pid = up.pid
     assert pid != up.process.pid, "the node is a process of its own"
     made = shell.attempt("produce", "kept", "-b", bootstrap, stdin=b"one\ntwo\n")
     assert made.code == 0, made.err
     assert up.stop() == 0
-    assert running_pid(up.node) is None
     assert not (up.node / "pid").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -87,14 +88,12 @@ def test_the_data_is_there_the_next_time(up: Up, shell: Any) -> None:
 def test_a_second_up_on_the_same_data_is_refused(up: Up, shell: Any) -> None:
     refused = shell.attempt("up", "--data", str(up.data), "--port", "0")
     assert refused.code == 1
-    assert f"process {running_pid(up.node)} already runs" in refused.err
+    assert f"is in use by process {up.pid}" in refused.err
     assert up.process.poll() is None
 
 
 def test_up_notices_that_its_node_died(up: Up) -> None:
-    pid = running_pid(up.node)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    os.kill(up.pid, signal.SIGKILL)
     assert up.process.wait(30) == 1
     assert b"ended by itself" in up.process.stderr.read()
 

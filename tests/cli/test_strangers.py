@@ -96,3 +96,19 @@ def test_one_that_says_nothing(stranger: Serve, capsys: pytest.CaptureFixture[st
 
 def test_one_that_hangs_up(stranger: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     assert "closed the connection" in told(capsys, stranger(lambda connection: None))
+
+
+def test_the_next_address_of_a_host_is_tried(
+    stranger: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with localhost, which is ::1 first where the broker listens on 127.0.0.1 only."""
+    address = stranger(lambda connection: None)
+    port = int(address.rpartition(":")[2])
+    resolved = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: list(resolved))
+    assert "closed the connection" in told(capsys, f"some.host:{port}")
+    resolved.reverse()
+    assert "closed the connection" in told(capsys, f"some.host:{port}")

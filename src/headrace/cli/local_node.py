@@ -7,7 +7,6 @@ DIR/node-1/
   data/               its log directory
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import time
 from pathlib import Path
 
 import click
+
+from headrace.server.lock import DirectoryInUse, DirectoryLock
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -61,6 +62,11 @@ class LocalNode:
     def start(self) -> float:
         """Starts the process and waits until it serves; how many seconds that took."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            # asked before anything is written: the files of a node that runs are its own
+            DirectoryLock(str(self.directory / "data")).release()
+        except DirectoryInUse as error:
+            raise NodeFailed(f"{error}.") from error
         path = self._write_settings()
         began_at = time.monotonic()
         with self.log_path.open("ab") as log:
@@ -152,13 +158,3 @@ class _Watchdog:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def running_pid(directory: Path) -> int | None:
-    """The process that a pid file names, if it is alive."""
-    try:
-        pid = int((directory / "pid").read_text())
-        os.kill(pid, 0)
-    except (OSError, ValueError):
-        return None
-    return pid

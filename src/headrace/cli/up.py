@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from headrace.cli.local_node import LocalNode, running_pid
+from headrace.cli.local_node import LocalNode
 from headrace.cli.options import KEY_VALUE, json_option
 from headrace.cli.terminal import note, print_json
 
@@ -42,11 +42,6 @@ def command(
     if brokers > 1:
         raise click.UsageError("Clusters are not there yet: one node is what runs today (--brokers 1).")
     node = LocalNode(data.absolute(), 1, port, dict(settings))
-    pid = running_pid(node.directory)
-    if pid is not None:
-        raise click.ClickException(
-            f"process {pid} already runs on {node.directory}; end it or choose another --data."
-        )
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
