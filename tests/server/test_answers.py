@@ -274,6 +274,37 @@ def test_a_slow_reader_of_a_file_holds_a_piece_of_it(run: Run, tmp_path: Path) -
     run(story())
 
 
+def test_slow_readers_do_not_mix_their_files(run: Run, tmp_path: Path) -> None:
+    """Files pass through one piece of memory: what a slow socket has not taken must not be written over."""
+
+    async def story() -> None:
+        async with rig(tmp_path / "data", socket_send_buffer_bytes=65_536) as world:
+            data = os.urandom(9_000_000)
+            file = file_with(tmp_path, data)
+            loop = asyncio.get_running_loop()
+            readers: dict[socket.socket, tuple[bytearray, bytes]] = {}
+            for number in range(4):
+                start, size = number * 1_000_003, 5_000_000 + number
+                world.node.span = Span(file, start, size)
+                reader = socket.create_connection(("127.0.0.1", world.port))
+                reader.setblocking(False)
+                handled = len(world.node.frames)
+                await loop.sock_sendall(reader, request(SPAN, number) + request(ECHO, number, b"end"))
+                await world.until(lambda seen=handled: len(world.node.frames) > seen)
+                readers[reader] = bytearray(), data[start : start + size]
+            while readers:
+                for reader, (got, wanted) in list(readers.items()):
+                    got += await loop.sock_recv(reader, 200_000)
+                    if len(got) == 8 + len(wanted) + 11:
+                        assert got[8:-11] == wanted
+                        assert got.endswith(b"end")
+                        reader.close()
+                        del readers[reader]
+            file.close()
+
+    run(story())
+
+
 def test_a_muted_connection_is_read_again_later(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         async with rig(tmp_path) as world:
