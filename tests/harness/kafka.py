@@ -76,9 +76,11 @@ class Kafka(Broker):
 
     def format(self) -> None:
         properties = str(self.directory / "server.properties")
-        command = java(
-            "kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", properties
-        )
+        # Eligible leader replicas say something on several brokers only; with them, Kafka would also set
+        # min.insync.replicas for the cluster.
+        without = ["--feature", "eligible.leader.replicas.version=0"]
+        arguments = ["format", "--standalone", "-t", CLUSTER_ID, "-c", properties, *without]
+        command = java("kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise BrokerFailed(f"kafka format: {done.stdout}{done.stderr}")

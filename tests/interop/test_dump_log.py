@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
@@ -51,6 +52,10 @@ def written(request: pytest.FixtureRequest, new_broker: Callable[..., Broker]) -
     if request.param == "recovered":
         broker.kill()
         broker.start()
+        judge = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "judge", "log_level": 2})
+        ends = judge.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=WAIT_S)
+        judge.close()
+        assert ends == (0, len(CODECS) * PER_CODEC)
     broker.stop()
     yield broker.data
     broker.kill()

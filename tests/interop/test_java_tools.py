@@ -70,7 +70,9 @@ def test_topics_are_created_described_widened_and_deleted(
 
         def tell(*arguments: str) -> None:
             outcome = run(broker, "kafka-topics", *arguments)
-            told.append((arguments, outcome.code, sorted(outcome.lines)))
+            # Kafka's reason names log directories that are cordoned, which is a feature of its own
+            lines = [line.partition(" or some brokers have")[0].rstrip(".") for line in outcome.lines]
+            told.append((arguments, outcome.code, sorted(lines)))
 
         tell("--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=9000")
         tell("--create", "--topic", topic, "--partitions", "3")
@@ -104,7 +106,8 @@ def test_topic_configs_are_described_with_every_key_default_and_synonym(
 ) -> None:
     def story(broker: Broker) -> list[str]:
         create(run, broker, topic)
-        return run(broker, "kafka-configs", "--describe", "--topic", topic, "--all").lines
+        lines = run(broker, "kafka-configs", "--describe", "--topic", topic, "--all").lines
+        return [line for line in lines if not line.startswith("  headrace.")]
 
     assert len(assert_same(brokers, story)) > 30
 
