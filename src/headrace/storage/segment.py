@@ -17,7 +17,7 @@ from headrace.storage.transaction_index import TransactionIndex
 
 # How much log may be written before its index entries are: what a restart after a kill has to walk at most,
 # a fraction of a millisecond.
-UNINDEXED_BYTES_MAX = 1024 * 1024
+UNINDEXED_BYTES_MAX = 256 * 1024
 
 # A read that walks headers from an index entry on: one default index interval and a header.
 _WALK_BYTES = 4096 + 128
