@@ -273,7 +273,12 @@ class Partitions:
             if known is None or index >= len(known):
                 self._homes.pop((topic_id or b"", index), None)
                 self._node.report("warning", "stray_partition", partition=f"{topic}-{index}", directory=home)
-                self._remove_directory(home, self.directories[home].doom(topic, index))
+                try:
+                    job = self.directories[home].doom(topic, index)
+                except StorageError as fault:
+                    self.go_offline(now, home, fault)
+                    continue
+                self._remove_directory(home, job)
         self._found.clear()
         for home, directory in self.directories.items():
             for job in directory.leftovers():
@@ -289,7 +294,12 @@ class Partitions:
     def _doom(self, now: Now, home: str, topic: str, index: int, delay_ms: int) -> None:
         directory = self.directories[home]
         if not directory.is_offline and self.disks[home].exists(f"{topic}-{index}"):
-            self._node.housekeeping.run_later(now, delay_ms, home, directory.doom(topic, index))
+            try:
+                job = directory.doom(topic, index)
+            except StorageError as fault:
+                self.go_offline(now, home, fault)
+                return
+            self._node.housekeeping.run_later(now, delay_ms, home, job)
 
     # --- trouble -----------------------------------------------------------------------------------------
 
