@@ -61,7 +61,7 @@ class Mischief:
         self._world.after(self._world.between(*self._odds.pause_s), self._strike)
 
     def stop(self) -> None:
-        """All is well from now on."""
+        """All is well from now on; a follower that is still there leaves with its next step."""
         self._is_over = True
         self._machine.heal()
 
@@ -161,7 +161,7 @@ class Mischief:
         def go_on(left: int) -> None:
             if machine.node is not node:
                 return
-            if left:
+            if left and not self._is_over:
                 machine.touch(lambda node, now: _follower_fetches(node, now, partition))
                 self._world.after(self._world.between(0.05, 0.8), lambda: go_on(left - 1))
             else:

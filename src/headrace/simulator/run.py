@@ -22,6 +22,7 @@ from headrace.simulator.mischief import Mischief, Odds
 from headrace.simulator.world import World
 from headrace.storage.disk import Disk
 
+CALM_S = 1.0  # until what was under way when the trouble ended is over
 HEALING_S = 60.0  # beyond every timeout and back-off of the clients and every interval of the node
 
 
@@ -98,6 +99,7 @@ def _live(world: World, machine: Machine, options: Options) -> None:
     for producer in producers:
         producer.is_stopping = True
     machine.start()
+    world.run(world.mono + CALM_S)
     if not world.run(world.mono + HEALING_S, is_done=lambda: all(one.is_idle for one in producers)):
         raise _stuck(machine, "producers have no answer")
     reader = Reader(machine, "reader", everything)

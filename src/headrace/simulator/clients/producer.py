@@ -48,6 +48,7 @@ class Producer(Session):
         self._is_idempotent = is_idempotent
         self._producer_id, self._producer_epoch = -1, -1
         self._sequences: dict[PartitionKey, int] = {}
+        self._known_at: set[PartitionKey] = set()  # partitions that have answered this identity
         self._in_flight: list[Batch] = []  # sent or to be sent again, oldest first
         self._is_asking_id = False
         self._is_ticking = False
@@ -106,6 +107,10 @@ class Producer(Session):
         dice = self.world.dice
         topic = dice.choice(topics)
         partition = dice.choice(topic.keys)
+        if partition not in self._known_at and any(one.partition == partition for one in self._in_flight):
+            # of a producer that a partition does not know, it takes any sequence for the first: as in Kafka,
+            # only an answer makes sure that no earlier batch failed alone
+            return
         values = []
         for _ in range(dice.randint(1, 4)):
             self._count += 1
@@ -163,6 +168,7 @@ class Producer(Session):
         code: int = result.error_code
         if code == ErrorCode.NONE:
             self._in_flight.remove(asked)
+            self._known_at.add(asked.partition)
         elif asked.topic.is_doomed:
             self._in_flight = [batch for batch in self._in_flight if batch.topic is not asked.topic]
         elif code in FORGOTTEN and self._is_oldest(asked):
@@ -185,6 +191,7 @@ class Producer(Session):
     def _start_over(self) -> None:
         self._in_flight.clear()
         self._sequences.clear()
+        self._known_at.clear()
         self._producer_id = -1
         self._identity += 1
         self.hang_up()

@@ -9,7 +9,6 @@ from headrace.simulator.history import (
     DeletionAsked,
     Event,
     Fetched,
-    Finished,
     NodeStopped,
     OffsetTold,
     PartitionKey,
@@ -48,9 +47,6 @@ class EarliestNeverFalls:
                 self._show(partition, offset)
             case Fetched(partition=partition, log_start_offset=offset) if offset >= 0:
                 self._show(partition, offset)
-            case Finished(starts=starts):
-                for partition, offset in starts.items():
-                    self._show(partition, offset)
             case _:
                 pass
 
