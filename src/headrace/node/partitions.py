@@ -30,7 +30,7 @@ from headrace.protocol.metadata_records import (
 )
 from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
 from headrace.storage.disk import Disk, read_whole
-from headrace.storage.errors import DiskFull, LogOffline, WrongDirectory, is_full
+from headrace.storage.errors import DiskFull, LogOffline, StorageError, WrongDirectory, is_full
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
 from headrace.storage.log_directory import LogDirectory
