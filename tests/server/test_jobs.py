@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from headrace.node.effects import Report
 from headrace.node.effects import Run as RunJob
 from headrace.server import jobs as jobs_module
 from headrace.server.worker import WorkerLost
@@ -158,6 +162,52 @@ def test_no_child_outlives_the_process(run: Run, tmp_path: Path) -> None:
     children: list[int] = []
     run(story())
     assert not is_alive(children[0])
+
+
+PARENT = """
+import sys, time
+from headrace.server.worker import Worker
+from server.jobs_for_tests import Compute
+print(Worker().call(sys.argv[1], Compute("pid"))[0], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    with parent.stdin, parent.stdout:
+        child = int(parent.stdout.readline())
+        assert is_alive(child)
+        watched = os.pidfd_open(child)
+        parent.kill()
+        parent.wait()
+        ended, _, _ = select.select([watched], [], [], 20)
+        os.close(watched)
+    assert ended
+
+
+def test_an_effect_that_fails_does_not_take_the_others_with_it(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            fine = Call(lambda _: "fine")
+            world.node.effects += [RunJob(1, "no such directory", "lane", fine)]
+            world.node.effects += [RunJob(2, "no such directory", "lane", fine)]
+            world.node.effects += [Report("no such level", "odd", {})]
+            world.node.effects += [RunJob(3, world.node.directory, "lane", fine)]
+            world.settle()
+            await world.until(lambda: len(world.node.results) == 3)
+            results = dict(world.node.results)
+            assert isinstance(results[1], KeyError)
+            assert isinstance(results[2], KeyError)
+            assert results[3] == "fine"
+            assert "no such level" in world.logged("internal_error")[0]
+            assert world.process.driver.jobs.is_idle
+
+    run(story())
 
 
 def test_a_peer_nobody_knows_is_an_error_to_the_node(run: Run, tmp_path: Path) -> None:

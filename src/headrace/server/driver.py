@@ -167,33 +167,38 @@ class Driver:
     # --- effects ----------------------------------------------------------------------------------------
 
     def carry_out(self, effects: list[Effect]) -> None:
-        channels = self.gate.channels
         for effect in effects:
-            match effect:
-                case Answer():
-                    channel = channels.get(effect.connection.id)
-                    if channel is not None:  # else it has gone meanwhile
-                        channel.answer(effect.parts)
-                case Run():
-                    self.jobs.start(effect.ticket, effect.directory, effect.lane, effect.job)
-                case Report():
-                    self.gate.log.event(effect.level, effect.event, effect.facts)
-                case Close():
-                    channel = channels.get(effect.connection.id)
-                    if channel is not None:
-                        channel.close(effect.reason)
-                case Mute():
-                    channel = channels.get(effect.connection.id)
-                    if channel is not None:
-                        channel.mute(max(0.0, effect.until - self.gate.clock.now().mono))
-                case Send():
-                    self.gate.log.error("no_such_peer", peer=effect.peer, api_key=effect.api_key)
-                    error = ConnectionError(f"no address is known for node {effect.peer}")
-                    self.soon(self._job_finished, effect.ticket, error)
-                case Halt():
-                    self.halt(effect.reason)
-                case _:
-                    assert_never(effect)
+            try:
+                self._carry_out(effect)
+            except Exception as error:  # a bug of ours: the other effects are still owed
+                self.failed(type(effect).__name__, error)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Answer():
+                channel = self.gate.channels.get(effect.connection.id)
+                if channel is not None:  # else it has gone meanwhile
+                    channel.answer(effect.parts)
+            case Run():
+                self.jobs.start(effect.ticket, effect.directory, effect.lane, effect.job)
+            case Report():
+                self.gate.log.event(effect.level, effect.event, effect.facts)
+            case Close():
+                channel = self.gate.channels.get(effect.connection.id)
+                if channel is not None:
+                    channel.close(effect.reason)
+            case Mute():
+                channel = self.gate.channels.get(effect.connection.id)
+                if channel is not None:
+                    channel.mute(max(0.0, effect.until - self.gate.clock.now().mono))
+            case Send():
+                self.gate.log.error("no_such_peer", peer=effect.peer, api_key=effect.api_key)
+                error = ConnectionError(f"no address is known for node {effect.peer}")
+                self.soon(self._job_finished, effect.ticket, error)
+            case Halt():
+                self.halt(effect.reason)
+            case _:
+                assert_never(effect)
 
     def halt(self, reason: str) -> None:
         """End at once and leave no clean marker: a restart must not trust what we no longer trust."""

@@ -126,6 +126,12 @@ class Jobs:
             waiting.append((ticket, job))
 
     def _run(self, key: tuple[str, str], ticket: int, job: Job) -> None:
+        try:
+            self._hand_over(key, ticket, job)
+        except Exception as error:  # no such directory, no more threads: whoever ordered it must hear of it
+            self._loop.call_soon(self._done, key, ticket, error)
+
+    def _hand_over(self, key: tuple[str, str], ticket: int, job: Job) -> None:
         directory = key[0]
         root = self._roots.get(directory)
         if job.kind is JobKind.CPU and root is not None:
