@@ -193,6 +193,8 @@ def test_wrong_input_is_named_with_its_line(headrace: Any, topic: str) -> None:
 
 def test_a_record_that_is_too_large(headrace: Any, topic: str) -> None:
     headrace("topic", "alter", topic, "-c", "max.message.bytes=1000")
+    headrace("produce", topic, stdin=b"\n".join(b"%0100d" % i for i in range(500)))
+    assert len(headrace("consume", topic).lines) == 500, "batches are split where their records fit"
     refused = headrace.attempt("produce", topic, stdin=b"x" * 5000)
     assert refused.code == 1
     assert "MESSAGE_TOO_LARGE" in refused.err

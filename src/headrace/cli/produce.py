@@ -73,7 +73,7 @@ def command(
         raise click.UsageError("--json lines carry their own keys.")
     if key_separator == "":
         raise click.BadParameter("must not be empty", param_hint="--key-separator")
-    fixed: tuple[Header, ...] = tuple((name, value.encode()) for name, value in headers)
+    fixed: tuple[Header, ...] = tuple((name, os.fsencode(value)) for name, value in headers)
     parse = read_envelope if as_json else _line_parser(key, key_separator, null_text)
     records = _whole_files(files, parse) if whole_file else _records(files, parse)
     with connect(bootstrap, timeout) as client:
@@ -120,9 +120,9 @@ def command(
 
 
 def _line_parser(key: str | None, separator: str | None, null_text: str | None) -> Parse:
-    fixed = None if key is None else key.encode()
-    null = None if null_text is None else null_text.encode()
-    split = None if separator is None else separator.encode().decode("unicode_escape").encode("latin-1")
+    fixed = None if key is None else os.fsencode(key)
+    null = None if null_text is None else os.fsencode(null_text)
+    split = None if separator is None else os.fsencode(separator.replace("\\t", "\t"))
 
     def nullable(data: bytes) -> bytes | None:
         return None if data == null else data

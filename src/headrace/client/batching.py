@@ -16,11 +16,22 @@ from headrace.records.builder import build_batch
 # Lengths, deltas and counts of one record are varints; together they never take more than this.
 RECORD_OVERHEAD_BYTES = 21
 
+SEQUENCES = 1 << 31  # they wrap from the largest int32 to 0
+
 
 class Batch:
     """Records of one partition that travel together; immutable once closed, except for its tries."""
 
-    __slots__ = ("base_sequence", "bytes", "deadline", "encoded", "failures", "opened_at", "rows")
+    __slots__ = (
+        "base_sequence",
+        "bytes",
+        "deadline",
+        "encoded",
+        "failures",
+        "is_closed",
+        "opened_at",
+        "rows",
+    )
 
     def __init__(self, opened_at: Instant, deadline: Instant) -> None:
         self.rows: list[NewRow] = []
@@ -30,10 +41,24 @@ class Batch:
         self.base_sequence = -1  # set when it is sent for the first time and kept for every retry
         self.encoded: bytes | None = None
         self.failures = 0
+        self.is_closed = False  # it was sent: its rows and sequences are the broker's already
 
     @property
     def record_bytes(self) -> int:
         return self.bytes - HEADER_BYTES
+
+    def halves(self) -> tuple["Batch", "Batch"]:
+        """Two batches with these rows and sequences, for a broker that finds this one too large."""
+        middle = len(self.rows) // 2
+        made = Batch(self.opened_at, self.deadline), Batch(self.opened_at, self.deadline)
+        for half, rows in zip(made, (self.rows[:middle], self.rows[middle:]), strict=True):
+            half.rows = rows
+            half.bytes += sum(record_bytes(key, value, headers) for _, key, value, headers in rows)
+            half.is_closed = True
+            half.base_sequence = self.base_sequence
+        if self.base_sequence >= 0:
+            made[1].base_sequence = (self.base_sequence + middle) % SEQUENCES
+        return made
 
     def encode(self, *, codec: int, producer_id: int, producer_epoch: int) -> bytes:
         """The bytes on the wire; the same at every retry, so that the broker recognises a repeat."""
@@ -63,10 +88,10 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: tuple[Header, 
 class Waiting:
     """The batches of one partition that have not been sent, oldest first; only the last one may be open."""
 
-    __slots__ = ("_batch_bytes", "_delivery_s", "_linger_s", "batches")
+    __slots__ = ("_delivery_s", "_linger_s", "batch_bytes", "batches")
 
     def __init__(self, *, batch_bytes: int, linger_s: Duration, delivery_s: Duration) -> None:
-        self._batch_bytes = batch_bytes
+        self.batch_bytes = batch_bytes
         self._linger_s = linger_s
         self._delivery_s = delivery_s
         self.batches: deque[Batch] = deque()
@@ -74,9 +99,8 @@ class Waiting:
     def add(self, now: Instant, row: NewRow, size: int) -> bool:
         """Takes a record; whether a batch was opened for it."""
         batches = self.batches
-        # a batch that waits for its second try is closed: its bytes and sequences are the broker's already
-        if batches and batches[-1].encoded is None and batches[-1].bytes + size <= self._batch_bytes:
-            last = batches[-1]
+        last = batches[-1] if batches else None
+        if last is not None and not last.is_closed and last.bytes + size <= self.batch_bytes:
             last.rows.append(row)
             last.bytes += size
             return False

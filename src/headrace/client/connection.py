@@ -14,9 +14,9 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from headrace.base.time import NEVER, Instant
-from headrace.client.errors import BadResponse, ConnectionLost, TimedOut, UnsupportedByBroker
+from headrace.client.errors import BadResponse, ConnectionLost, InvalidInput, TimedOut, UnsupportedByBroker
 from headrace.protocol.api import APIS, request_codec, response_codec
-from headrace.protocol.errors import ErrorCode, MalformedMessage
+from headrace.protocol.errors import ErrorCode, MalformedMessage, UnencodableMessage
 from headrace.protocol.framing import decode_response_header, request_frame
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.notation import Request
@@ -115,8 +115,11 @@ class Connection:
 
     def _enqueue(self, request: Request, version: int, deadline: Instant, *, expects_answer: bool) -> int:
         correlation_id = self._next_correlation_id
-        body = request_codec(request.KEY, version).encode_parts(request)
-        self._output += request_frame(request.KEY, version, correlation_id, self.client_id, body)
+        try:
+            body = request_codec(request.KEY, version).encode_parts(request)
+            self._output += request_frame(request.KEY, version, correlation_id, self.client_id, body)
+        except UnencodableMessage as error:
+            raise InvalidInput(f"this cannot be sent: {error}") from error
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         if expects_answer:
             self._unanswered.append(_Unanswered(correlation_id, request.KEY, version, deadline))

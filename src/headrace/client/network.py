@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from headrace import __version__
@@ -74,7 +75,8 @@ class Link:
         self.connect_deadline = Instant(clock() + CONNECT_TIMEOUT_S)
         self.queued: deque[Call] = deque()  # until the connection is ready
         self.unanswered: dict[int, Call] = {}
-        self.outgoing: deque[memoryview] = deque()
+        # bytes, and behind the last of a call without an answer the call itself: gone is all it can be
+        self.outgoing: deque[memoryview | Call] = deque()
         self.candidates = self._resolve()
         self.socket = self._connect_next(None)
 
@@ -129,26 +131,40 @@ class Link:
             except ClientError as error:
                 call.settle(error=error)
                 continue
+            self.outgoing += map(_view, self.connection.take_output())
             if call.expects_answer:
                 self.unanswered[number] = call
             else:
-                call.settle()
+                self.outgoing.append(call)
         self.outgoing += map(_view, self.connection.take_output())
 
     def write(self) -> None:
         while self.outgoing:
-            parts = [self.outgoing[i] for i in range(min(len(self.outgoing), PARTS_PER_WRITE_MAX))]
+            head = self.outgoing[0]
+            if isinstance(head, Call):
+                self.outgoing.popleft()
+                head.settle()
+                continue
+            views: list[memoryview] = []
+            for part in islice(self.outgoing, PARTS_PER_WRITE_MAX):
+                if isinstance(part, Call):
+                    break
+                views.append(part)
             try:
-                sent = self.socket.sendmsg(parts)
+                self._forget(self.socket.sendmsg(views))
             except BlockingIOError:
                 return
-            while sent:
-                head = self.outgoing[0]
-                if sent < len(head):
-                    self.outgoing[0] = head[sent:]
-                    break
-                sent -= len(head)
-                self.outgoing.popleft()
+
+    def _forget(self, sent: int) -> None:
+        """Takes bytes that have left out of the queue."""
+        while sent:
+            head = self.outgoing[0]
+            assert isinstance(head, memoryview)
+            if sent < len(head):
+                self.outgoing[0] = head[sent:]
+                return
+            sent -= len(head)
+            self.outgoing.popleft()
 
     def read(self) -> None:
         for _ in range(READS_PER_TURN_MAX):
@@ -180,8 +196,10 @@ class Link:
     def fail(self, error: ClientError) -> None:
         """Closes the socket and fails every call."""
         self.socket.close()
-        doomed = [*self.unanswered.values(), *self.queued]
+        unsent = [part for part in self.outgoing if isinstance(part, Call)]
+        doomed = [*self.unanswered.values(), *unsent, *self.queued]
         self.unanswered.clear()
+        self.outgoing.clear()
         self.queued.clear()
         for call in doomed:
             call.settle(error=error)

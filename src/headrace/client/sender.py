@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Duration, Instant
 from headrace.client.attempts import backoff
-from headrace.client.batching import Batch, Waiting
+from headrace.client.batching import SEQUENCES, Batch, Waiting
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.errors import BadResponse, ClientError, KafkaError, RecordLost
 from headrace.protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ from headrace.protocol.messages.produce import (
 )
 from headrace.records.builder import Record as NewRow
 
-_SEQUENCES = 1 << 31
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 _NAMES_ONLY_VERSION = 12  # the last version of Produce that names topics instead of giving their ids
 
 
@@ -135,9 +135,10 @@ class Sender:
                 cluster.mark_stale(at.topic)
                 continue
             lane.in_flight = batch = lane.waiting.batches.popleft()
+            batch.is_closed = True
             if self.producer_id >= 0 and batch.base_sequence < 0:
                 batch.base_sequence = lane.next_sequence
-                lane.next_sequence = (lane.next_sequence + len(batch.rows)) % _SEQUENCES
+                lane.next_sequence = (lane.next_sequence + len(batch.rows)) % SEQUENCES
             by_leader.setdefault(leader, {})[at] = batch
         return [self._flight(leader, batches, cluster) for leader, batches in by_leader.items()]
 
@@ -192,6 +193,9 @@ class Sender:
     ) -> list[Outcome]:
         if told.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             return [self._delivered(at, batch, told.base_offset)]
+        if told.error_code in _TOO_LARGE and len(batch.rows) > 1:
+            self._split(at, batch)
+            return []
         error = KafkaError(told.error_code, told.error_message, subject=f"partition {at}")
         if error.is_metadata_stale:
             cluster.mark_stale(at.topic)
@@ -217,6 +221,14 @@ class Sender:
         lane.retry_at = wake_at
         lane.waiting.batches.appendleft(batch)
         return []
+
+    def _split(self, at: TopicPartition, batch: Batch) -> None:
+        """The topic allows less than we gather: send halves, and gather less from now on."""
+        lane = self._lanes[at]
+        lane.in_flight = None
+        first, second = batch.halves()
+        lane.waiting.batches.extendleft((second, first))
+        lane.waiting.batch_bytes = min(lane.waiting.batch_bytes, max(first.bytes, second.bytes))
 
     def _finish(self, at: TopicPartition, batch: Batch) -> None:
         lane = self._lanes[at]

@@ -27,13 +27,14 @@ from headrace.records.batch import read_header
 from headrace.records.reader import read_rows
 
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
-NOT_LEADER, OUT_OF_ORDER = 6, 45
+NOT_LEADER, TOO_LARGE, OUT_OF_ORDER = 6, 10, 45
 
 
 @dataclass
 class ModelBroker:
     """One log per partition that takes a batch only where its sequence goes on, and knows a repeat."""
 
+    rows_max: int = 1000  # of one batch
     leaders: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(PARTITIONS, 1))
     logs: dict[TopicPartition, list[bytes]] = field(default_factory=lambda: {at: [] for at in PARTITIONS})
     known: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)  # sequence → base offset
@@ -68,6 +69,8 @@ class ModelBroker:
             return NOT_LEADER, -1
         header = read_header(records)
         log = self.logs[at]
+        if header.record_count > self.rows_max:
+            return TOO_LARGE, -1
         if (at, header.base_sequence) in self.known:
             return 0, self.known[at, header.base_sequence]
         if header.base_sequence != len(log):
@@ -92,9 +95,11 @@ steps = st.lists(
 
 
 @settings(max_examples=200, deadline=None)
-@given(steps, st.integers(0, 1000))
-def test_every_record_arrives_once_and_in_order(story: list[tuple[str, int, int]], seed: int) -> None:
-    broker, cluster = ModelBroker(), Cluster()
+@given(steps, st.integers(0, 1000), st.sampled_from([1, 2, 1000]))
+def test_every_record_arrives_once_and_in_order(
+    story: list[tuple[str, int, int]], seed: int, rows_max: int
+) -> None:
+    broker, cluster = ModelBroker(rows_max), Cluster()
     cluster.update(broker.metadata())
     sender = Sender(
         random.Random(seed),

@@ -245,6 +245,26 @@ class TestOutcomes:
         assert outcome.error.name == "MESSAGE_TOO_LARGE"
         assert sender.is_idle
 
+    def test_a_batch_that_is_too_large_is_sent_in_halves(self, sender: Sender, cluster: Cluster) -> None:
+        """The topic may allow less than we gather; only a record that is too large alone is refused."""
+        sender.identify(77, 0)
+        add(sender, 0.0, FIRST, b"a", b"b", b"c")
+        bytes_before = sender.unfinished_bytes
+        flight = self.departed(sender, cluster)
+        assert sender.answered(Instant(1.0), flight, answer({FIRST: 10}), cluster) == []
+        assert sender.unfinished_bytes == bytes_before
+        add(sender, 1.0, FIRST, b"d")
+        seen = []
+        for _ in range(3):
+            flight = self.departed(sender, cluster, 9.0)
+            records = flight.request.topic_data[0].partition_data[0].records
+            assert isinstance(records, bytes)
+            seen.append((read_header(records).base_sequence, carried(flight)[FIRST]))
+            sender.answered(Instant(9.0), flight, answer({FIRST: 0}), cluster)
+        assert seen == [(0, [b"a"]), (1, [b"b", b"c"]), (3, [b"d"])]
+        assert sender.is_idle
+        assert sender.unfinished_bytes == 0
+
     def test_retries_end_at_the_delivery_deadline(self, sender: Sender, cluster: Cluster) -> None:
         add(sender, 0.0, FIRST, b"a")
         now = 1.0
