@@ -45,7 +45,7 @@ UNUSED_BUFFER_S = 1.0
 
 @dataclass(slots=True)
 class GateLimits:
-    """Kafka's settings of the same names; a limit of 0 or less means none."""
+    """Kafka's settings of the same names; no limit on memory or idle time is 0 or less."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX  # socket.request.max.bytes
     request_bytes_max: int = 512 * 1024 * 1024  # queued.max.request.bytes: frames in arrival, all together

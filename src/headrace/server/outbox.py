@@ -7,7 +7,6 @@ any, nothing is read from the socket, so that TCP slows the client down.
 
 import asyncio
 from collections import deque
-from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from headrace.node.connection import Connection
@@ -89,7 +88,7 @@ class Outbox(asyncio.BufferedProtocol):
         self.hold(WRITING)
 
     def resume_writing(self) -> None:
-        self.active_at = monotonic()
+        self.active_at = self._gate.clock.now().mono
         self.release(WRITING)
         if self._unsent:
             self._send_unsent()
@@ -173,7 +172,7 @@ class Outbox(asyncio.BufferedProtocol):
         if isinstance(data, OSError) or len(data) != min(span.size, COLD_READ_BYTES):
             self._unreadable(span, data if isinstance(data, OSError) else None)
             return
-        self.active_at = monotonic()
+        self.active_at = self._gate.clock.now().mono
         _cut(self._unsent, len(data))
         self._gate.bytes_out += len(data)
         self._transport.write(memoryview(data))  # of a view the loop keeps the rest without copying it

@@ -230,15 +230,18 @@ async def serve(
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
 
+    is_serving = False
+
     def stop() -> None:
-        if asked_to_stop.is_set():
-            os._exit(1)  # asked twice: at once
+        if asked_to_stop.is_set() or not is_serving:
+            os._exit(1)  # asked twice, or nothing was accepted yet: at once
         asked_to_stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     process = Process(settings, log=log, make_node=make_node)
     await process.start()
+    is_serving = True
     if on_ready is not None:
         on_ready(process)
     settle_memory()
