@@ -34,12 +34,26 @@ PARTITIONS_PER_REQUEST_MAX = 20_000
 # edge: INVALID_CONFIG.
 CONFIG_CHARACTERS_MAX = 32_767
 
+# Characters of a message beside an error code. Messages quote what the client sent, and a string of the older
+# versions ends at 32,767 bytes. At the edge it is cut.
+MESSAGE_CHARACTERS_MAX = 1_000
+
 # Settings told by one DescribeConfigs: ten thousand topics with all they have, some 25 MB of answer. At the
 # edge the resources that do not fit get POLICY_VIOLATION; a client asks for them once more.
 CONFIGS_PER_RESPONSE_MAX = 400_000
 
 # Fetch sessions cached (KIP-227), Kafka's max.incremental.fetch.session.cache.slots.
 FETCH_SESSIONS_MAX = 1_000
+
+# Partitions that all fetch sessions together remember, about 300 bytes each: a thousand consumers of 500
+# partitions, or 150 MB. At the edge a client gets no session and goes on with full fetches.
+FETCH_SESSION_PARTITIONS_MAX = 500_000
+
+# Topics and partitions in one request that carries records: so many for nothing, and one more for each so
+# many bytes. Without it 100 MB of empty partitions would become gigabytes of objects. At the edge the
+# connection is closed.
+RECORD_HOLDERS_FREE = 20_000
+RECORD_HOLDER_BYTES = 1_024
 
 # --- records --------------------------------------------------------------------------------------------
 # What one compressed batch may become when it is opened: bombs are refused beyond either bound.
