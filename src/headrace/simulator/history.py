@@ -99,6 +99,7 @@ class Fetched:
     records: list[tuple[int, bytes]]
     batches: list[tuple[int, int]]  # first and last offset of each
     leftover_bytes: int  # after the last whole batch
+    damage: str  # what is wrong with the batch behind those, if anything
     high_watermark: int
     log_start_offset: int
 

@@ -11,6 +11,7 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from headrace.records.errors import BadRecords
 from headrace.records.reader import batches, read_rows
 from headrace.simulator.clients.session import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
@@ -134,10 +135,14 @@ def _taken_apart(name: str, key: PartitionKey, offset: int, data: Any) -> Fetche
     spans: list[tuple[int, int]] = []
     position = 0
     view = data.records or b""
-    for at, header in batches(view):
-        spans.append((header.base_offset, header.last_offset))
-        records += [(row[0], row[3] or b"") for row in read_rows(view, at, header)]
-        position = at + header.size
+    damage = ""
+    try:
+        for at, header in batches(view):
+            spans.append((header.base_offset, header.last_offset))
+            records += [(row[0], row[3] or b"") for row in read_rows(view, at, header)]
+            position = at + header.size
+    except BadRecords as error:
+        damage = str(error)
     return Fetched(
         name,
         key,
@@ -145,6 +150,7 @@ def _taken_apart(name: str, key: PartitionKey, offset: int, data: Any) -> Fetche
         records,
         spans,
         len(view) - position,
+        damage,
         data.high_watermark,
         data.log_start_offset,
     )

@@ -12,6 +12,8 @@ class WholeBatchesBelowHighWatermark:
         if not isinstance(event, Fetched):
             return
         where = f"fetch of {event.partition} at {event.offset}"
+        if event.damage:
+            raise Violation(f"{where}: {event.damage}")
         if event.leftover_bytes:
             raise Violation(f"{where}: {event.leftover_bytes} bytes after the last whole batch")
         if not event.batches:

@@ -1,0 +1,106 @@
+"""Mistakes made on purpose. Each must be caught within a few seeds, or the judges' silence says little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.node.partition import Partition
+from headrace.simulator.__main__ import failure_text, main
+from headrace.simulator.run import Outcome, simulate
+from headrace.storage import recovery
+from headrace.storage.growing_log import Appended
+from headrace.storage.partition_producers import PartitionProducers
+from headrace.storage.producer_state import ProducerState
+
+SEEDS = range(1, 31)
+
+
+def first_failure() -> Outcome:
+    for seed in SEEDS:
+        outcome = simulate(seed)
+        if outcome.failure is not None:
+            return outcome
+    raise AssertionError(f"no judge has noticed in {len(SEEDS)} seeds")
+
+
+def caught_by() -> str:
+    failure = first_failure().failure
+    assert failure is not None
+    return failure.judge
+
+
+def test_a_reply_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "must_await_flush", lambda *_: False)
+    monkeypatch.setattr(Partition, "promised_end", lambda self, log: log.log_end_offset)
+    append = Partition.append
+
+    def eager(self: Partition, *arguments: Any) -> Appended:
+        appended = append(self, *arguments)
+        self.leader.local_end_moved(appended.last_offset + 1)
+        return appended
+
+    monkeypatch.setattr(Partition, "append", eager)
+    assert caught_by() == "acked_after_fsync"
+
+
+def test_producers_forgotten_at_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(self: PartitionProducers, wall_ms: int, *, aborts_from: int | None = None) -> ProducerState:
+        self.state = ProducerState()
+        return self.state
+
+    monkeypatch.setattr(PartitionProducers, "load", load)
+    assert caught_by() in ("no_duplicates", "offsets_keep_their_value")
+
+
+def test_a_torn_tail_that_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery takes a header's word for it and looks at no checksum."""
+    read = recovery._Walk.valid_at
+
+    def trusting(self: Any, position: int) -> Any:
+        found = read(self, position)
+        if found is None and position + 61 <= self._end:
+            header = recovery.read_header(self._file.read(position, 61))
+            if header.magic == 2 and 61 <= header.size <= self._end - position:
+                return header
+        return found
+
+    monkeypatch.setattr(recovery._Walk, "valid_at", trusting)
+    assert caught_by() == "whole_batches_below_high_watermark"
+
+
+def test_an_answer_before_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batch of each second hundred is acknowledged and thrown away."""
+    append = Partition.append
+    count = 0
+
+    def forgetful(self: Partition, records: memoryview, now: Any) -> Appended:
+        nonlocal count
+        count += 1
+        log = self.log
+        if count % 100 or log is None:
+            return append(self, records, now)
+        return Appended(log.log_end_offset, log.log_end_offset, -1, log.log_start_offset, False)
+
+    monkeypatch.setattr(Partition, "append", forgetful)
+    assert caught_by() in ("acked_after_fsync", "offsets_keep_their_value", "acked_never_lost")
+
+
+def test_a_high_watermark_beyond_the_log_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    visible = Partition.visible_end
+    monkeypatch.setattr(Partition, "visible_end", lambda self, isolation: visible(self, isolation) + 3)
+    assert caught_by() in ("high_watermark_monotonic", "whole_batches_below_high_watermark")
+
+
+def test_a_failure_tells_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Partition, "promised_end", lambda self, log: log.log_end_offset + 5)
+    outcome = first_failure()
+    text = failure_text(outcome)
+    assert f"replay: make sim SEED={outcome.seed}" in text
+    assert outcome.failure is not None
+    assert outcome.failure.sentence in text
+    assert main(["--seed", str(outcome.seed)]) == 1
+    assert capsys.readouterr().out.strip() == text.strip()

@@ -1,0 +1,41 @@
+"""Two hundred runs of one node, each from a seed: 20 simulated seconds of trouble, then all heals."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.simulator.__main__ import failure_text, main
+from headrace.simulator.run import Options, simulate
+
+BLOCKS = 10
+SEEDS_PER_BLOCK = 20
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_judge_objects(block: int) -> None:
+    faults, seconds = 0, 0.0
+    for seed in range(block * SEEDS_PER_BLOCK + 1, (block + 1) * SEEDS_PER_BLOCK + 1):
+        outcome = simulate(seed)
+        assert outcome.failure is None, failure_text(outcome)
+        faults += outcome.faults
+        seconds += outcome.simulated_s
+    assert faults >= 20 * SEEDS_PER_BLOCK, "these runs are to see trouble"
+    assert seconds >= 20 * SEEDS_PER_BLOCK
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    once, again, other = simulate(7), simulate(7), simulate(8)
+    assert once == again
+    assert once.digest != other.digest
+
+
+def test_the_command_tells_what_it_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "3..4", "--seconds", "2"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("2 seeds, ")
+    assert "simulated hours" in told
+    assert "times real time" in told
+
+
+def test_options_are_part_of_a_run() -> None:
+    assert simulate(3, Options(seconds=1.0)).simulated_s < simulate(3, Options(seconds=3.0)).simulated_s
