@@ -80,10 +80,7 @@ class PartitionLog(GrowingLog):
             return 0
         segments = self._segments
         first, last = segments.number_of(offset), segments.number_of(limit_offset)
-        between = 0
-        for segment in segments.items[first:last]:
-            segment.load()
-            between += segment.size
+        between = sum(segment.measure() for segment in segments.items[first:last])
         return max(between + self._place(last, limit_offset) - self._place(first, offset), 0)
 
     def _place(self, number: int, offset: int) -> int:
@@ -282,7 +279,7 @@ class PartitionLog(GrowingLog):
         items = self._segments.items
         count = 0
         while count + 1 < len(items) and items[count + 1].base_offset <= offset:
-            items[count].load()
+            items[count].measure()
             count += 1
         return self._doom(items[:count], wall_ms)
 

@@ -72,7 +72,7 @@ def deletable(
     deletes = "delete" in config.cleanup_policy
     excess = -1
     if deletes and config.retention_bytes >= 0:
-        excess = _total_bytes(segments) - config.retention_bytes
+        excess = sum(segment.measure() for segment in segments) - config.retention_bytes
     count = 0
     for number, segment in enumerate(segments):
         end = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
@@ -81,12 +81,9 @@ def deletable(
         if end > log_start_offset or number + 1 == len(segments):
             if not deletes:
                 break
-            segment.load()
-            if not excess >= segment.size > 0 and not _is_expired(segment, config, wall_ms):
+            if not excess >= segment.measure() > 0 and not _is_expired(segment, config, wall_ms):
                 break
-        elif excess >= 0:
-            segment.load()
-        excess -= segment.size  # whatever it goes for, it takes that much away
+        excess -= segment.measure()  # whatever it goes for, it takes that much away
         count += 1
     return count
 
@@ -94,14 +91,7 @@ def deletable(
 def _is_expired(segment: Segment, config: LogConfig, wall_ms: int) -> bool:
     if config.retention_ms < 0:
         return False
+    segment.load()
     # records without timestamps are as old as our last write to the segment
     newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms
     return wall_ms - newest > config.retention_ms
-
-
-def _total_bytes(segments: Sequence[Segment]) -> int:
-    total = 0
-    for segment in segments:
-        segment.load()
-        total += segment.size
-    return total

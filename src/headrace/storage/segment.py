@@ -119,6 +119,12 @@ class Segment:
     def file(self) -> File:
         return self.log or self._files.file(self._disk, self.path + ".log")
 
+    def measure(self) -> int:
+        """The size of its log, without a look at anything else."""
+        if not self.is_loaded and not self.size:
+            self.size = self.file().size()
+        return self.size
+
     def load(self) -> None:
         """Learn sizes and bounds from the files, and make the indexes anew where they cannot be trusted."""
         if self.is_loaded:
@@ -193,6 +199,7 @@ class Segment:
         self.forget_files()
         self._name_indexes("")
         self.is_loaded = False
+        self.size = 0
 
     def _index_fits(self, file: File) -> bool:
         """The last entry must name a batch that is there: this finds a torn, stale or foreign index."""

@@ -118,8 +118,4 @@ class Segments:
                 yield segment, position, header
 
     def size_bytes(self) -> int:
-        total = 0
-        for segment in self.items:
-            segment.load()
-            total += segment.size
-        return total
+        return sum(segment.measure() for segment in self.items)
