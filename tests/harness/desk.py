@@ -56,9 +56,7 @@ class Desk:
         self.halted: str | None = None
         self._connections = 0
         self._correlation = 0
-        self.node = Node(
-            Settings.parse(self.texts), self.disks, Random(seed), boot_id, self.clock.now()
-        )
+        self.node = Node(Settings.parse(self.texts), self.disks, Random(seed), boot_id, self.clock.now())
         self.settle()
 
     # --- connections and requests ------------------------------------------------------------------------
@@ -89,7 +87,8 @@ class Desk:
         self.settle()
 
     def receive(self, connection: Connection) -> Any:
-        """The next answer, decoded as the answer to the oldest unanswered request; None: there is none yet."""
+        """The next answer, decoded as the answer to the oldest unanswered request; None: there is none yet.
+        """
         waiting = self.answers[connection.id]
         if not waiting:
             return None
@@ -175,7 +174,12 @@ class Desk:
 
     @staticmethod
     def produce_request(
-        topic: str, batch: bytes | bytearray | memoryview, *, partition: int = 0, acks: int = -1, timeout_ms: int = 1_000
+        topic: str,
+        batch: bytes | bytearray | memoryview,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        timeout_ms: int = 1_000,
     ) -> ProduceRequest:
         return ProduceRequest(
             acks=acks,
