@@ -27,7 +27,7 @@ from headrace.protocol.notation import Data
 from headrace.records.builder import LEADER_CHANGE, control_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import Disk, read_whole, write_atomically
-from headrace.storage.errors import LogOffline
+from headrace.storage.errors import DiskFull, LogOffline
 from headrace.storage.log import PartitionLog
 
 if TYPE_CHECKING:
@@ -270,7 +270,13 @@ class MetadataLog(Waitable):
             return
         self._snapshot = result
         node.report("info", "metadata_snapshot", end_offset=result.end_offset, epoch=result.epoch)
-        doomed = self._log.advance_log_start(result.end_offset, now.wall_ms)
+        try:
+            doomed = self._log.advance_log_start(result.end_offset, now.wall_ms)
+        except LogOffline as error:
+            node.partitions.go_offline(now, self._directory, error)
+            return
+        except DiskFull:
+            return  # the next snapshot frees what this one could not
         for one in doomed:
             node.housekeeping.run_later(
                 now, self._log.config.file_delete_delay_ms, self._directory, self._log.remove_job(one)
