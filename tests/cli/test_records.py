@@ -183,6 +183,8 @@ def test_wrong_input_is_named_with_its_line(headrace: Any, topic: str) -> None:
     refused = headrace.attempt("produce", topic, "--json", stdin=b'{"value": "a"}\n{"value"\n')
     assert refused.code == 1
     assert "stdin, line 2: not JSON" in refused.err
+    assert "The lines before it were sent" in refused.err
+    assert headrace("consume", topic).lines == ["a"]
     refused = headrace.attempt("produce", topic, "-K", ":", stdin=b"a:1\nnone\n")
     assert "line 2: no key separator ':'" in refused.err
     refused = headrace.attempt("produce", topic, "-p", "9", stdin=b"a\n")

@@ -88,35 +88,37 @@ def command(
         is_typed = sys.stdin.isatty() and not files
         if is_typed:
             note("one record per line; Ctrl-D ends")
-        pace = _Pace(rate, producer)
-        sent = 0
+        paced = records if rate is None else _paced(records, rate, producer)
         with ProgressBar(f"to {topic}", None, is_shown=False if is_typed else None) as progress:
-            for record in records:
-                if record is None:
-                    producer.flush()
-                    continue
-                if rate is not None:
-                    pace.wait(sent)
-                producer.send(
-                    topic,
-                    record.value,
-                    key=record.key,
-                    headers=record.headers + fixed,
-                    partition=partition
-                    if record.partition is None or partition is not None
-                    else record.partition,
-                    timestamp_ms=record.timestamp_ms,
-                )
-                sent += 1
-                progress.advance(1)
-                if sent == limit:
-                    break
+            try:
+                for record in paced:
+                    if record is None:
+                        producer.flush()
+                        continue
+                    producer.send(
+                        topic,
+                        record.value,
+                        key=record.key,
+                        headers=record.headers + fixed,
+                        partition=record.partition if partition is None else partition,
+                        timestamp_ms=record.timestamp_ms,
+                    )
+                    progress.advance(1)
+                    if progress.count == limit:
+                        break
+            except BadLine:
+                producer.flush()  # what came before it is sent, as the message says
+                raise
             producer.flush()
     if as_json:
         ends = {str(at.partition): end for at, end in sorted(producer.end_offsets.items())}
-        print_json({"topic": topic, "records": sent, "end_offsets": ends})
+        print_json({"topic": topic, "records": progress.count, "end_offsets": ends})
     else:
-        note(f"{count_text(sent, 'record')} to {topic}")
+        note(f"{count_text(progress.count, 'record')} to {topic}")
+
+
+class BadLine(click.ClickException):
+    """A line that is no record; the message names it."""
 
 
 def _line_parser(key: str | None, separator: str | None, null_text: str | None) -> Parse:
@@ -176,23 +178,22 @@ def _opened(name: str) -> Iterator[int]:
 
 def _refuse(name: str, line: int, error: ValueError) -> NoReturn:
     where = "stdin" if name == "-" else name
-    raise click.ClickException(f"{where}, line {line}: {error}. The lines before it were sent.") from error
+    raise BadLine(f"{where}, line {line}: {error}. The lines before it were sent.") from error
 
 
-class _Pace:
-    """Holds a rate against the clock: record n does not leave before n/rate seconds have passed."""
-
-    def __init__(self, rate: float | None, producer: Producer) -> None:
-        self._rate = rate or 0.0
-        self._producer = producer
-        self._started_at = 0.0
-
-    def wait(self, sent: int) -> None:
-        if sent == 0:
-            return
-        if sent == 1:
-            self._started_at = time.monotonic()  # the first record also had to find its topic
-        due_at = self._started_at + sent / self._rate
-        while (left := due_at - time.monotonic()) > 0:
-            self._producer.flush()
-            time.sleep(min(left, 0.05))
+def _paced(
+    records: Iterator[NewRecord | None], rate: float, producer: Producer
+) -> Iterator[NewRecord | None]:
+    """Holds a rate against the clock: record n does not leave before n/rate seconds after the first."""
+    count = 0
+    started_at = 0.0
+    for record in records:
+        if record is not None:
+            if count == 1:
+                started_at = time.monotonic()  # the first record also had to find its topic
+            due_at = started_at + count / rate if count else 0.0
+            while (left := due_at - time.monotonic()) > 0:
+                producer.flush()
+                time.sleep(min(left, 0.05))
+            count += 1
+        yield record
