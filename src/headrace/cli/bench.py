@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import click
 
-from headrace.cli.options import SIZE, broker_options, connect
+from headrace.cli.options import SIZE, broker_options
 from headrace.cli.progress import ProgressBar
+from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, print_json, print_table
 from headrace.client.admin import Admin
 from headrace.client.client import Client

@@ -2,7 +2,8 @@
 
 import click
 
-from headrace.cli.options import broker_options, connect
+from headrace.cli.options import broker_options
+from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, print_json, print_table
 from headrace.client.admin import Admin, ClusterDescription, LogDirectory
 from headrace.client.errors import UnsupportedByBroker

@@ -2,7 +2,8 @@
 
 import click
 
-from headrace.cli.options import KEY_VALUE, broker_options, connect
+from headrace.cli.options import KEY_VALUE, broker_options
+from headrace.cli.session import connect
 from headrace.cli.terminal import count_text, note, print_json, print_table
 from headrace.client.configs import Kind, Operation, Resource, Setting, change_settings, get_settings
 

@@ -9,9 +9,10 @@ import click
 from headrace.cli.envelope import write_envelope
 from headrace.cli.formats import compile_format
 from headrace.cli.moments import Edge, Moment, parse_moment
-from headrace.cli.options import bootstrap_option, connect, timeout_option
+from headrace.cli.options import bootstrap_option, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
+from headrace.cli.session import connect
 from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer import Consumer

@@ -14,8 +14,9 @@ from pathlib import Path
 import click
 
 from headrace.cli.local_node import LocalNode
-from headrace.cli.options import SIZE, connect, json_option
+from headrace.cli.options import SIZE, json_option
 from headrace.cli.progress import ProgressBar
+from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, print_json, print_table
 from headrace.client.admin import Admin
 from headrace.client.client import Client

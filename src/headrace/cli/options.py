@@ -6,11 +6,10 @@ from typing import Any, TypeVar
 
 import click
 
-from headrace.client.client import TIMEOUT_S, Client
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_TIMEOUT_S = 30.0
 _UNITS = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9}
 _UNITS |= {"ki": 2**10, "kib": 2**10, "mi": 2**20, "mib": 2**20, "gi": 2**30, "gib": 2**30}
 
@@ -31,7 +30,7 @@ def bootstrap_option(function: F) -> F:
 def timeout_option(function: F) -> F:
     return click.option(
         "--timeout",
-        default=TIMEOUT_S,
+        default=DEFAULT_TIMEOUT_S,
         show_default=True,
         type=click.FloatRange(min=0.1),
         metavar="SECONDS",
@@ -46,17 +45,6 @@ def json_option(function: F) -> F:
 def broker_options(function: F) -> F:
     """--bootstrap, --timeout and --json."""
     return bootstrap_option(timeout_option(json_option(function)))
-
-
-def connect(bootstrap: str, timeout: float) -> Client:
-    """A client that has found a living broker, or the error of why not."""
-    client = Client(bootstrap, client_id="headrace-cli", timeout_s=timeout)
-    try:
-        client.contact()
-    except BaseException:
-        client.close()
-        raise
-    return client
 
 
 class KeyValue(click.ParamType[tuple[str, str]]):

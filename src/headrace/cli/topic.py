@@ -7,8 +7,9 @@ import click
 
 from headrace.base.ids import id_text
 from headrace.cli.moments import parse_moment
-from headrace.cli.options import KEY_VALUE, broker_options, connect
+from headrace.cli.options import KEY_VALUE, broker_options
 from headrace.cli.ranges import resolve
+from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, count_text, print_json, print_table
 from headrace.client.admin import Admin
 from headrace.client.client import Client
