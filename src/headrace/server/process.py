@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ FAREWELL_S_MAX = 2.0
 # Kafka's default is 50, which a burst of reconnecting clients overflows; the kernel caps it at somaxconn.
 BACKLOG_MIN = 1024
 
+
+# After how long a thread must let another one interpret. Jobs in threads mostly wait, but not only: by
+# Python's own 5 ms each stretch between two of their system calls could hold up the loop, and several of
+# them several times.
+SWITCH_S = 0.0005
 
 # What "unlimited" is taken for: the usual fs.nr_open.
 UNLIMITED_DESCRIPTORS = 1 << 20
@@ -265,6 +271,7 @@ def run(
         print(f"ready {process.bootstrap}", flush=True)
 
     raise_open_files_limit()
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(settings, log=log or Log(), on_ready=on_ready, make_node=make_node))
 
