@@ -43,7 +43,7 @@ def serve(path: str, overrides: dict[str, str], log: Log, pid_file: str | None) 
         for warning in file.warnings:
             log.warning("unknown_setting", text=warning)
         run(file.settings, log=log, pid_file=pid_file)
-    except (WrongSettings, CannotListen, DirectoryInUse, StorageError, BadMetadata) as error:
+    except (WrongSettings, CannotListen, DirectoryInUse, StorageError, BadMetadata, OSError) as error:
         log.error("cannot_start", reason=str(error))
         return FAILED
     return 0

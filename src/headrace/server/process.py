@@ -191,9 +191,7 @@ class Process:
         return lambda: Channel(self.gate, self.driver, listener)
 
     def _prepare(self, bound: socket.socket) -> None:
-        """Kernel buffers only where asked for: a fixed size turns off its own tuning. Connections
-        inherit it.
-        """
+        """Kernel buffers only where asked for: a fixed size turns off its tuning. Connections inherit it."""
         settings = self.settings
         if "socket.send.buffer.bytes" in settings.texts and settings.socket_send_buffer_bytes > 0:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.socket_send_buffer_bytes)

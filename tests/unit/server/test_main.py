@@ -31,3 +31,14 @@ def test_settings_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "none.toml"), "--log-format", "json"]) == 1
     assert '"event": "cannot_start"' in capsys.readouterr().err
+
+
+def test_a_log_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    path = tmp_path / "server.properties"
+    path.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/file/data\n")
+    assert main([str(path)]) == 1
+    output = capsys.readouterr().err
+    assert "cannot_start" in output
+    assert f"{tmp_path}/file" in output
+    assert "Traceback" not in output
