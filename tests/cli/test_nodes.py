@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -150,11 +149,11 @@ def test_serve_says_what_is_wrong_with_its_settings(shell: Any, tmp_path: Path) 
 
 
 def test_the_demo_ends_by_itself_and_leaves_nothing_behind(shell: Any, tmp_path: Path) -> None:
-    before = set(Path(tempfile.gettempdir()).glob("headrace-demo-*"))
+    shell.environment["TMPDIR"] = str(tmp_path)
     done = shell.attempt("demo", "--records", "20000", "--json")
     assert done.code == 0, done.err
     facts = json.loads(done.out)
     assert facts["intact"] is True
     assert facts["records_written"] == facts["records_read"] == 25_000
     assert [p["end_offset"] for p in facts["partitions"]] == [p["written"] for p in facts["partitions"]]
-    assert set(Path(tempfile.gettempdir()).glob("headrace-demo-*")) <= before
+    assert list(tmp_path.iterdir()) == []

@@ -106,7 +106,7 @@ class Client:
         named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=create)
         answer: MetadataResponse = self.call(request, what="asking for metadata")
-        return self.cluster.update(answer)
+        return self.cluster.update(answer, is_complete=named is None)
 
     def contact(self) -> None:
         """Finds a living broker; raises what is wrong when there is none."""

@@ -86,12 +86,18 @@ class Cluster:
         self.names_by_id: dict[bytes, str] = {}
         self.stale: set[str] = set()
 
-    def update(self, answer: MetadataResponse) -> dict[str, KafkaError]:
-        """Takes an answer in; the topics that it answered with an error."""
+    def update(self, answer: MetadataResponse, *, is_complete: bool = False) -> dict[str, KafkaError]:
+        """Takes an answer in; the topics that it answered with an error.
+
+        A complete one lists all topics: what it leaves out is gone.
+        """
         self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
         self.racks = {broker.node_id: broker.rack for broker in answer.brokers}
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
+        if is_complete:
+            for name in self.topics.keys() - {told.name for told in answer.topics}:
+                self._forget(name)
         errors: dict[str, KafkaError] = {}
         for told in answer.topics:
             name = told.name or ""

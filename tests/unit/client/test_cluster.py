@@ -75,6 +75,12 @@ class TestView:
         assert "orders" not in cluster.topics
         assert cluster.name_of("", topic_id) == ""
 
+    def test_a_complete_answer_forgets_what_it_leaves_out(self, cluster: Cluster, told: Told) -> None:
+        cluster.update(told(1, topic="other"))
+        assert set(cluster.topics) == {"orders", "other"}
+        cluster.update(told(1, topic="other"), is_complete=True)
+        assert set(cluster.topics) == {"other"}
+
     def test_partitions_are_kept_by_index_whatever_their_order(self, cluster: Cluster, told: Told) -> None:
         answer = told(1, 2, 1)
         answer.topics[0].partitions.reverse()
