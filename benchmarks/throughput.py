@@ -43,13 +43,18 @@ def _produce(
     bench: Bench, brokers: list[Broker], row: str, count: int, size: int, key: str, unit: str, ratio: float
 ) -> None:
     measure = bench.measure(row, f"produce {size} B, acks=1", unit, ratio_target=ratio)
+    cost = bench.measure(row, "broker CPU per GB", "s", higher_is_better=False)
 
     def take(broker: Broker) -> str:
         create_topic(broker, row)
+        before = cpu_seconds(broker)
         figures = generators.produce(broker, row, bench.amount(count), size)
+        used = (cpu_seconds(broker) - before) / (bench.amount(count) * size / 1e9)
         delete_topic(broker, row)
         measure.add(broker.name, figures[key])
-        return f"{figures['mb_per_s']:.0f} MB/s, {figures['records_per_s']:,.0f} records/s"
+        cost.add(broker.name, used)
+        rates = f"{figures['mb_per_s']:.0f} MB/s, {figures['records_per_s']:,.0f} records/s"
+        return f"{rates}, {used:.2f} s of CPU per GB"
 
     bench.turns(brokers, row, take)
 
@@ -89,16 +94,18 @@ def _ping_pong(
     rate = bench.measure(row, what, "requests/s", ratio_target=ratio)
     judged = quantile.removesuffix("_us")
     delay = bench.measure(row, f"{judged} of these", "µs", higher_is_better=False, ratio_target=0.7)
+    cost = bench.measure(row, "broker CPU per request", "µs", higher_is_better=False)
     for broker in brokers:
         create_topic(broker, row)
 
     def take(broker: Broker) -> str:
+        before = cpu_seconds(broker)
         figures = generators.ping_pong(broker, row, bench.amount(requests), connections)
+        used = (cpu_seconds(broker) - before) / bench.amount(requests) * 1e6
         rate.add(broker.name, figures["requests_per_s"])
         delay.add(broker.name, figures[quantile])
-        rest = ", ".join(
-            f"{key.removesuffix('_us')} {figures[key]:.0f} µs" for key in ("p50_us", "p99_us", "p999_us")
-        )
-        return f"{figures['requests_per_s']:,.0f} requests/s, {rest}"
+        cost.add(broker.name, used)
+        quantiles = ", ".join(f"{q} {figures[q + '_us']:.0f} µs" for q in ("p50", "p99", "p999"))
+        return f"{figures['requests_per_s']:,.0f} requests/s, {quantiles}, {used:.0f} µs of CPU each"
 
     bench.turns(brokers, row, take)
