@@ -40,8 +40,9 @@ class Call:
 
 
 class FakeNode:
-    def __init__(self, around: Surroundings | None = None) -> None:
+    def __init__(self, around: Surroundings) -> None:
         self.around = around
+        self.settings = around.settings
         self.is_ready = True
         self.is_stopped = False
         self.frames: list[bytes] = []
@@ -108,7 +109,6 @@ class FakeNode:
 
     @property
     def directory(self) -> str:
-        assert self.around is not None
         return self.around.settings.log_dirs[0]
 
     def park(self, connection: Connection, parts: Parts) -> None:

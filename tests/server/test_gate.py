@@ -60,6 +60,21 @@ def test_an_address_can_have_its_own_limit(run: Run, tmp_path: Path) -> None:
     run(story())
 
 
+def test_limits_change_while_it_runs(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path, connections_max_idle_ms=80) as world:  # swept every 10 ms
+            gate = world.process.gate
+            node = world.node
+            node.settings = node.settings.overlaid({}, {"max.connections": "0"})
+            await world.until(lambda: gate.limits.connections_max == 0)
+            assert await (await world.client()).is_closed()
+            node.settings = node.settings.overlaid({}, {})
+            await world.until(lambda: gate.limits.connections_max > 0)
+            assert await (await world.client()).ask(ECHO, 1, b"in") == b"in"
+
+    run(story())
+
+
 def test_connections_leave_descriptors_for_files(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         async with rig(tmp_path) as world:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, assert_never
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run, Send
+from headrace.node.settings import Settings
 from headrace.server.disk import RealFile
 from headrace.server.gate import Gate
 from headrace.server.jobs import Jobs, Threads
@@ -38,6 +39,11 @@ class DrivenNode(Protocol):
     def deadline(self) -> Instant | None: ...
     def take_effects(self) -> list[Effect]: ...
     def shutdown(self, now: Now, /) -> None: ...
+
+    @property
+    def settings(self) -> Settings:
+        """As they are now: dynamic ones are laid over those it was started with."""
+        ...
 
     @property
     def is_ready(self) -> bool: ...

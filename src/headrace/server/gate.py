@@ -59,6 +59,7 @@ class GateLimits:
 class Gate:
     __slots__ = (
         "_addresses",
+        "_look_at_settings",
         "_loop",
         "_sweep_timer",
         "bytes_in",
@@ -87,6 +88,7 @@ class Gate:
         self.channels: dict[int, Channel] = {}  # by the connection's id
         self._addresses: dict[str, int] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._look_at_settings: Callable[[], None] = lambda: None
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_accepted = 0
@@ -132,7 +134,9 @@ class Gate:
 
     # --- the sweep ------------------------------------------------------------------------------------
 
-    def start_sweeping(self) -> None:
+    def start_sweeping(self, look_at_settings: Callable[[], None]) -> None:
+        """From now on; before each sweep limits may be changed, since some of them are dynamic settings."""
+        self._look_at_settings = look_at_settings
         self._later(self.sweep_period_s, self._begin_sweep)
 
     def stop_sweeping(self) -> None:
@@ -147,6 +151,7 @@ class Gate:
         self._sweep_timer = self._loop.call_later(delay_s, act)
 
     def _begin_sweep(self) -> None:
+        self._look_at_settings()
         self._sweep_on(iter(list(self.channels.values())))
 
     def _sweep_on(self, channels: "Iterator[Channel]") -> None:

@@ -174,8 +174,14 @@ class Process:
             self._servers.append(
                 await loop.create_server(self._channel_maker(name), sock=bound, backlog=backlog)
             )
-        self.gate.start_sweeping()
+        self.gate.start_sweeping(self._look_at_settings)
         self.log.info("serving", addresses=self.bootstrap, log_dirs=",".join(directories), pid=os.getpid())
+
+    def _look_at_settings(self) -> None:
+        """The node's settings are another object once a dynamic one of them was changed."""
+        if self.node.settings is not self.settings:
+            self.settings = self.node.settings
+            self.gate.limits = gate_limits(self.settings)
 
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What no callback caught: running out of descriptors at accept, or a bug of ours."""
