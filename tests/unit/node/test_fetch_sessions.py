@@ -129,3 +129,22 @@ def test_the_epoch_wraps_to_one() -> None:
     plan.session.epoch = 2**31 - 1
     cache.plan(at(1), plan.session_id, 2**31 - 1, False, [], [])
     assert plan.session.epoch == 1
+
+
+def test_all_sessions_together_remember_only_so_many_partitions() -> None:
+    cache = FetchSessions(Random(1), slots=10, partitions_max=3)
+    first = cache.plan(at(0), 0, 0, False, wanted(("a", 0), ("a", 1)), []).session_id
+    assert cache.plan(at(1), 0, 0, False, wanted(("b", 0), ("b", 1)), []).session_id == 0
+    with pytest.raises(SessionRefused) as refused:  # nor can a session grow beyond it afterwards
+        cache.plan(at(2), first, 1, False, wanted(("c", 0), ("c", 1)), [])
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (
+        cache.plan(at(3), 0, 0, False, wanted(("b", 0), ("b", 1)), []).session_id != 0
+    )  # there is room again
+
+
+def test_a_quiet_session_makes_room_for_partitions() -> None:
+    cache = FetchSessions(Random(1), slots=10, partitions_max=3)
+    cache.plan(at(0), 0, 0, False, wanted(("a", 0), ("a", 1)), [])
+    assert cache.plan(at(121), 0, 0, False, wanted(("b", 0), ("b", 1)), []).session_id != 0
+    assert len(cache) == 1

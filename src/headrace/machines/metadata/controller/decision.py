@@ -7,6 +7,7 @@ reply leave when they are flushed. What cannot be done is a `Refusal`, told per 
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from headrace.base.limits import MESSAGE_CHARACTERS_MAX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.notation import Data
 
@@ -23,6 +24,8 @@ class Refusal(Exception):
     """One item of a request that cannot be granted, with the code and the words its sender gets."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
+        if len(message) > MESSAGE_CHARACTERS_MAX:
+            message = message[:MESSAGE_CHARACTERS_MAX] + "…"
         super().__init__(message)
         self.code = code
         self.message = message

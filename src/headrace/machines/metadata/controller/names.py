@@ -25,7 +25,8 @@ def name_fault(name: str) -> str | None:
     if name in (".", ".."):
         return f"'{name}' is not allowed"
     if len(name) > TOPIC_NAME_CHARACTERS_MAX:
-        return f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_CHARACTERS_MAX}"
+        shown = name[:TOPIC_NAME_CHARACTERS_MAX] + "…"
+        return f"the length of '{shown}' is longer than the max allowed length {TOPIC_NAME_CHARACTERS_MAX}"
     if not LEGAL.fullmatch(name):
         return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None
