@@ -107,8 +107,8 @@ def command(
                     progress.advance(1)
                     if progress.count == limit:
                         break
-            except BadLine:
-                producer.flush()  # what came before it is sent, as the message says
+            except (BadLine, KeyboardInterrupt):
+                producer.flush()  # what came before it is sent
                 raise
             producer.flush()
     if as_json:

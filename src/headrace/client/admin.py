@@ -72,13 +72,7 @@ class Admin:
         )
         self._order(request, "topics", f"creating topic {name!r}", f"topic {name!r}")
         if not validate_only:
-            self._wait_for_leaders(name)
-
-    def _wait_for_leaders(self, name: str) -> None:
-        """Until the broker we ask knows the topic: it may hear of it later than the controller that made
-        it.
-        """
-        self.client.topic(name, create=True)
+            self.client.topic(name, is_expected=True)
 
     def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(

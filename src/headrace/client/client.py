@@ -112,22 +112,23 @@ class Client:
         """Finds a living broker; raises what is wrong when there is none."""
         self.refresh(())
 
-    def topic(self, name: str, *, create: bool = False) -> Topic:
-        """What the brokers know of a topic, with a leader for each partition if there is one to be had.
+    def topic(self, name: str, *, create: bool = False, is_expected: bool = False) -> Topic:
+        """What the brokers know of a topic; the error if it is not there.
 
-        With `create` the broker may make it, if it is set to; its error is raised otherwise.
+        With `create` the broker may make it, if it is set to. One that `is_expected` was made a moment ago,
+        and the broker we ask may not have heard of it yet.
         """
+        is_coming = create or is_expected
 
         def check(answer: MetadataResponse) -> None:
             error = self.cluster.update(answer).get(name)
-            # "unknown" is worth another try only where asking creates the topic
-            if error is not None and error.is_unknown_topic and not create:
+            if error is not None and error.is_unknown_topic and not is_coming:
                 error.is_retriable = False
             if error is not None:
                 raise error
 
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=create)
-        timeout_s = min(self.timeout_s, CREATION_S) if create else None
+        timeout_s = min(self.timeout_s, CREATION_S) if is_coming else None
         self.call(request, what=f"asking for topic {name!r}", check=check, timeout_s=timeout_s)
         return self.cluster.topics[name]
 

@@ -188,9 +188,13 @@ class Connection:
             return int(size)
         if not self._has_heard and (peer := describe_peer(bytes(self._shared[self._start : self._end]))):
             raise BadResponse(f"the peer answered with {peer}, not with Kafka's protocol")
-        raise BadResponse(
-            f"the peer announced an answer of {size} bytes; {self.response_bytes_max} are the most we read"
-        )
+        most = self.response_bytes_max
+        error = BadResponse(f"the peer announced an answer of {size} bytes; {most} are the most we read")
+        if self._has_heard and size > most:
+            error.advice = (
+                "A batch that large cannot be read by this client; lower the topic's max.message.bytes."
+            )
+        raise error
 
     def _answered(self, frame: memoryview, answers: list[Answer]) -> None:
         if not self._unanswered:

@@ -185,6 +185,13 @@ class TestBadPeers:
             connection.receive(size.to_bytes(4, "big", signed=True) + b"rest")
         assert len(connection.room()) <= SHARED_BUFFER_BYTES
 
+    def test_a_batch_that_is_too_large_for_us_is_not_taken_for_a_stranger(self, ready: Ready) -> None:
+        connection = ready(response_bytes_max=1_000_000)
+        connection.send(MetadataRequest(), DEADLINE)
+        with pytest.raises(BadResponse) as raised:
+            connection.receive((1_000_001).to_bytes(4, "big"))
+        assert "max.message.bytes" in raised.value.advice
+
     def test_an_answer_longer_than_its_message(self, ready: Ready, script: Any) -> None:
         connection = ready()
         asked = connection.send(MetadataRequest(), DEADLINE)
