@@ -112,6 +112,7 @@ def _kill_and_restart(broker: Broker) -> float:
     # a write just before the kill, so that there is a tail to look at
     generators.produce(broker, "T10", 1000, 1000, partition=-PARTITIONS)
     broker.kill()
+    broker.write_settings()  # the port that the first start was given
     began = time.monotonic()
     with (broker.directory / "output.txt").open("ab") as output:
         broker.process = broker.spawn(output)
