@@ -10,7 +10,7 @@ REPEATS ?= 3
 ONLY    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types unit test interop sim fuzz bench demo clean
+.PHONY: help setup lint types unit test interop sim fuzz bench docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -44,14 +44,17 @@ interop: setup  ## clients and tools from other registries, each against Kafka 4
 	$(PYTEST) tests/interop --timeout=600
 	$(PYTEST) tests/clients --broker=kafka
 
-sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000
-	$(PY) -m headrace.simulator --seeds $(SEEDS)
+sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000, or SEED=7 to play one again
+	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
 	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) $$target || exit 1; done
 
 bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3
 	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY))
+
+docs: setup  ## docs/reference/ from the code
+	$(PY) tools/make_reference.py
 
 demo: setup  ## a broker, a million records, kill -9, and nothing lost
 	$(VENV)/bin/headrace demo
