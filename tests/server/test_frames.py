@@ -150,7 +150,7 @@ def test_a_lying_length_costs_no_memory(run: Run, tmp_path: Path) -> None:
                 sent += len(message)
                 await client.send(message)
             await world.until(lambda: gate.bytes_in == sent)
-            assert gate.memory.bytes_used <= 100 * 2_300_000
+            assert gate.memory.bytes_used <= 100 * 200_000
 
     run(story())
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 # API key, version and correlation id: what every request begins with.
 FRAME_BYTES_MIN = 8
 
-# Frames up to this size get their whole buffer at once; longer ones as their bytes really arrive, so that a
-# lying length costs its sender as much as it costs us.
-TRUSTED_FRAME_BYTES = 2 * 1024 * 1024
+# A frame's buffer grows as its bytes arrive, so that a lying length costs its sender about as much as it
+# costs us: at most this many times what has come, but so much at once.
+GROWTH = 4
+TRUSTED_BYTES = 64 * 1024
 # A connection's first buffer. It is not counted against the memory for requests: thousands may have one.
 SMALL_BUFFER_BYTES = 16 * 1024
 # Bigger ones have room beyond the frame, so that the next frame's head is read along.
@@ -199,8 +200,7 @@ class Channel(Outbox):
         """Hold on to view[start:end] in our own buffer, with room for the frame that begins there."""
         left = end - start
         needed = 4 + _size_at(view, start)[0] if left >= 4 else 4
-        if needed > TRUSTED_FRAME_BYTES:
-            needed = min(needed, max(TRUSTED_FRAME_BYTES, 2 * left))
+        needed = min(needed, max(TRUSTED_BYTES, GROWTH * left))
         needed = max(needed, left + 1)  # whoever is read from has room to read into
         buffer = self._buffer
         if buffer is not None and needed <= len(buffer):
@@ -240,8 +240,9 @@ class Channel(Outbox):
             self._drop_buffer()
 
     @property
-    def is_in_frame(self) -> bool:
-        return self._start != self._end
+    def awaits_rest_of_frame(self) -> bool:
+        """It is the client's turn, in the middle of a frame."""
+        return self._start != self._end and not self._holds
 
     def is_idle_since(self, instant: float) -> bool:
         """Nothing has moved since then though it was the client's turn, or one frame takes that long."""

@@ -171,7 +171,7 @@ class Gate:
             silent_s = mono - channel.active_at
             if silent_s > UNUSED_BUFFER_S:
                 channel.release_unused_buffer()
-            if is_short and silent_s > STALLED_S_MAX and channel.is_in_frame:
+            if is_short and silent_s > STALLED_S_MAX and channel.awaits_rest_of_frame:
                 channel.close("stalled inside a frame while others wait for its memory")
             elif idle_s_max > 0 and channel.is_idle_since(mono - idle_s_max):
                 self.connections_idle += 1
