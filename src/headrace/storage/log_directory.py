@@ -7,6 +7,7 @@
     log-start-offset-checkpoint         per partition: everything below was deleted
     replication-offset-checkpoint       per partition: the high watermark
     <topic>-<partition>/                a log, with partition.metadata
+      .headrace_fresh                   the checkpoints still speak of an earlier topic of this name
     <topic>-<partition>.<id>-delete/    a log that waits for its removal
 
 The boot id is renewed at once after a clean stop or a kill, but after the loss of the machine only when
@@ -31,15 +32,19 @@ from headrace.storage.recovery import Recovery, Trust
 CLEAN_MARKER = ".kafka_cleanshutdown"
 BOOT_ID = ".headrace_boot_id"
 DOOMED = "-delete"
+FRESH = ".headrace_fresh"
 
 _NAME_BYTES_MAX = 255
 
 
 @dataclass(slots=True)
 class CheckpointJob:
-    """Write the checkpoints of a directory, each whole or not at all."""
+    """Write the checkpoints of a directory, each whole or not at all; then take the marks off the logs about
+    which they are right from now on.
+    """
 
     files: dict[str, bytes]
+    fresh: list[str]  # directories of those logs
 
     @property
     def kind(self) -> JobKind:
@@ -48,6 +53,12 @@ class CheckpointJob:
     def run(self, disk: Disk, /) -> None:
         for path, data in self.files.items():
             write_atomically(disk, path, data)
+        for directory in self.fresh:
+            try:
+                disk.remove(f"{directory}/{FRESH}")
+                disk.sync_dir(directory)
+            except FileNotFoundError:
+                continue  # the log was deleted meanwhile
 
 
 @dataclass(slots=True)
@@ -75,12 +86,14 @@ class LogDirectory:
         "_disk",
         "_files",
         "_found",
+        "_fresh",
         "_health",
         "_high_watermarks",
         "_is_marked",
         "_log_starts",
         "_logs",
         "_recovery_points",
+        "_tainted",
         "_topic_ids",
         "_unopened",
         "directory_id",
@@ -103,6 +116,8 @@ class LogDirectory:
         self._unopened: set[Partition] = set()  # not looked at since a stop that did not vouch for them
         self._recovery_points: dict[Partition, int] = {}
         self._log_starts: dict[Partition, int] = {}
+        self._tainted: set[Partition] = set()  # deleted, and maybe still in the checkpoints on the disk
+        self._fresh: set[Partition] = set()  # marked so, until a checkpoint is right about them
         self._high_watermarks: dict[Partition, int] = {}
         self._is_marked = True  # the boot id on the disk is this one
 
@@ -292,6 +307,8 @@ class LogDirectory:
         known = None if is_new else self._topic_id(directory)
         if known is None:
             self._disk.make_dir(directory)
+            if is_new or not any(name.endswith(".log") for name in self._disk.list(directory)):
+                self._begin_afresh(key, directory)
             file = self._disk.open(f"{directory}/{checkpoints.PARTITION_METADATA}", create=True)
             try:
                 if file.size():
@@ -302,7 +319,23 @@ class LogDirectory:
         elif known != topic_id:
             raise InconsistentTopicId(f"{directory} belongs to topic id {id_text(known)}")
 
+    def _begin_afresh(self, key: Partition, directory: str) -> None:
+        """A new log: what the checkpoints on the disk say of an earlier one of its name is never believed."""
+        if self._forget_offsets(key) or key in self._tainted:
+            self._disk.open(f"{directory}/{FRESH}", create=True).close()
+            self._fresh.add(key)
+
+    def _forget_offsets(self, key: Partition) -> bool:
+        """Whether there was anything to forget."""
+        known = False
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            known |= offsets.pop(key, None) is not None
+        return known
+
     def _recovery(self, key: Partition) -> Recovery:
+        if key in self._found and self._disk.exists(f"{key[0]}-{key[1]}/{FRESH}"):
+            self._forget_offsets(key)
+            self._fresh.add(key)
         trust = self.trust
         if trust == "clean" and not (self._is_marked and key in self._recovery_points):
             # The machine was down since: the clean stop has flushed the log, but not its indexes. Or nobody
@@ -334,8 +367,9 @@ class LogDirectory:
             raise self._health.met(error) from error
         self._found.discard(key)
         self._topic_ids.pop(directory, None)
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            offsets.pop(key, None)
+        if self._forget_offsets(key):
+            self._tainted.add(key)
+        self._fresh.discard(key)
         return RemoveDirectoryJob(doomed)
 
     def _doomed_name(self, directory: str, topic_id: bytes) -> str:
@@ -363,8 +397,15 @@ class LogDirectory:
                 checkpoints.RECOVERY_POINTS: checkpoints.render_offsets(self._recovery_points),
                 checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts),
                 checkpoints.HIGH_WATERMARKS: checkpoints.render_offsets(self._high_watermarks),
-            }
+            },
+            self._take_fresh(),
         )
+
+    def _take_fresh(self) -> list[str]:
+        """Logs about which the checkpoint that is being made is right, at last."""
+        fresh = [f"{topic}-{partition}" for topic, partition in sorted(self._fresh)]
+        self._fresh.clear()
+        return fresh
 
     def log_start_job(self, starts: Mapping[Partition, int]) -> CheckpointJob:
         """Make the log starts durable to which records are about to be deleted.
@@ -374,7 +415,10 @@ class LogDirectory:
         self._note_offsets()
         for key, offset in starts.items():
             self._log_starts[key] = max(offset, self._log_starts.get(key, 0))
-        return CheckpointJob({checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts)})
+        files = {checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts)}
+        if self._fresh:
+            files[checkpoints.RECOVERY_POINTS] = checkpoints.render_offsets(self._recovery_points)
+        return CheckpointJob(files, self._take_fresh())
 
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
         """The same, here and now."""
