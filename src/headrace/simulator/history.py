@@ -24,6 +24,11 @@ class PartitionKey(NamedTuple):
 
 
 @dataclass(slots=True)
+class TopicCreationAsked:
+    topic: str
+
+
+@dataclass(slots=True)
 class TopicCreated:
     topic: str
     topic_id: bytes
@@ -173,7 +178,8 @@ class Finished:
 
 
 Event = (
-    TopicCreated
+    TopicCreationAsked
+    | TopicCreated
     | TopicDeletionAsked
     | TopicDeleted
     | TopicsListed

@@ -76,7 +76,7 @@ def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
 def _live(world: World, machine: Machine, options: Options) -> None:
     topics, later = _topics(world)
     everything = [*topics, *later]
-    admin = Admin(machine, "admin", topics, later)
+    admin = Admin(machine, "admin", topics, later, everything)
     producers = [
         Producer(machine, "p1", everything, acks=-1, is_idempotent=True),
         Producer(machine, "p2", everything, acks=world.dice.choice((1, -1)), is_idempotent=True),
@@ -124,7 +124,10 @@ def _topics(world: World) -> tuple[list[Topic], list[Topic]]:
         Topic("plain", 2, small | keep),
         Topic("short", 1, small | {"retention.bytes": "6000", "file.delete.delay.ms": "300"}),
     ]
-    later = [Topic(f"later{n}", 1, small | {"flush.messages": "1"} if n else small) for n in range(2)]
+    later = [
+        Topic(f"later{n}", 1, small | {"flush.messages": "1"} if n else small, has_namesakes=True)
+        for n in range(2)
+    ]
     return topics, later
 
 

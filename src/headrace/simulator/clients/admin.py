@@ -35,6 +35,7 @@ from headrace.simulator.history import (
     PartitionKey,
     RecordsDeleted,
     TopicCreated,
+    TopicCreationAsked,
     TopicDeleted,
     TopicDeletionAsked,
     TopicsListed,
@@ -45,6 +46,7 @@ METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21
 DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
 TOPIC_RESOURCE, SET = 2, 0
 TIMEOUT_MS = 5_000
+NAMESAKE_AFTER_S = 1.0  # when no request that means the old topic by its name is under way any more
 
 # What the administrator plays with while the run goes on: keys whose value does not change what is promised.
 # Each value is used once, so that it tells which change it comes from.
@@ -52,10 +54,13 @@ CHANGEABLE = (("max.message.bytes", 1_000_000), ("segment.bytes", 2_000_000), ("
 
 
 class Admin(Script):
-    def __init__(self, machine: Machine, name: str, topics: list[Topic], later: list[Topic]) -> None:
+    def __init__(
+        self, machine: Machine, name: str, topics: list[Topic], later: list[Topic], everything: list[Topic]
+    ) -> None:
         super().__init__(machine, name)
         self._topics = topics
-        self._later = later  # created and deleted while the run goes on
+        self._later = later  # created, deleted and created again while the run goes on
+        self._all = everything  # that clients know of
         self._changes = 0
         self.is_quiet = False  # asks, but changes nothing any more
 
@@ -94,10 +99,17 @@ class Admin(Script):
             yield from self._create(topic)
         elif not topic.is_doomed:
             yield self._delete(topic)
+        elif topic.is_gone:
+            yield Pause(NAMESAKE_AFTER_S)
+            again = Topic(topic.name, topic.partitions, topic.configs, has_namesakes=True)
+            self._later[self._later.index(topic)] = again
+            self._all.append(again)
+            yield from self._create(again)
 
     def _create(self, topic: Topic) -> Story:
         """Until it is there: an unanswered creation may have happened, and then its id is asked for."""
         while not topic.keys:
+            self.history.add(TopicCreationAsked(topic.name))
             answer = yield create(self.history, topic)
             if answer is not None and answer.topics[0].error_code == ErrorCode.NONE:
                 topic.created(answer.topics[0].topic_id)
@@ -117,6 +129,7 @@ class Admin(Script):
 
         def promised(answer: Any) -> None:
             if answer.responses[0].error_code == ErrorCode.NONE:
+                topic.is_gone = True
                 self.history.add(TopicDeleted(topic.name))
 
         return Ask(DELETE_TOPICS, 6, body, promised)

@@ -32,7 +32,8 @@ class Consumer(Script):
 
     def story(self) -> Story:
         while True:
-            partitions = [key for topic in self._topics if topic.is_there for key in topic.keys]
+            there = [topic for topic in self._topics if topic.is_there]
+            partitions = [key for topic in there for key in topic.keys]
             if not partitions:
                 yield Pause(0.1)
                 continue
@@ -42,7 +43,9 @@ class Consumer(Script):
                 self.history,
                 self.name,
                 wanted,
-                version=dice.choice(NAMED_VERSIONS + ID_VERSIONS),
+                version=dice.choice(
+                    ID_VERSIONS if any(topic.has_namesakes for topic in there) else NAMED_VERSIONS
+                ),
                 max_wait_ms=dice.choice((0, 100, 500, 2_000)),
                 min_bytes=dice.choice((0, 1, 1, 500)),
                 partition_bytes=dice.choice((1, 300, 5_000, 1_000_000)),

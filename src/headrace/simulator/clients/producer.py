@@ -134,7 +134,7 @@ class Producer(Session):
     def _send(self, batch: Batch) -> None:
         if self.wire is None:
             return
-        version = 13 if self._count % 2 else 9
+        version = 13 if self._count % 2 or batch.topic.has_namesakes else 9
         data = PartitionProduceData(index=batch.partition.number, records=batch.data)
         topic = TopicProduceData(name=batch.topic.name, topic_id=batch.topic.topic_id, partition_data=[data])
         body = ProduceRequest(acks=self._acks, timeout_ms=TIMEOUT_MS, topic_data=[topic])

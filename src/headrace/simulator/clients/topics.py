@@ -12,6 +12,8 @@ class Topic:
     configs: dict[str, str]
     topic_id: bytes = b""  # known once it was created
     is_doomed: bool = False  # somebody asked for its deletion, whatever came of it
+    is_gone: bool = False  # the deletion was acknowledged
+    has_namesakes: bool = False  # is made again under its name: only its id tells which one is meant
     keys: list[PartitionKey] = field(default_factory=list)
 
     def created(self, topic_id: bytes) -> None:

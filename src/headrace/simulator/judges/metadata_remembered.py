@@ -6,6 +6,7 @@ from headrace.simulator.history import (
     ConfigTold,
     Event,
     TopicCreated,
+    TopicCreationAsked,
     TopicDeleted,
     TopicDeletionAsked,
     TopicsListed,
@@ -29,8 +30,11 @@ class MetadataRemembered:
                 for key, value in configs.items():
                     if not key.startswith("internal."):  # which nobody is told
                         self._settings[topic, key] = value
+            case TopicCreationAsked(topic):
+                self._deleted.discard(topic)
             case TopicDeletionAsked(topic):
                 self._topics.pop(topic, None)
+                self._settings = {of: value for of, value in self._settings.items() if of[0] != topic}
             case TopicDeleted(topic):
                 self._deleted.add(topic)
             case ConfigAsked(topic, key, value):
