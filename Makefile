@@ -20,11 +20,12 @@ $(VENV)/.tools: requirements.txt requirements-dev.txt
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(wildcard src/headrace/records/_codec.py)
+$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(wildcard src/headrace/records/_codec.p*)
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 setup: $(VENV)/.built  ## virtual environment, test tools, editable install with the compiled module
+	@$(PY) -m compileall -q src  # as an installed package would be: a start must not wait for the compiler
 
 lint: setup types  ## ruff, mypy --strict, import-linter
 	$(VENV)/bin/ruff check .
