@@ -126,7 +126,7 @@ def _payload(size: int) -> bytes:
 
 def _produce(producer: Producer, topic: str, records: int, size: int) -> Rate:
     value = _payload(size)
-    with ProgressBar("produce", records) as progress:
+    with ProgressBar("produce", records, is_kept=False) as progress:
         for _ in range(records):
             producer.send(topic, value)
             progress.advance(1)
@@ -138,7 +138,7 @@ def _consume(client: Client, topic: str, partitions: int, records: int, size: in
     consumer = Consumer(client)
     consumer.assign({TopicPartition(topic, partition): 0 for partition in range(partitions)})
     count = 0
-    with ProgressBar("consume", records) as progress:
+    with ProgressBar("consume", records, is_kept=False) as progress:
         while count < records:
             found = consumer.poll(IDLE_S)
             if not found:

@@ -134,7 +134,7 @@ def _value(number: int) -> bytes:
 
 def _produce(client: Client, written: Tally, records: int, title: str, *, quiet: bool) -> float:
     producer = Producer(client)
-    with ProgressBar(title, records, is_shown=False if quiet else None) as progress:
+    with ProgressBar(title, records, is_shown=False if quiet else None, is_kept=False) as progress:
         for number in range(records):
             _send(producer, written, number, number % PARTITIONS)
             progress.advance(1)
@@ -154,7 +154,7 @@ def _produce_through_kill(
     """Kills the broker with batches in flight; the producer is not told and has to cope."""
     producer = Producer(client)
     restarted_s = 0.0
-    with ProgressBar("5. producing", records, is_shown=False if quiet else None) as progress:
+    with ProgressBar("5. producing", records, is_shown=False if quiet else None, is_kept=False) as progress:
         for number in range(records):
             if number == records // 2:
                 producer.poll()
@@ -169,7 +169,7 @@ def _produce_through_kill(
 def _consume(client: Client, read: Tally, expected: int, title: str, *, quiet: bool) -> float:
     consumer = Consumer(client)
     consumer.assign({TopicPartition(TOPIC, partition): 0 for partition in range(PARTITIONS)})
-    with ProgressBar(title, expected, is_shown=False if quiet else None) as progress:
+    with ProgressBar(title, expected, is_shown=False if quiet else None, is_kept=False) as progress:
         while read.records < expected:
             found = consumer.poll(READ_TIMEOUT_S)
             if not found:

@@ -14,11 +14,14 @@ REDRAW_S = 0.1
 class ProgressBar:
     """Counts records; `total` None is an open end."""
 
-    def __init__(self, title: str, total: int | None, *, is_shown: bool | None = None) -> None:
+    def __init__(
+        self, title: str, total: int | None, *, is_shown: bool | None = None, is_kept: bool = True
+    ) -> None:
         self.title = title
         self.total = total
         self.count = 0
         self._is_shown = sys.stderr.isatty() if is_shown is None else is_shown
+        self._is_kept = is_kept  # whether it stays on the screen when it is done
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._drawn_at = 0.0
@@ -36,6 +39,7 @@ class ProgressBar:
                 TimeElapsedColumn(),
                 console=Console(stderr=True),
                 auto_refresh=False,
+                transient=not self._is_kept,
             )
             self._bar.start()
             self._task = self._bar.add_task(self.title, total=self.total, rate=0.0)

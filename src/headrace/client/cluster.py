@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.base.ids import NO_TOPIC_ID
-from headrace.client.errors import InvalidInput, KafkaError
+from headrace.client.errors import BadResponse, InvalidInput, KafkaError
 from headrace.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 DEFAULT_PORT = 9092
@@ -126,6 +126,8 @@ class Cluster:
             )
             for partition in sorted(told.partitions, key=lambda partition: partition.partition_index)
         ]
+        if [partition.index for partition in partitions] != list(range(len(partitions))):
+            raise BadResponse(f"the broker's list of the partitions of topic {name!r} has gaps")
         topic = Topic(name, told.topic_id, told.is_internal, partitions)
         self.topics[name] = topic
         self.stale.discard(name)

@@ -13,7 +13,6 @@ from headrace.base.time import Instant
 from headrace.client.chunks import records_of
 from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
-from headrace.client.errors import ClientError
 from headrace.client.fetcher import READ_UNCOMMITTED, Chunk, Fetcher, Flight
 from headrace.client.network import Call, clock
 from headrace.client.record import Record
@@ -57,7 +56,7 @@ class Consumer:
         self._opened: Iterator[list[Record]] = iter(())
         self._reading: Chunk | None = None
         self._settled: list[tuple[Flight, Call]] = []
-        self._error: ClientError | None = None
+        self._refreshed: list[Call] = []
 
     def assign(self, offsets: dict[TopicPartition, int]) -> None:
         """Reads these partitions from these offsets, besides those assigned before."""
@@ -116,16 +115,15 @@ class Consumer:
                 self._launch(flight)
         question = self._refresher.request(now)
         if question is not None:
-            self.client.start(question, self._metadata_arrived)
+            self.client.start(question, self._refreshed.append)
         if not self._settled:
             wake_at = min(until, self._fetcher.deadline(now), self._refresher.deadline(), Instant(now + 1.0))
             self.client.network.poll(wake_at)
-        settled, self._settled = self._settled, []
-        for flight, call in settled:
-            self._judge(flight, call)
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        while self._refreshed:
+            call = self._refreshed.pop()
+            self._refresher.settled(clock(), call.result, call.error)
+        while self._settled:  # one by one: what raises leaves the others for the next turn
+            self._judge(*self._settled.pop(0))
 
     def _judge(self, flight: Flight, call: Call) -> None:
         now, cluster = clock(), self.client.cluster
@@ -145,9 +143,3 @@ class Consumer:
             version_max=flight.version_max,
             then=lambda call: self._settled.append((flight, call)),
         )
-
-    def _metadata_arrived(self, call: Call) -> None:
-        if call.error is None:
-            self._refresher.answered(clock(), call.result)
-        elif not self._refresher.failed(clock(), call.error):
-            self._error = call.error

@@ -37,7 +37,10 @@ def clock() -> Instant:
 
 
 class Call:
-    """One request on its way: `result` or `error` is set when it is done."""
+    """One request on its way: `result` or `error` is set when it is done.
+
+    `then` is called in the middle of a poll: it notes what happened and neither raises nor calls.
+    """
 
     __slots__ = ("deadline", "error", "expects_answer", "is_done", "request", "result", "then", "version_max")
 

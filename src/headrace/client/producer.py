@@ -75,6 +75,7 @@ class Producer:
         self._since_poll = 0
         self._error: ClientError | None = None
         self._settled: list[tuple[Flight, Call]] = []
+        self._refreshed: list[Call] = []
 
     def __enter__(self) -> Self:
         return self
@@ -167,12 +168,15 @@ class Producer:
             self._launch(flight)
         question = self._refresher.request(now)
         if question is not None:
-            self.client.start(question, self._metadata_arrived)
+            self.client.start(question, self._refreshed.append)
         wake_at = min(until, self._sender.deadline() if self._sender.deadline() > now else NEVER)
         wake_at = min(wake_at, self._refresher.deadline(), Instant(now + 1.0))
         if not self._settled:
             self.client.network.poll(wake_at)
         now = clock()
+        while self._refreshed:
+            call = self._refreshed.pop()
+            self._refresher.settled(now, call.result, call.error)
         settled, self._settled = self._settled, []
         for flight, call in settled:
             if call.error is not None:
@@ -191,12 +195,6 @@ class Producer:
             expects_answer=self._sender.acks != 0,
             then=lambda call: self._settled.append((flight, call)),
         )
-
-    def _metadata_arrived(self, call: Call) -> None:
-        if call.error is None:
-            self._refresher.answered(clock(), call.result)
-        elif not self._refresher.failed(clock(), call.error):
-            self._error = self._error or call.error
 
     def _judge(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:

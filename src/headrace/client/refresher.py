@@ -28,6 +28,14 @@ class Refresher:
         topics = [MetadataRequestTopic(name=name) for name in sorted(self.cluster.stale)]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
+    def settled(self, now: Instant, response: MetadataResponse | None, error: ClientError | None) -> None:
+        """What became of the question."""
+        if error is not None:
+            self.failed(now, error)
+        else:
+            assert response is not None
+            self.answered(now, response)
+
     def answered(self, now: Instant, response: MetadataResponse) -> None:
         """Topics that cannot be read now stay stale and are asked for again, more slowly each time.
 
@@ -43,11 +51,12 @@ class Refresher:
             self._failures = 0
             self._ask_at = Instant(now + backoff(0, self._dice))
 
-    def failed(self, now: Instant, error: ClientError) -> bool:
-        """Whether the question will be asked again."""
+    def failed(self, now: Instant, error: ClientError) -> None:
+        """Raises what no retry would mend."""
         self._is_asked = False
         self._wait(now)
-        return error.is_retriable
+        if not error.is_retriable:
+            raise error
 
     def _wait(self, now: Instant) -> None:
         self._ask_at = Instant(now + backoff(self._failures, self._dice))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.base.time import Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition, parse_bootstrap
-from headrace.client.errors import InvalidInput, Unreachable
+from headrace.client.errors import BadResponse, InvalidInput, Unreachable
 from headrace.client.refresher import Refresher
 from headrace.protocol.messages.metadata import MetadataResponse
 
@@ -81,6 +81,12 @@ class TestView:
         cluster.update(told(1, topic="other"), is_complete=True)
         assert set(cluster.topics) == {"other"}
 
+    def test_a_list_of_partitions_with_gaps_is_not_believed(self, cluster: Cluster, told: Told) -> None:
+        answer = told(1, 2)
+        answer.topics[0].partitions[1].partition_index = 2**31 - 1
+        with pytest.raises(BadResponse, match="gaps"):
+            cluster.update(answer)
+
     def test_partitions_are_kept_by_index_whatever_their_order(self, cluster: Cluster, told: Told) -> None:
         answer = told(1, 2, 1)
         answer.topics[0].partitions.reverse()
@@ -132,5 +138,7 @@ class TestRefresher:
         refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
         cluster.mark_stale("orders")
         refresher.request(Instant(0.0))
-        assert refresher.failed(Instant(0.0), Unreachable("down"))
-        assert not refresher.failed(Instant(0.0), InvalidInput("never"))
+        refresher.failed(Instant(0.0), Unreachable("down"))
+        assert refresher.request(refresher.deadline()) is not None
+        with pytest.raises(InvalidInput):
+            refresher.failed(Instant(0.0), InvalidInput("never"))
