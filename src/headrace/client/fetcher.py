@@ -184,8 +184,8 @@ class Fetcher:
                 position.offset = max(position.offset, header.next_offset)
         except BadRecords as error:
             raise BadResponse(f"the broker sent broken records for partition {at}: {error}") from error
-        if position.offset == start:
-            return []
+        if position.offset == start:  # asking again would bring the same, for ever
+            raise BadResponse(f"the broker's records of partition {at} do not reach offset {start}")
         return [
             Chunk(
                 at,

@@ -181,6 +181,15 @@ class TestFetcher:
             fetcher.answered(Instant(0.0), flight, answer(FIRST), cluster)
         assert heads == [0, 1, 2]
 
+    @pytest.mark.parametrize("records", [batch(3, b"old"), batch(10, b"cut off")[:-1]])
+    def test_records_that_lead_nowhere_do_not_make_a_tight_loop(
+        self, fetcher: Fetcher, cluster: Cluster, records: bytes
+    ) -> None:
+        fetcher.assign(FIRST, 10)
+        flight = departed(fetcher, cluster)
+        with pytest.raises(BadResponse, match="do not reach offset 10"):
+            fetcher.answered(Instant(0.0), flight, answer(FIRST, records), cluster)
+
     def test_a_negative_batch_length_is_the_brokers_fault(self, fetcher: Fetcher, cluster: Cluster) -> None:
         fetcher.assign(FIRST, 10)
         flight = departed(fetcher, cluster)
