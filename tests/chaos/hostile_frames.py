@@ -80,5 +80,13 @@ CLOSES: dict[str, bytes] = {
         + struct.pack(">i", 10**7)
         + struct.pack(">ii", 0, -1) * 10**7
     ),
+    "Metadata of 200,000 names": frame(
+        header(METADATA, 1) + struct.pack(">i", 200_000) + text("x") * 200_000
+    ),
+    "Fetch of 200 topics with 1,000 partitions each": frame(
+        header(FETCH, 4)
+        + struct.pack(">iiiibi", -1, 0, 1, 1000, 0, 200)
+        + (text("x") + struct.pack(">i", 1000) + struct.pack(">iqi", 0, 0, 100) * 1000) * 200
+    ),
     "Metadata of 9 MB": frame(header(METADATA, 1) + struct.pack(">i", 3 * 10**6) + text("x") * 3 * 10**6),
 }

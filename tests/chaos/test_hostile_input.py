@@ -262,8 +262,8 @@ def test_one_partition_named_a_hundred_thousand_times(broker: Headrace) -> None:
             name=PLAIN, partitions=[ListOffsetsPartition(partition_index=0, timestamp=0)] * 10**4
         )
         listed = peer.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 1)
-        codes = {partition.error_code for topic in listed.topics for partition in topic.partitions}
-        assert codes == {ErrorCode.INVALID_REQUEST}
+        codes = [partition.error_code for topic in listed.topics for partition in topic.partitions]
+        assert codes == [ErrorCode.INVALID_REQUEST]
 
 
 def test_fetch_sessions_of_partitions_that_do_not_exist(broker: Headrace) -> None:

@@ -19,9 +19,9 @@ UNANSWERED_PER_CONNECTION_MAX = 100
 PARKED_REQUESTS_MAX = 50_000
 
 # Answers waiting in one connection's write buffer before it is not read from any more, and before more of a
-# file is read for it: a few pieces of a megabyte, so that a thousand readers that stopped reading cost 4 GB
-# and not 55 GB (Kafka's fetch.max.bytes each). One piece would pause and resume at every answer to a fetch.
-UNSENT_BYTES_PER_CONNECTION_MAX = 4 * 1024 * 1024
+# file is read for it: a client that does not read its answers needs no further ones, and thousands of them
+# must not fill the memory.
+UNSENT_BYTES_PER_CONNECTION_MAX = 64 * 1024
 
 # --- names and counts ---------------------------------------------------------------------------------
 TOPIC_NAME_CHARACTERS_MAX = 249  # Kafka's; leaves room for "-<partition>" and ".deleted" in a file name
@@ -49,11 +49,11 @@ FETCH_SESSIONS_MAX = 1_000
 # partitions, or 150 MB. At the edge a client gets no session and goes on with full fetches.
 FETCH_SESSION_PARTITIONS_MAX = 500_000
 
-# Topics and partitions in one request that carries records: so many for nothing, and one more for each so
-# many bytes. Without it 100 MB of empty partitions would become gigabytes of objects. At the edge the
-# connection is closed.
-RECORD_HOLDERS_FREE = 20_000
-RECORD_HOLDER_BYTES = 1_024
+# Elements of all arrays of one request: topics, partitions, replicas. Each costs about 10 microseconds until
+# it is answered, and everybody else waits meanwhile; a request for 100,000 topics still gets through. Without
+# it 8 MB of short names would be millions of objects, and 100 MB of partitions without records gigabytes of
+# them. At the edge the connection is closed.
+ELEMENTS_PER_REQUEST_MAX = 150_000
 
 # --- records --------------------------------------------------------------------------------------------
 # What one compressed batch may become when it is opened: bombs are refused beyond either bound.

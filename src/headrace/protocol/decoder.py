@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct as Layout
 from typing import Any
 
-from headrace.base.limits import RECORD_HOLDER_BYTES, RECORD_HOLDERS_FREE
+from headrace.base.limits import ELEMENTS_PER_REQUEST_MAX
 from headrace.protocol.notation import (
     RECORDS,
     STRING,
@@ -85,9 +85,9 @@ class Decoder:
         else:
             self._line("if type(b) is not bytes: b = bytes(b)")
         self._line("end = len(b)")
-        self.counts_holders = self.from_view and issubclass(message, Request)
-        if self.counts_holders:
-            self._line(f"holders = {RECORD_HOLDERS_FREE} + end // {RECORD_HOLDER_BYTES}")
+        self.counts_elements = issubclass(message, Request)
+        if self.counts_elements:
+            self._line(f"elements_left = {ELEMENTS_PER_REQUEST_MAX}")
         self._line("try:")
         self.indent += 1
         root = self._struct(message)
@@ -234,9 +234,9 @@ class Decoder:
             f"if {count}{f' * {size}' if size > 1 else ''} > end - p: "
             f"raise Malformed('{self.name}: more {what} announced than bytes are left')"
         )
-        if self.counts_holders:
-            self._line(f"holders -= {count}")
-            self._line(f"if holders < 0: raise Malformed('{self.name}: too many {what} for its bytes')")
+        if self.counts_elements:
+            self._line(f"elements_left -= {count}")
+            self._line(f"if elements_left < 0: raise Malformed('{self.name}: too many {what}')")
         if isinstance(element, Primitive) and element.width:
             self._fixed_elements(element, target, count)
         else:

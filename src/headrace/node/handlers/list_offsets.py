@@ -1,6 +1,7 @@
 """ListOffsets, key 2, versions 1–11: the first and last offset, or the first record at or after a time.
 
-A partition that is named twice is refused, as Kafka does: a look-up may have to open a batch.
+A partition that is named more than once is refused, and told once, as Kafka does: a look-up may have to open
+a batch.
 """
 
 from collections import Counter
@@ -39,6 +40,7 @@ _SINCE = {
 }
 
 CONSUMER = -1
+TOLD = 0  # instead of how often a partition is named, once that was refused
 EPOCH_VERSION_MIN = 4
 
 
@@ -55,7 +57,10 @@ def handle(node: Node, request: Request) -> ListOffsetsResponse:
         for asked in topic.partitions:
             if not allowed:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif times[topic.name, asked.partition_index] > 1:
+            elif (named := times[topic.name, asked.partition_index]) != 1:
+                if named == TOLD:
+                    continue
+                times[topic.name, asked.partition_index] = TOLD
                 code = ErrorCode.INVALID_REQUEST
             elif partitions is None or not 0 <= asked.partition_index < len(partitions):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
