@@ -323,6 +323,7 @@ class LogDirectory:
         """A new log: what the checkpoints on the disk say of an earlier one of its name is never believed."""
         if self._forget_offsets(key) or key in self._tainted:
             self._disk.open(f"{directory}/{FRESH}", create=True).close()
+            self._disk.sync_dir(directory)  # where a record survives, the mark must
             self._fresh.add(key)
 
     def _forget_offsets(self, key: Partition) -> bool:
