@@ -45,7 +45,8 @@ def _bytes(bench: Bench, kind: str) -> None:
             generators.produce(broker, "first", wanted - have, 1000, "batch.size=65536")
             have = wanted
             _cost(bench, broker, costs, have, f"{gigabytes * bench.scale:g} GB")
-    _judge(bench, kind, costs, f"{GIGABYTES[0]:g} → {GIGABYTES[-1]:g} GB in the partition")
+    first, last = GIGABYTES[0] * bench.scale, GIGABYTES[-1] * bench.scale
+    _judge(bench, kind, costs, f"{first:g} → {last:g} GB in the partition")
 
 
 def _cost(bench: Bench, broker: Broker, costs: dict[str, list[float]], end: int, where: str) -> None:
