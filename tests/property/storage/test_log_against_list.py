@@ -190,7 +190,6 @@ class LogMachine(RuleBasedStateMachine):
     def retire(self, retention_ms: int, retention_bytes: int) -> None:
         self.configure(retention_ms=retention_ms, retention_bytes=retention_bytes)
         before = self.log.log_start_offset
-        size = self.log.size_bytes
         doomed = self.log.retire(self.wall_ms)
         start = self.log.log_start_offset
         assert before <= start <= self.model.end
