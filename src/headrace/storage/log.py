@@ -243,7 +243,7 @@ class PartitionLog(GrowingLog):
         if not segments:
             return []
         start = self._segments.items[len(segments)].base_offset
-        self._producers.outlive(start, self.log_end_offset, wall_ms)
+        self._producers.outlive(start, wall_ms)
         self._segments.drop(segments)
         snapshots = self._producers.forget_before(start)
         doomed = [

@@ -5,6 +5,7 @@ A log whose batches come from plain producers never loads them, and a restart re
 need.
 """
 
+from bisect import insort
 from struct import Struct
 
 from headrace.records.batch import BatchHeader
@@ -12,6 +13,7 @@ from headrace.records.builder import ABORT, COMMIT, control_kind
 from headrace.records.errors import BadRecords
 from headrace.records.reader import read_rows
 from headrace.storage.disk import Disk
+from headrace.storage.errors import is_full
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segment import Segment
 from headrace.storage.segments import Segments
@@ -64,15 +66,22 @@ class PartitionProducers:
         made anew.
         """
         state, offset = self._newest_snapshot(aborts_from, wall_ms)
+        self._replay_from(state, offset, None, aborts_from, wall_ms)
+        self.state = state
+        return state
+
+    def _replay_from(
+        self, state: ProducerState, offset: int, end_offset: int | None, aborts_from: int | None, wall_ms: int
+    ) -> None:
         for segment, position, header in self._segments.headers(offset):
+            if end_offset is not None and header.base_offset >= end_offset:
+                break
             if header.base_offset < offset or header.producer_id < 0:
                 continue
             batch = segment.file().read(position, header.size) if header.is_control else b""
             is_indexed = aborts_from is None or header.base_offset < aborts_from
             self._replay(state, segment, header, batch, wall_ms, is_indexed=is_indexed)
         state.is_changed = False
-        self.state = state
-        return state
 
     def _newest_snapshot(self, limit: int | None, wall_ms: int) -> tuple[ProducerState, int]:
         for offset in reversed(self._snapshots[:]):
@@ -140,12 +149,11 @@ class PartitionProducers:
     def synced(self, offsets: list[int]) -> None:
         self._unsynced.difference_update(offsets)
 
-    def outlive(self, start_offset: int, end_offset: int, wall_ms: int) -> None:
-        """What lies below `start_offset` is about to go: a sound and durable snapshot has to speak for it.
+    def outlive(self, offset: int, wall_ms: int) -> None:
+        """What lies below `offset` is about to go: from now on the snapshot there speaks for it.
 
-        That is the one where the log will begin, or, should it be damaged, one at the log's end.
+        So it must be sound and durable, and is made anew where it is damaged or missing.
         """
-        offset = start_offset
         if offset in self._snapshots and offset not in self._sound:
             try:
                 read_snapshot(self._disk, self._directory, offset, wall_ms)
@@ -153,8 +161,17 @@ class PartitionProducers:
             except (DamagedSnapshot, FileNotFoundError):
                 self._remove(offset)
         if offset not in self._snapshots:
-            self.take_snapshot(end_offset, wall_ms)
-            offset = end_offset
+            state, start = self._newest_snapshot(offset, wall_ms)
+            self._replay_from(state, start, offset, None, wall_ms)
+            try:
+                write_snapshot(self._disk, self._directory, offset, state)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                return  # the space that is about to come free is worth more
+            insort(self._snapshots, offset)
+            self._sound.add(offset)
+            self._unsynced.add(offset)
         if offset in self._unsynced:
             file = self._disk.open(snapshot_path(self._directory, offset))
             try:
