@@ -197,16 +197,17 @@ def test_answers_leave_in_the_order_of_the_requests() -> None:
     ("epoch_shift", "code"),
     [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (0, 0)],
 )
-def test_the_leader_epoch_is_compared(epoch_shift: int, code: int) -> None:
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_the_leader_epoch_is_compared(version: int, epoch_shift: int, code: int) -> None:
     desk = Desk()
     desk.create_topic("t")
     # a restart raises the epoch, so that there is one below it
     desk = Desk(disks=desk.disks)
     ours = desk.node.partitions.of_name("t")[0].leader.epoch
     assert ours >= 1
-    data = only(desk.ask(request(at(0, epoch=ours + epoch_shift)), 12))
+    data = only(desk.ask(request(at(0, epoch=ours + epoch_shift)), version))
     assert data.error_code == code
-    if code == ErrorCode.FENCED_LEADER_EPOCH:
+    if code == ErrorCode.FENCED_LEADER_EPOCH and version >= 12:  # older versions have no place for it
         assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (1, ours)
 
 

@@ -31,6 +31,7 @@ from headrace.storage.log import PartitionLog
 
 CONSUMER = -1
 DEBUGGER = -2  # reads up to the log end and is nobody's replica
+LEADER_VERSION_MIN = 12
 IDS_VERSION_MIN = 13
 ENDPOINTS_VERSION_MIN = 16
 
@@ -129,7 +130,7 @@ class Gathering:
         fault = leadership_fault(partition, wanted.current_leader_epoch)
         if fault is not None:
             data = self._fail(topic, wanted, fault)
-            if fault is not ErrorCode.UNKNOWN_LEADER_EPOCH:
+            if fault is not ErrorCode.UNKNOWN_LEADER_EPOCH and self._request.version >= LEADER_VERSION_MIN:
                 data.current_leader = LeaderIdAndEpoch(
                     leader_id=partition.leader_id, leader_epoch=partition.leader.epoch
                 )

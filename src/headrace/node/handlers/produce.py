@@ -65,7 +65,11 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
             except Refused as refusal:
                 failure = refusal.code
                 result = refused(data.index, failure, refusal.message)
-                if failure is ErrorCode.NOT_LEADER_OR_FOLLOWER and partitions is not None:
+                if (
+                    failure is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    and partitions is not None
+                    and request.version >= LEADER_VERSION_MIN
+                ):
                     result.current_leader = leader_of(partitions[data.index])
                     leaders.append(partitions[data.index].leader_id)
             except FAULTS as fault:
@@ -84,7 +88,7 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
             node.close(request.connection, f"produce with acks=0 failed: {failure.name}")
         return None
     response = ProduceResponse(responses=responses)
-    if leaders and request.version >= LEADER_VERSION_MIN:
+    if leaders:
         response.node_endpoints = endpoints(node, request, leaders, NodeEndpoint)
     if waits:
         return ParkedProduce(node, request, response, waits, body.timeout_ms)
