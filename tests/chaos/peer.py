@@ -6,6 +6,7 @@ byte, so that a mistake shared by both sides cannot hide.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from typing import Any
@@ -72,6 +73,11 @@ class Peer:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass
+
+    def shut_down(self) -> None:
+        """Says that nothing more will come; the broker may have gone first."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
 
     def answer(self) -> bytes | None:
         """The next frame without its size, or None when the broker closed the connection instead."""

@@ -8,7 +8,6 @@ bystander's patience is far beyond anything that works.
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,7 +148,7 @@ def test_frame_that_never_ends_goes_with_its_sender(broker: Headrace) -> None:
     """A length beyond the body waits for the rest; a peer that hangs up gets nothing, and nothing is kept."""
     with Peer(broker.port) as peer:
         peer.send(struct.pack(">i", 1000) + header(METADATA, 1) + struct.pack(">i", 0))
-        peer.socket.shutdown(socket.SHUT_WR)
+        peer.shut_down()
         assert peer.answer() is None
 
 
