@@ -1,8 +1,9 @@
 /* Load generator on librdkafka: perf P|C BOOTSTRAP TOPIC PARTITION COUNT SIZE ACKS [key=value ...]
  *
  * P produces COUNT records of SIZE bytes to one partition, or in turn to partitions 0..N-1 when PARTITION
- * is -N. C reads COUNT records from the beginning of one partition. Prints one JSON line. The clock of a
- * consumer starts with its first records, so that metadata and connecting are not measured. */
+ * is -N; with rate=R not faster than R records/s. C reads COUNT records from the beginning of one
+ * partition. Prints one JSON line. The clock of a consumer starts with its first records, so that metadata
+ * and connecting are not measured. */
 #include <librdkafka/rdkafka.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 #define DEADLINE_S 90
 
-static long delivered, failed;
+static long delivered, failed, rate;
 
 static double now(void) {
     struct timespec t;
@@ -53,6 +54,10 @@ static double produce(rd_kafka_t *rk, const char *topic, int partition, long cou
         while (rd_kafka_produce(handle, where, RD_KAFKA_MSG_F_COPY, payload, size, NULL, 0, NULL) == -1)
             rd_kafka_poll(rk, 5);
         if (i % 2000 == 0) rd_kafka_poll(rk, 0);
+        if (rate && i % 100 == 0) {
+            double ahead = started + (double)i / rate - now();
+            if (ahead > 0) usleep((useconds_t)(ahead * 1e6));
+        }
     }
     rd_kafka_flush(rk, DEADLINE_S * 1000);
     return started;
@@ -111,7 +116,10 @@ int main(int n, char **a) {
             return 2;
         }
         *equals = 0;
-        set(conf, a[i], equals + 1);
+        if (strcmp(a[i], "rate") == 0)
+            rate = atol(equals + 1);
+        else
+            set(conf, a[i], equals + 1);
     }
     rd_kafka_t *rk = rd_kafka_new(producing ? RD_KAFKA_PRODUCER : RD_KAFKA_CONSUMER, conf, error, sizeof error);
     if (!rk) {
