@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.base.limits import UNSENT_BYTES_PER_CONNECTION_MAX
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts
+from headrace.server.gate import SHARED_BUFFER_BYTES
 from headrace.server.outbox import CLOSED, FULL, MEMORY, MUTED, STOPPING, TURN, Outbox
 from headrace.storage.disk import Span
 
@@ -57,6 +58,7 @@ class Channel(Outbox):
         "_start",
         "_take_effects",
         "_taken",
+        "_turn_began_at",
     )
 
     def __init__(self, gate: "Gate", driver: "Driver", listener: str) -> None:
@@ -69,6 +71,9 @@ class Channel(Outbox):
         self._start = 0  # of what is not handled yet, in our own buffer
         self._end = 0
         self._taken = 0  # of the memory for requests
+        self._turn_began_at = (
+            0.0  # when the first of reads began that follow each other without a break; 0: none
+        )
         self._mute_timer: asyncio.TimerHandle | None = None
         self._frame_began_at = 0.0  # when the frame that is not complete yet began; 0: none
 
@@ -113,9 +118,25 @@ class Channel(Outbox):
         gate.bytes_in += count
         buffer = self._buffer
         if buffer is None:
+            is_full = count == SHARED_BUFFER_BYTES
             self._frames(gate.shared_view, 0, count)
         else:
+            is_full = self._end + count == len(buffer)
             self._frames(buffer, self._start, self._end + count)
+        if is_full:
+            self._share_turn()
+        elif self._turn_began_at:
+            self._turn_began_at = 0.0
+
+    def _share_turn(self) -> None:
+        """A read that filled its buffer is followed by the next one at once, up to 32 times by libuv's way: a fast
+        sender would keep all others waiting.
+        """
+        if not self._turn_began_at:
+            self._turn_began_at = self.active_at
+        elif monotonic() - self._turn_began_at > TURN_S_MAX and not self._holds:
+            self.hold(TURN)
+            self._driver.soon(self._take_turn)
 
     def eof_received(self) -> bool:
         return False  # nobody reads our answers any more
@@ -194,6 +215,7 @@ class Channel(Outbox):
             self._keep(view, start, end)
 
     def _take_turn(self) -> None:
+        self._turn_began_at = 0.0
         self.release(TURN)
 
     def _keep(self, view: memoryview, start: int, end: int) -> None:
