@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chaos.hostile_batches import Batch, record
-from chaos.peer import Peer, frame
+from chaos.peer import Peer, encoded, frame
 from fuzz.fuzz_frames import mutated
 from harness.headrace import Headrace
 from harness.messages import sample
@@ -30,6 +30,7 @@ from headrace.protocol import framing
 from headrace.protocol.api import APIS, request_codec
 from headrace.protocol.messages.fetch import FetchRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.notation import Primitive, Struct
 
 # A request to a process takes ten times as long as a decoding.
@@ -103,6 +104,24 @@ def frame_of(dice: random.Random) -> bytes:
     return mutated(data, dice) if dice.random() < 0.5 else data
 
 
+def almost_as_usual(peer: Peer, dice: random.Random) -> bytes:
+    """A produce request like the two before it, by which the broker learned a short cut, and not quite."""
+    version = dice.randint(3, 12)
+    usual = encoded(produce_request(Batch(record()).encoded()), version)
+    peer.send(usual * 2)
+    for _ in range(2):
+        assert peer.decoded(ProduceRequest.KEY, version) is not None
+    if dice.random() < 0.5:
+        return mutated(usual[4:], dice)
+    return encoded(produce_request(batch_of(dice)), version)[4:]
+
+
+def produce_request(records: bytes) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=records)
+    topic = TopicProduceData(name=TOPIC, partition_data=[data])
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+
+
 def run(broker: Headrace, seed: int, cases: int) -> None:
     dice = random.Random(seed)
     with Peer(broker.port) as peer:
@@ -110,6 +129,8 @@ def run(broker: Headrace, seed: int, cases: int) -> None:
     for case in range(cases):
         data = frame_of(dice)
         with Peer(broker.port) as peer:
+            if dice.random() < 0.3:
+                data = almost_as_usual(peer, dice)
             peer.send(frame(data))
             peer.shut_down()  # who mutated a length must not wait for the rest, nor for a long poll
             peer.answer()
