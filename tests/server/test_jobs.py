@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from headrace.base.time import ManualClock
 from headrace.node.effects import Report
 from headrace.node.effects import Run as RunJob
 from headrace.server import jobs as jobs_module
@@ -239,6 +240,24 @@ def test_the_timer_follows_the_earliest_deadline(run: Run, tmp_path: Path) -> No
             node.deadlines = [start]  # already over: woken in the next turn
             world.settle()
             await world.until(lambda: node.deadlines == [])
+
+    run(story())
+
+
+def test_a_slow_call_of_the_node_is_logged(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = ManualClock(100.0)
+        async with rig(tmp_path, clock=clock) as world:
+
+            def slow(now: Any) -> None:
+                world.node.deadlines = []
+                clock.advance(0.2)
+
+            world.node.wake = slow
+            world.node.deadlines = [0.0]
+            world.settle()
+            await world.until(lambda: bool(world.logged("slow_call")))
+            assert "call=wake took_ms=200" in world.logged("slow_call")[0]
 
     run(story())
 

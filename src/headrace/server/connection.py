@@ -129,7 +129,7 @@ class Channel(Outbox):
             self._turn_began_at = 0.0
 
     def _share_turn(self) -> None:
-        """A read that filled its buffer is followed by the next one at once, up to 32 times by libuv's way: a fast
+        """A read that filled its buffer is followed by the next one at once, up to 32 times in libuv: a fast
         sender would keep all others waiting.
         """
         if not self._turn_began_at:

@@ -25,6 +25,9 @@ from headrace.storage.disk import Disk, File
 # Reads of files that are not in the page cache: as many as a disk's queue makes good use of.
 READERS_MAX = 8
 
+# A call of the node that takes longer is worth a line in the log.
+SLOW_CALL_S = 0.05
+
 HALTED = 70  # the exit code of a node that could not keep its promises (EX_SOFTWARE)
 
 
@@ -152,18 +155,29 @@ class Driver:
     def _wake(self) -> None:
         self._timer = None
         self._armed_at = float("inf")
+        now = self.gate.clock.now()
         try:
-            self.node.wake(self.gate.clock.now())
+            self.node.wake(now)
         except Exception as error:
             self.failed("wake", error)
         self.settle()
+        self._note_slow("wake", now)
 
     def _job_finished(self, ticket: int, result: Any) -> None:
+        now = self.gate.clock.now()
         try:
-            self.node.completed(self.gate.clock.now(), ticket, result)
+            self.node.completed(now, ticket, result)
         except Exception as error:
             self.failed("completed", error)
         self.settle()
+        self._note_slow(f"completed {type(result).__name__}", now)
+
+    def _note_slow(self, call: str, began: Now) -> None:
+        """What holds up the loop holds up every client: the operator should know what it was."""
+        now = self.gate.clock.now()
+        if now.mono - began.mono > SLOW_CALL_S:
+            took_ms = round((now.mono - began.mono) * 1000)
+            self.gate.log.sometimes(now.mono, "warning", "slow_call", call=call, took_ms=took_ms)
 
     def failed(self, call: str, error: Exception) -> None:
         """A bug of ours. One client's request fails alone; the log says where."""
