@@ -59,10 +59,10 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 
 # What may stay in the broker's memory after everything below: half a million partitions that fetch sessions
-# remember are 150 MB, and malloc keeps for the next time what thirty stuck readers had, 6 MB each.
-GROWTH_BYTES_MAX = 450 * MEGABYTE
+# remember are 150 MB, the rest is what malloc keeps for the next time.
+GROWTH_BYTES_MAX = 250 * MEGABYTE
 # What it may use at the worst moment: the same, and a batch that is opened as far as is allowed, twice.
-PEAK_BYTES_MAX = 1000 * MEGABYTE
+PEAK_BYTES_MAX = 700 * MEGABYTE
 # What one reader that does not read can make us hold: the limit for unsent answers, and two pieces of a file.
 READER_BYTES_MAX = 8 * MEGABYTE
 
