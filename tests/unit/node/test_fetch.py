@@ -265,6 +265,12 @@ class TestSessions:
         assert response.session_id == 0
 
 
+def test_a_partition_that_is_named_twice_is_told_once() -> None:
+    desk = desk_with(batch(b"a"), batch(b"b"))
+    data = only(desk.ask(request(at(0), at(0), at(1)), 11))  # the last one counts, as in Kafka
+    assert offsets(data.records) == [(1, 1)]
+
+
 class TestListOffsets:
     def look_up(self, desk: Desk, timestamp: int, version: int = 11):  # type: ignore[no-untyped-def]
         response = desk.ask(
@@ -285,6 +291,14 @@ class TestListOffsets:
         desk = desk_with(batch(b"a", b"b", b"c"))
         assert self.look_up(desk, -2, version).offset == 0
         assert self.look_up(desk, -1, version).offset == 3
+
+    def test_a_partition_that_is_named_twice_is_refused_and_told_once(self) -> None:
+        """As Kafka 4.3.1 does."""
+        twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
+        asked = [ListOffsetsTopic(name="t", partitions=twice), ListOffsetsTopic(name="t", partitions=twice)]
+        topics = desk_with(batch(b"a")).ask(ListOffsetsRequest(replica_id=-1, topics=asked), 11).topics
+        told = [partition.error_code for topic in topics for partition in topic.partitions]
+        assert told == [ErrorCode.INVALID_REQUEST]
 
     def test_a_time_inside_a_batch_finds_the_record(self) -> None:
         desk = desk_with(batch(b"a", b"b", b"c"), batch(b"d", timestamp=T0 + 100))

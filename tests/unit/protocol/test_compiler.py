@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from headrace.base.limits import ELEMENTS_PER_REQUEST_MAX
 from headrace.protocol.compiler import Codec, codec
 from headrace.protocol.errors import MalformedMessage, UnencodableMessage, UnsupportedVersion
 from headrace.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -151,6 +152,16 @@ def test_string_longer_than_the_message_is_malformed(length: str) -> None:
 def test_bad_utf8_is_malformed() -> None:
     with pytest.raises(MalformedMessage):
         codec(Example, 0).decode(b"\x00\x02\xff\xfe" + bytes(8))
+
+
+def test_a_request_has_so_many_elements_and_no_more() -> None:
+    """All arrays together: each element costs time in which nobody else is served."""
+    half = ELEMENTS_PER_REQUEST_MAX // 2
+    topics = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0)] * half)]
+    codec_of = codec(ProduceRequest, 3)
+    assert codec_of.decode(codec_of.encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=topics)))
+    with pytest.raises(MalformedMessage, match="too many"):
+        codec_of.decode(codec_of.encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=topics * 2)))
 
 
 def test_bytes_left_over_are_ignored_behind_a_request_only() -> None:

@@ -136,3 +136,10 @@ class TestDescribeProducers:
         assert (producer.last_timestamp, producer.current_txn_start_offset) == (1_700_000_000_000, -1)
         assert second.active_producers == []
         assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_each_partition_is_told_once(self) -> None:
+        """An answer may be long; a client must not be able to multiply it."""
+        desk = filled(0)
+        topics = [TopicRequest(name="t", partition_indexes=[0, 1, 0])] * 3
+        (topic,) = desk.ask(DescribeProducersRequest(topics=topics), 0).topics
+        assert [partition.partition_index for partition in topic.partitions] == [0, 1]

@@ -57,6 +57,15 @@ class TestCreateTopics:
         if version >= 7:
             assert made.topic_id == desk.node.metadata.image.topics["a"].id
 
+    @pytest.mark.parametrize("version", [2, 7])
+    def test_what_a_refusal_quotes_is_cut(self, version: int) -> None:
+        """A name may have as many characters as a message, and the message says more than the name."""
+        topics = [creatable("x" * 32_767), creatable("a", configs={"cleanup.policy": "y" * 32_767})]
+        answers = Desk().ask(CreateTopicsRequest(topics=topics), version).topics
+        codes = [answer.error_code for answer in answers]
+        assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_CONFIG]
+        assert all(len(answer.error_message) < 1100 for answer in answers)
+
     def test_settings_reach_the_log(self) -> None:
         desk = Desk()
         desk.create_topic("t", cleanup_policy="compact", segment_bytes="2097152", flush_messages="1")
