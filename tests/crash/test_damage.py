@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import errno
+from random import Random
 
 import pytest
 
@@ -238,3 +239,26 @@ def test_a_segment_missing_in_the_middle_ends_the_log_there() -> None:
     log = open_log(disk, DIRECTORY, CONFIG, "lost", recovery_point=0)
     assert log.log_end_offset == bases[1]
     assert prefix_that_is(log, written.batches) is not None
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["unsynced", "damaged"])
+def test_producers_outlive_the_segments_they_wrote_to(is_damaged: bool) -> None:
+    """Deleted segments leave nothing but a snapshot, which must be sound and durable before they go."""
+    whole = MemoryDisk()
+    _, written = a_log(whole)
+    bases = sorted(int(name[:20]) for name in whole.list(DIRECTORY) if name.endswith(".log"))
+    for base in bases[1:]:
+        disk, model = whole.crash("killed"), copy.deepcopy(written)
+        if is_damaged:
+            disk.flip(f"{DIRECTORY}/{base:020}.snapshot", 8, 1)
+        log = open_log(disk, DIRECTORY, CONFIG, "killed", recovery_point=model.flushed)
+        job = log.flush_job()
+        assert job is not None
+        log.flushed(job.run(disk))
+        for doomed in log.advance_log_start(base, WALL_MS):
+            log.remove_job(doomed).run(disk)
+        model.start = base
+        for seed in range(10):
+            lost = disk.crash("lost", Random(seed))
+            again = open_log(lost, DIRECTORY, CONFIG, "lost", recovery_point=model.end, log_start=base)
+            judge(again, copy.deepcopy(model), lost)
