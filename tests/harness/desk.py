@@ -87,8 +87,7 @@ class Desk:
         self.settle()
 
     def receive(self, connection: Connection) -> Any:
-        """The next answer, decoded as the answer to the oldest unanswered request; None: there is none yet.
-        """
+        """The next answer, decoded as the answer to the oldest unanswered request; None: not yet."""
         waiting = self.answers[connection.id]
         if not waiting:
             return None
