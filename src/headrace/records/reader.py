@@ -88,10 +88,12 @@ def open_records(
     return decompress(header.codec, data, bytes_max=bytes_max, ratio_max=ratio_max)
 
 
-def read_rows(view: Bytes, position: int, header: BatchHeader) -> list[Row]:
+def read_rows(
+    view: Bytes, position: int, header: BatchHeader, *, bytes_max: int = UNCOMPRESSED_BATCH_BYTES_MAX
+) -> list[Row]:
     """All records of the batch as (offset, timestamp, key, value, headers)."""
     return _codec.decode_rows(
-        open_records(view, position, header),
+        open_records(view, position, header, bytes_max=bytes_max),
         header.record_count,
         header.base_offset,
         header.base_timestamp,
@@ -168,9 +170,16 @@ def latest(view: Bytes, position: int, header: BatchHeader) -> tuple[int, int] |
     )
 
 
-def validate_records(view: Bytes, position: int, header: BatchHeader, *, keys_required: bool) -> int:
+def validate_records(
+    view: Bytes,
+    position: int,
+    header: BatchHeader,
+    *,
+    keys_required: bool,
+    bytes_max: int = UNCOMPRESSED_BATCH_BYTES_MAX,
+) -> int:
     """Checks every record of a batch from a producer; gives the largest timestamp it found."""
-    records = open_records(view, position, header)
+    records = open_records(view, position, header, bytes_max=bytes_max)
     return _codec.validate(records, header.record_count, header.base_timestamp, keys_required)
 
 

@@ -3,6 +3,7 @@
 Ordinary topics never come here: their batches stay as the producer sent them.
 """
 
+from headrace.base.limits import PRODUCED_BATCH_OPENED_BYTES_MAX
 from headrace.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -52,7 +53,9 @@ def admit(
         codec = codec_number(config.compression_type)
     max_timestamp = header.max_timestamp
     if is_compacted or config.validate_records or codec != header.codec:
-        max_timestamp = validate_records(batch, 0, header, keys_required=is_compacted)
+        max_timestamp = validate_records(
+            batch, 0, header, keys_required=is_compacted, bytes_max=PRODUCED_BATCH_OPENED_BYTES_MAX
+        )
     if not is_append_time:
         check_timestamps(batch, header, config, wall_ms)
     if codec != header.codec:
@@ -74,7 +77,7 @@ def check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, 
     before_max_ms = config.message_timestamp_before_max_ms
     if before_max_ms == INT64_MAX:
         return
-    for row in read_rows(batch, 0, header):
+    for row in read_rows(batch, 0, header, bytes_max=PRODUCED_BATCH_OPENED_BYTES_MAX):
         if 0 <= row[1] < wall_ms - before_max_ms:
             raise InvalidTimestamp(f"timestamp {row[1]} is too far in the past")
 
