@@ -59,7 +59,8 @@ ELEMENTS_PER_REQUEST_MAX = 150_000
 # What one compressed batch may become when it is opened: bombs are refused beyond either bound.
 UNCOMPRESSED_BATCH_BYTES_MAX = 256 * 1024 * 1024
 
-# The same for a batch that the broker opens while it is produced: decompressing so much takes some 0.2 s, in
-# which nobody else is served. Producers count a batch uncompressed, so that an honest one has a few megabytes.
+# The same for a batch that the broker opens while it is produced: decompressing so much takes some 0.2 s,
+# in which nobody else is served. Producers count a batch uncompressed, so that an honest one has a few
+# megabytes.
 PRODUCED_BATCH_OPENED_BYTES_MAX = 64 * 1024 * 1024
 COMPRESSION_RATIO_MAX = 2_000
