@@ -165,7 +165,7 @@ def check(life: Life, disk: MemoryDisk, kind: str) -> None:
             assert not flushed, f"a log that was flushed up to {flushed} is gone"
     for topic_id, name in found.items():
         versions = [known[topic_id] for known in (life.before, life.after) if topic_id in known]
-        if not versions:
+        if topic_id not in life.after:
             continue  # deleted, and the deletion did not last: the metadata knows better
         log = directory.open_log(name, 0, topic_id, CONFIG, WALL_MS)
         least = min(model.flushed for _, model in versions)
