@@ -49,7 +49,8 @@ class Machine:
         self._lanes: dict[tuple[str, str], deque[Run]] = {}
         self._wakes_at: float | None = None
         self._connections = 0
-        self._durable_ends: dict[str, tuple[int, int]] = {}  # path of a log: position and offset so far
+        # by partition and path of a log: position and offset so far
+        self._durable_ends: dict[tuple[PartitionKey, str], tuple[int, int]] = {}
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -269,12 +270,12 @@ class Machine:
                 continue
             for name in disk.list(directory):
                 if name.endswith(".log"):
-                    end = max(end, self._durable_end_of(disk, f"{directory}/{name}"))
+                    end = max(end, self._durable_end_of(disk, partition, f"{directory}/{name}"))
         return end
 
-    def _durable_end_of(self, disk: MemoryDisk, path: str) -> int:
+    def _durable_end_of(self, disk: MemoryDisk, partition: PartitionKey, path: str) -> int:
         data = disk.durable(path)
-        position, end = self._durable_ends.get(path, (0, -1))
+        position, end = self._durable_ends.get((partition, path), (0, -1))
         if position > len(data):
             position, end = 0, -1
         while len(data) - position >= _BATCH_BYTES_MIN:
@@ -283,5 +284,5 @@ class Machine:
                 break
             position += 12 + length
             end = base + delta + 1
-        self._durable_ends[path] = (position, end)
+        self._durable_ends[partition, path] = (position, end)
         return end
