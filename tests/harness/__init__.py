@@ -1,1 +1,11 @@
-"""Brokers as processes, for tests and benchmarks: Headrace and, as the oracle, Apache Kafka 4.3.1."""
+"""What tests of several kinds share, benchmarks too: brokers as processes, models, and the judges' assertions.
+
+The judges' own assertions tell what they compared, like those of the tests; pytest has to hear of them before
+they are imported.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "harness.batches", "harness.desk", "harness.log_judge", "harness.log_model", "harness.wait"
+)
