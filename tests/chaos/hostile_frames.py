@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import struct
 
+from chaos.asking import PLAIN
 from chaos.hostile_batches import good
 from chaos.peer import frame, header, text
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
-PLAIN = "plain"
+
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
 
 TOO_MANY = b"\xff\xff\xff\xff\x07"  # 2^31-1 as an unsigned varint

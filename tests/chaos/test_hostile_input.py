@@ -15,6 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chaos.asking import (
+    PLAIN,
+    ask_without_reading,
+    fetch,
+    fill,
+    log_end,
+    of_plain,
+    produce,
+    produce_request,
+)
 from chaos.bombs import BOMBS, MEGABYTE
 from chaos.bystander import TOPIC as BYSTANDERS_TOPIC
 from chaos.bystander import Bystander
@@ -46,10 +56,9 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
-PLAIN, OPENED, RECODED, WIDE = "plain", "opened", "recoded", "wide"
+OPENED, RECODED, WIDE = "opened", "recoded", "wide"
 TOPICS: dict[str, dict[str, str]] = {
     BYSTANDERS_TOPIC: {},
     PLAIN: {},
@@ -286,28 +295,9 @@ def test_fetch_sessions_of_partitions_that_do_not_exist(broker: Headrace) -> Non
 # --- record batches ---------------------------------------------------------------------------------------
 
 
-def produce_request(topic: str, records: bytes | None, acks: int = -1) -> ProduceRequest:
-    data = PartitionProduceData(index=0, records=records)
-    return ProduceRequest(
-        acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-    )
-
-
-def produce(peer: Peer, topic: str, records: bytes | None, *, version: int = 9, acks: int = -1) -> int:
-    """The partition's error code."""
-    answer = peer.ask(produce_request(topic, records, acks), version)
-    return int(answer.responses[0].partition_responses[0].error_code)
-
-
 def is_as_before(peer: Peer, topic: str, end: int) -> bool:
     """Nothing was appended, and the partition takes the next good batch."""
     return log_end(peer, topic) == end and produce(peer, topic, good()) == ErrorCode.NONE
-
-
-def log_end(peer: Peer, topic: str) -> int:
-    asked = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    answer = peer.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 1)
-    return int(answer.topics[0].partitions[0].offset)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -411,16 +401,6 @@ def test_a_stored_bomb_and_a_question_about_its_time(broker: Headrace) -> None:
 # --- fetch and sessions -----------------------------------------------------------------------------------
 
 
-def fetch(peer: Peer, topic: FetchTopic, *, version: int = 4, **fields: object) -> object:
-    asked = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": MEGABYTE, "session_epoch": -1} | fields
-    return peer.ask(FetchRequest(topics=[topic], **asked), version)
-
-
-def of_plain(**fields: int) -> FetchTopic:
-    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": MEGABYTE} | fields
-    return FetchTopic(topic=PLAIN, partitions=[FetchPartition(**asked)])
-
-
 @pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
 def test_fetch_limits_that_mean_nothing(broker: Headrace, max_bytes: int) -> None:
     """KIP-74: one batch there always is, and never more than one."""
@@ -490,10 +470,10 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
 
 
 def open_connections(broker: Headrace) -> int:
-    """What the system says is connected to the broker."""
+    """What the system says the broker holds, be the other side there or not."""
     connections = psutil.Process(broker.pid).net_connections("tcp")
     return sum(
-        connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port == broker.port
+        connection.status != psutil.CONN_LISTEN and connection.laddr.port == broker.port
         for connection in connections
     )
 
@@ -536,24 +516,6 @@ def test_who_never_reads_its_answers_is_ended(impatient: Headrace) -> None:
     assert peers_are_served(impatient)
 
 
-def fill(peer: Peer, topic: str, size: int) -> None:
-    batch = Batch(record(bytes(4 * MEGABYTE))).encoded()
-    for _ in range(size // len(batch) + 1):
-        assert produce(peer, topic, batch) == ErrorCode.NONE
-
-
-def ask_without_reading(peer: Peer, topic: str, times: int) -> None:
-    """Long answers, all of them wanted at once."""
-    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**31 - 1)
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=2**31 - 1,
-        topics=[FetchTopic(topic=topic, partitions=[asked])],
-    )
-    peer.send(encoded(request, 4) * times)
-
-
 def test_readers_that_never_read(broker: Headrace, bystander: Bystander) -> None:
     """Thirty of them ask for 1 GB each: it stays in the file, and the others are served."""
     before = resident_bytes(broker)
@@ -587,3 +549,18 @@ def test_a_thousand_requests_at_once_on_one_connection(broker: Headrace) -> None
         peer.send(waiting * 1000)
         for _ in range(1000):
             assert peer.decoded(FETCH, 4).responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_long_polls_of_clients_that_have_gone(broker: Headrace, bystander: Bystander) -> None:
+    """Each asks for more than may be unanswered, to wait for 24 days, and hangs up. Nobody hears that, since
+    it is not read from; it is forgotten all the same, or every append would ask its fetches for ever.
+    """
+    before = open_connections(broker)
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=MEGABYTE)
+    topic = FetchTopic(topic=BYSTANDERS_TOPIC, partitions=[wanted])
+    endless = encoded(FetchRequest(max_wait_ms=2**31 - 1, min_bytes=2**31 - 1, topics=[topic]), 4)
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(Peer(broker.port)).send(endless * 150)
+        bystander.rounds(20)
+    eventually(lambda: open_connections(broker) <= before, True)

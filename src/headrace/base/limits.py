@@ -18,6 +18,10 @@ UNANSWERED_PER_CONNECTION_MAX = 100
 # is, and a wait for a write is still accepted, since its record is already in the log.
 PARKED_REQUESTS_MAX = 50_000
 
+# How long a fetch may wait at the most, whatever its max_wait says (an int32 has 24 days): an empty answer
+# costs its client one more request, and a client that vanished without a word is not waited for much longer.
+FETCH_WAIT_MS_MAX = 10 * 60 * 1000
+
 # Answers waiting in one connection's write buffer before it is not read from any more, and before more of a
 # file is read for it: a client that does not read its answers needs no further ones, and thousands of them
 # must not fill the memory.

@@ -42,6 +42,11 @@ FRAMES_BETWEEN_CLOCKS = 16
 TOGETHER_PARTS_MAX = 128
 BIG_PART_BYTES = 4 * 1024
 
+# Linux tells in which state a connection is: these two come after the other side's end of it.
+TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8
+GONE_STATES = (TCP_CLOSE, TCP_CLOSE_WAIT)
+
 _size_at = struct.Struct(">i").unpack_from
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
 
@@ -273,6 +278,15 @@ class Channel(Outbox):
         if self._is_reading_file:
             return False
         return self.active_at <= instant or (self._frame_began_at != 0.0 and self._frame_began_at <= instant)
+
+    def is_abandoned(self) -> bool:
+        """Its client hung up while nothing was read from it. Otherwise its long polls would wait for nobody,
+        and be asked at every append.
+        """
+        if not self._is_paused or self._holds & CLOSED or TCP_INFO is None:
+            return False
+        peer = self._transport.get_extra_info("socket")
+        return peer.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 1)[0] in GONE_STATES
 
     # --- holding and going on ---------------------------------------------------------------------------
 

@@ -39,6 +39,10 @@ SWEEP_SLICE = 128
 # While others wait for memory, who stops in the middle of a frame for this long loses its connection.
 STALLED_S_MAX = 10.0
 
+# Who is not read from because of its own requests cannot be heard hanging up either; after this long the
+# system is asked.
+ABANDONED_S = 1.0
+
 # A big buffer that nothing arrived in for this long is given back.
 UNUSED_BUFFER_S = 1.0
 
@@ -163,7 +167,7 @@ class Gate:
             self._later(self.sweep_period_s, self._begin_sweep)
 
     def sweep(self, channels: "list[Channel]") -> None:
-        """Close those that are silent for too long, and take back big buffers that nobody uses."""
+        """Close those that are silent for too long or left behind, and take back big buffers nobody uses."""
         mono = self.clock.now().mono
         idle_s_max = self.limits.idle_ms_max / 1000
         is_short = self.memory.is_short
@@ -173,6 +177,8 @@ class Gate:
                 channel.release_unused_buffer()
             if is_short and silent_s > STALLED_S_MAX and channel.awaits_rest_of_frame:
                 channel.close("stalled inside a frame while others wait for its memory")
+            elif silent_s > ABANDONED_S and channel.is_abandoned():
+                channel.close("the client has gone")
             elif idle_s_max > 0 and channel.is_idle_since(mono - idle_s_max):
                 self.connections_idle += 1
                 channel.close("idle")

@@ -7,6 +7,7 @@ contains the offset.
 
 from typing import Any
 
+from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
@@ -240,7 +241,7 @@ class ParkedFetch(Parked):
     def __init__(self, node: Node, request: Request, gathering: Gathering) -> None:
         super().__init__(node, request)
         self._gathering = gathering
-        self._at = request.now.after_ms(request.body.max_wait_ms)
+        self._at = request.now.after_ms(min(request.body.max_wait_ms, FETCH_WAIT_MS_MAX))
         request.body.topics = []  # the plan holds what is needed of them
         for partition in gathering.waitables:
             self.wait_for(partition)
