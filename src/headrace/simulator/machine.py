@@ -262,15 +262,19 @@ class Machine:
     # --- what judges may look at ------------------------------------------------------------------
 
     def durable_end(self, partition: PartitionKey) -> int:
-        """One past the last offset of the partition that a lost machine would surely still have."""
+        """One past the last offset of the partition that a lost machine would surely still have, or that was
+        deleted before.
+        """
         directory = str(partition)
         end = -1
         for disk in self._disks.values():
             if not disk.exists(directory):
                 continue
-            for name in disk.list(directory):
-                if name.endswith(".log"):
-                    end = max(end, self._durable_end_of(disk, partition, f"{directory}/{name}"))
+            logs = [name for name in disk.list(directory) if name.endswith(".log")]
+            if logs:
+                end = max(end, int(logs[0][: -len(".log")]))
+            for name in logs:
+                end = max(end, self._durable_end_of(disk, partition, f"{directory}/{name}"))
         return end
 
     def _durable_end_of(self, disk: MemoryDisk, partition: PartitionKey, path: str) -> int:
