@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
 from headrace.base.time import ManualClock
 from server.fake_node import ECHO, PARK, SILENT, Rig, request, rig
 
@@ -204,5 +205,27 @@ def test_idle_connections_hold_no_buffer(run: Run, tmp_path: Path) -> None:
             for _ in range(20):
                 assert await (await world.client()).ask(ECHO, 1, b"x" * 5000) == b"x" * 5000
             assert all(channel._buffer is None for channel in world.process.gate.channels.values())
+
+    run(story())
+
+
+def test_who_hangs_up_while_it_is_not_read_from_is_noticed(run: Run, tmp_path: Path) -> None:
+    """It has more requests waiting than it may, so nothing is read from it, and its farewell neither."""
+
+    async def story() -> None:
+        clock = ManualClock(100.0)
+        async with rig(tmp_path, clock=clock) as world:
+            client = await world.client()
+            await client.send(request(PARK, 1) * (UNANSWERED_PER_CONNECTION_MAX + 1))
+            await world.until(lambda: len(world.node.parked) == UNANSWERED_PER_CONNECTION_MAX)
+            (channel,) = world.process.gate.channels.values()
+            clock.advance(2.0)
+            sweep(world)
+            assert not channel.is_abandoned()
+            client.close()
+            await world.until(channel.is_abandoned)
+            assert not world.node.gone
+            sweep(world)
+            await world.until(lambda: len(world.node.gone) == 1)
 
     run(story())
