@@ -234,11 +234,15 @@ def test_topic_names_that_are_no_file_names(broker: Headrace, version: int) -> N
 
 
 def test_a_hundred_thousand_topics_in_one_request(broker: Headrace) -> None:
+    """A large question is answered; one that would hold up everybody costs its sender the connection."""
+    asked = [MetadataRequestTopic(name=f"t{number}") for number in range(10**5)]
     with Peer(broker.port) as peer:
-        asked = [MetadataRequestTopic(name=f"t{number}") for number in range(10**5)]
-        told = peer.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 4).topics
-        assert len(told) == 10**5
+        large = MetadataRequest(topics=asked[: 2 * 10**4], allow_auto_topic_creation=False)
+        told = peer.ask(large, 4).topics
+        assert len(told) == 2 * 10**4
         assert {topic.error_code for topic in told} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        peer.send(encoded(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 4))
+        assert peer.answer() is None
 
 
 def test_a_million_partitions_are_not_created(broker: Headrace) -> None:
@@ -259,11 +263,11 @@ def test_impossible_partition_counts(broker: Headrace, count: int) -> None:
         assert created.error_code == ErrorCode.INVALID_PARTITIONS
 
 
-def test_one_partition_named_a_hundred_thousand_times(broker: Headrace) -> None:
+def test_one_partition_named_many_thousand_times(broker: Headrace) -> None:
     """Answered once by Fetch, refused by ListOffsets: the cost is not the client's to multiply."""
     with Peer(broker.port) as peer:
         assert produce(peer, PLAIN, good()) == ErrorCode.NONE
-        many = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)] * 10**5
+        many = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)] * (3 * 10**4)
         answer = fetch(peer, FetchTopic(topic=PLAIN, partitions=many))
         assert [len(topic.partitions) for topic in answer.responses] == [1]
         asked = ListOffsetsTopic(
@@ -276,12 +280,12 @@ def test_one_partition_named_a_hundred_thousand_times(broker: Headrace) -> None:
 
 def test_fetch_sessions_of_partitions_that_do_not_exist(broker: Headrace) -> None:
     """Each session may remember what it likes, all of them together only so much."""
-    unknown = [FetchPartition(partition=number, fetch_offset=0) for number in range(10**5)]
+    unknown = [FetchPartition(partition=number, fetch_offset=0) for number in range(3 * 10**4)]
     topic = FetchTopic(topic="nowhere", partitions=unknown)
     request = encoded(FetchRequest(max_wait_ms=0, min_bytes=1, session_epoch=0, topics=[topic]), 7)
     sessions = []
     with Peer(broker.port) as peer:
-        for _ in range(7):
+        for _ in range(20):
             peer.send(request)
             answer = peer.answer()
             assert answer is not None
