@@ -174,6 +174,8 @@ class Producer(Session):
         elif code in FORGOTTEN and self._is_oldest(asked):
             self.history.add(BatchRefused(self.name, asked.partition, FORGOTTEN[code]))
             self._start_over()
+        elif code == ErrorCode.INVALID_TIMESTAMP:  # the clock was set back by more than it may differ
+            self._start_over()
         else:
             self.hang_up()
 
