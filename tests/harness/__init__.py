@@ -1,4 +1,4 @@
-"""What tests of several kinds share, benchmarks too: brokers as processes, models, and the judges' assertions.
+"""What tests of several kinds share, and benchmarks: brokers as processes, models, judges, wire frames.
 
 The judges' own assertions tell what they compared, like those of the tests; pytest has to hear of them before
 they are imported.
