@@ -62,7 +62,7 @@ class Consumer(Script):
                         self.positions[key] = max(told.topics[0].partitions[0].offset, 0)
                 else:
                     yield Pause(0.05)
-            yield Pause(self.world.between(0.0, 0.4))
+            yield Pause(self.world.between(0.0, 0.7))
 
 
 def fetch(

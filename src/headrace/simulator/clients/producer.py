@@ -54,7 +54,7 @@ class Producer(Session):
         self._is_ticking = False
         self._count = 0
         self._identity = 1  # what an earlier one left on the way has no order with this one's
-        self.pauses = (0.04, 0.5)  # between batches
+        self.pauses = (0.05, 0.6)  # between batches
         self.is_stopping = False  # sends nothing new any more
 
     @property
