@@ -131,6 +131,12 @@ class RecordsDeleted:
 
 
 @dataclass(slots=True)
+class ProducerIdGiven:
+    producer: str
+    producer_id: int
+
+
+@dataclass(slots=True)
 class AnswerLeft:
     """A frame left on a client's connection; expected_id is that of its oldest unanswered request, -1 if
     none.
@@ -155,12 +161,14 @@ class BatchRefused:
 @dataclass(slots=True)
 class NodeStarted:
     boot_id: str
+    metadata: str  # the cluster's topics, settings and ids, as replayed
 
 
 @dataclass(slots=True)
 class NodeStopped:
     how: str  # "cleanly", "killed", "lost"
     flushed: dict[PartitionKey, int]  # up to where each log was fsynced
+    metadata: str  # as at the start, at the end
 
 
 @dataclass(slots=True)
@@ -192,6 +200,7 @@ Event = (
     | OffsetTold
     | DeletionAsked
     | RecordsDeleted
+    | ProducerIdGiven
     | AnswerLeft
     | BatchRefused
     | NodeStarted

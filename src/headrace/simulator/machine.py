@@ -73,7 +73,7 @@ class Machine:
             self.history.add(FaultStruck(f"start failed: {error}"))
             self.crash("killed")
             return
-        self.history.add(NodeStarted(boot_id))
+        self.history.add(NodeStarted(boot_id, _metadata_of(self.node)))
         self._after_call()
 
     def crash(self, how: CrashKind) -> None:
@@ -114,7 +114,8 @@ class Machine:
                     self._flushed[key] = log.flushed_offset if is_said else 0
 
     def _end(self, how: str) -> None:
-        self.history.add(NodeStopped(how, dict(self._flushed)))
+        metadata = _metadata_of(self.node) if self.node is not None else ""
+        self.history.add(NodeStopped(how, dict(self._flushed), metadata))
         self.node = None
         wires, self._wires = list(self._wires.values()), {}
         for wire in wires:
@@ -290,3 +291,13 @@ class Machine:
             end = base + delta + 1
         self._durable_ends[partition, path] = (position, end)
         return end
+
+
+def _metadata_of(node: Node) -> str:
+    """What a replay of the metadata log has to give again; epochs rise with each start, and are left out."""
+    image = node.metadata.image
+    topics = [
+        f"{name} {topic.id.hex()} {len(topic.partitions)} {sorted(image.topic_config(name).items())}"
+        for name, topic in sorted(image.topics.items())
+    ]
+    return "; ".join([*topics, f"next producer id {image.next_producer_id}"])

@@ -14,7 +14,7 @@ from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from headrace.records.builder import build_batch
 from headrace.simulator.clients.session import Session
 from headrace.simulator.clients.topics import Topic
-from headrace.simulator.history import BatchAcked, BatchRefused, BatchSent, PartitionKey
+from headrace.simulator.history import BatchAcked, BatchRefused, BatchSent, PartitionKey, ProducerIdGiven
 from headrace.simulator.machine import Machine
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
@@ -144,6 +144,8 @@ class Producer(Session):
 
     def promised(self, asked: Any, answer: Any, /) -> None:
         if asked is None:
+            if answer.error_code == ErrorCode.NONE:
+                self.history.add(ProducerIdGiven(self.name, answer.producer_id))
             return
         result = answer.responses[0].partition_responses[0]
         if result.error_code == ErrorCode.NONE:

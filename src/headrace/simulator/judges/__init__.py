@@ -9,6 +9,7 @@ from headrace.simulator.judges.answers_in_request_order import AnswersInRequestO
 from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
 from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMonotonic
 from headrace.simulator.judges.metadata_remembered import MetadataRemembered
+from headrace.simulator.judges.metadata_replayed import MetadataReplayed
 from headrace.simulator.judges.no_duplicates import NoDuplicates
 from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
@@ -28,4 +29,5 @@ def all_judges() -> list[Judge]:
         OrderPerProducer(),
         AckedNeverLost(),
         MetadataRemembered(),
+        MetadataReplayed(),
     ]
