@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from headrace.node import producer_ids
+from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.__main__ import failure_text, main
 from headrace.simulator.run import Outcome, simulate
 from headrace.storage import recovery
 from headrace.storage.growing_log import Appended
+from headrace.storage.log_directory import CheckpointJob, LogDirectory
 from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.producer_state import ProducerState
 
@@ -91,6 +94,37 @@ def test_a_high_watermark_beyond_the_log_end(monkeypatch: pytest.MonkeyPatch) ->
     visible = Partition.visible_end
     monkeypatch.setattr(Partition, "visible_end", lambda self, isolation: visible(self, isolation) + 3)
     assert caught_by() in ("high_watermark_monotonic", "whole_batches_below_high_watermark")
+
+
+def test_a_deletion_that_is_acknowledged_and_does_not_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogDirectory, "log_start_job", lambda *_: CheckpointJob({}, []))
+    assert caught_by() == "earliest_never_falls"
+
+
+def test_producer_ids_that_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocate = producer_ids.allocate_producer_ids
+
+    def forgetful(image: Any, *broker: Any) -> Any:
+        image.next_producer_id = 0
+        return allocate(image, *broker)
+
+    monkeypatch.setattr(producer_ids, "allocate_producer_ids", forgetful)
+    assert caught_by() == "metadata_replayed"
+
+
+def test_answers_that_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request behind a parked one is answered at once."""
+    handle = Node.handle
+
+    def hasty(self: Node, now: Any, connection: Any, frame: memoryview) -> Any:
+        waiting = list(connection.pending)
+        connection.pending.clear()
+        parts = handle(self, now, connection, frame)
+        connection.pending.extendleft(reversed(waiting))
+        return parts
+
+    monkeypatch.setattr(Node, "handle", hasty)
+    assert caught_by() == "answers_in_request_order"
 
 
 def test_a_failure_tells_how_to_see_it_again(
