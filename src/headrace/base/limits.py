@@ -53,10 +53,10 @@ FETCH_SESSIONS_MAX = 1_000
 # partitions, or 150 MB. At the edge a client gets no session and goes on with full fetches.
 FETCH_SESSION_PARTITIONS_MAX = 500_000
 
-# Elements of all arrays of one request: topics, partitions, replicas. Each costs about 10 microseconds until
-# it is answered, and everybody else waits meanwhile; a fetch of 20,000 partitions in as many topics still
-# gets through. Without it 8 MB of short names would be millions of objects, and 100 MB of partitions without records gigabytes of
-# them. At the edge the connection is closed.
+# Elements of all arrays of one request: topics, partitions, replicas. Each costs about 10 microseconds
+# until it is answered, and everybody else waits meanwhile; a fetch of 20,000 partitions in as many topics
+# still gets through. Without it 8 MB of short names would be millions of objects, and 100 MB of partitions
+# without records gigabytes of them. At the edge the connection is closed.
 ELEMENTS_PER_REQUEST_MAX = 40_000
 
 # --- records --------------------------------------------------------------------------------------------
