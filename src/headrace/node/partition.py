@@ -108,7 +108,7 @@ class Partition(Waitable):
         leader = self.leader
         if leader_epoch > leader.epoch:
             leader.epoch = Epoch(leader_epoch)
-            if self.log is not None:
+            if self.log is not None and not self.log.is_offline:
                 self.log.assign_epoch(leader_epoch)
         end = self.promised_end(self.log) if self.log is not None else 0
         if leader.isr_changed(map(BrokerId, isr), end) and self.waiters:
