@@ -54,7 +54,7 @@ def failure_text(outcome: Outcome) -> str:
             *failure.lines_before,
             "",
             f"seed {outcome.seed} fails at {outcome.simulated_s:.3f} s, event {failure.event_number}:",
-            f"  {failure.event[:600]}",
+            f"  {failure.event[:2000]}",
             f"  {failure.judge}: {failure.sentence}",
             f"replay: make sim SEED={outcome.seed}",
         ]

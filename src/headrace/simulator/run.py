@@ -5,6 +5,7 @@ a bounded time every producer has its answers, and everything can be read.
 """
 
 from dataclasses import dataclass, field
+from traceback import format_exception
 
 from headrace.base.dice import Dice
 from headrace.base.time import Now
@@ -70,6 +71,10 @@ def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
         _live(world, machine, options)
     except JudgedWrong as wrong:
         failure = Failure(wrong.judge, wrong.sentence, wrong.number, wrong.event, list(history.last_lines))
+    except Exception as error:
+        # a node answers for every failure of clients and disks; what it lets out is a mistake of its own
+        where = "".join(format_exception(error)[-4:])
+        failure = Failure("node_raises_nothing", repr(error), history.count, where, list(history.last_lines))
     return Outcome(seed, world.mono, history.count, history.faults, machine.starts, history.digest, failure)
 
 
