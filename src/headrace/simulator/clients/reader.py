@@ -45,6 +45,13 @@ class Reader(Script):
                 partition_bytes=1_000_000,
             )
             got = partitions_of(answer, wanted) if answer is not None else []
+            if got and got[0][1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                # a deletion that was asked for before has overtaken us
+                told = yield list_offset(self.history, key, EARLIEST)
+                if told is not None and told.topics[0].partitions[0].error_code == ErrorCode.NONE:
+                    finished.starts[key] = told.topics[0].partitions[0].offset
+                    position = max(position, finished.starts[key])
+                continue
             if not got or got[0][1].error_code != ErrorCode.NONE:
                 yield Pause(0.1)
                 continue
