@@ -399,14 +399,14 @@ class LogDirectory:
                 checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts),
                 checkpoints.HIGH_WATERMARKS: checkpoints.render_offsets(self._high_watermarks),
             },
-            self._take_fresh(),
+            self._still_fresh(),
         )
 
-    def _take_fresh(self) -> list[str]:
+    def _still_fresh(self) -> list[str]:
         """Logs about which the checkpoint that is being made is right, at last."""
-        fresh = [f"{topic}-{partition}" for topic, partition in sorted(self._fresh)]
-        self._fresh.clear()
-        return fresh
+        # a job may fail on a full disk: a log counts as fresh until its mark is seen to be gone
+        self._fresh = {key for key in self._fresh if self._disk.exists(f"{key[0]}-{key[1]}/{FRESH}")}
+        return [f"{topic}-{partition}" for topic, partition in sorted(self._fresh)]
 
     def log_start_job(self, starts: Mapping[Partition, int]) -> CheckpointJob:
         """Make the log starts durable to which records are about to be deleted.
@@ -417,9 +417,10 @@ class LogDirectory:
         for key, offset in starts.items():
             self._log_starts[key] = max(offset, self._log_starts.get(key, 0))
         files = {checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts)}
-        if self._fresh:
+        fresh = self._still_fresh()
+        if fresh:
             files[checkpoints.RECOVERY_POINTS] = checkpoints.render_offsets(self._recovery_points)
-        return CheckpointJob(files, self._take_fresh())
+        return CheckpointJob(files, fresh)
 
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
         """The same, here and now."""
