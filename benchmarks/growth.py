@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from benchmarks import generators
 from benchmarks.bench import Bench, create_topic
 from benchmarks.report import Measure
@@ -44,6 +46,7 @@ def _bytes(bench: Bench, kind: str) -> None:
             wanted = int(gigabytes * bench.scale * 1e6)
             generators.produce(broker, "first", wanted - have, 1000, "batch.size=65536")
             have = wanted
+            os.sync()  # or the kernel, still writing gigabytes back, would slow every append down
             _cost(bench, broker, costs, have, f"{gigabytes * bench.scale:g} GB")
     first, last = GIGABYTES[0] * bench.scale, GIGABYTES[-1] * bench.scale
     _judge(bench, kind, costs, f"{first:g} → {last:g} GB in the partition")
