@@ -261,8 +261,8 @@ class Partitions:
         """Directories whose partition.metadata cannot be read: the name tells whose they are, and no record
         is thrown away on a mere doubt.
 
-        Not after the loss of a machine: there the file is missing only where nothing was ever flushed, and the
-        directory may be that of an earlier topic, whose removal did not last.
+        Not after the loss of a machine: there the file is missing only where nothing was ever flushed, and
+        the directory may be that of an earlier topic, whose removal did not last.
         """
         for number, (home, name, index, topic_id) in enumerate(self._found):
             if self.directories[home].trust == "lost":
