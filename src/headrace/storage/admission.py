@@ -3,7 +3,11 @@
 Ordinary topics never come here: their batches stay as the producer sent them.
 """
 
-from headrace.base.limits import PRODUCED_BATCH_OPENED_BYTES_MAX
+from headrace.base.limits import (
+    PRODUCED_BATCH_OPENED_BYTES_MIN,
+    PRODUCED_BATCH_OPENED_RATIO_MAX,
+    UNCOMPRESSED_BATCH_BYTES_MAX,
+)
 from headrace.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -54,7 +58,7 @@ def admit(
     max_timestamp = header.max_timestamp
     if is_compacted or config.validate_records or codec != header.codec:
         max_timestamp = validate_records(
-            batch, 0, header, keys_required=is_compacted, bytes_max=PRODUCED_BATCH_OPENED_BYTES_MAX
+            batch, 0, header, keys_required=is_compacted, bytes_max=opened_bytes_max(config)
         )
     if not is_append_time:
         check_timestamps(batch, header, config, wall_ms)
@@ -71,13 +75,19 @@ def admit(
     return batch, header
 
 
+def opened_bytes_max(config: LogConfig) -> int:
+    """What a batch may become when it is opened here."""
+    scaled = config.max_message_bytes * PRODUCED_BATCH_OPENED_RATIO_MAX
+    return min(max(scaled, PRODUCED_BATCH_OPENED_BYTES_MIN), UNCOMPRESSED_BATCH_BYTES_MAX)
+
+
 def check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int) -> None:
     if header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms:
         raise InvalidTimestamp(f"timestamp {header.max_timestamp} is too far in the future")
     before_max_ms = config.message_timestamp_before_max_ms
     if before_max_ms == INT64_MAX:
         return
-    for row in read_rows(batch, 0, header, bytes_max=PRODUCED_BATCH_OPENED_BYTES_MAX):
+    for row in read_rows(batch, 0, header, bytes_max=opened_bytes_max(config)):
         if 0 <= row[1] < wall_ms - before_max_ms:
             raise InvalidTimestamp(f"timestamp {row[1]} is too far in the past")
 
