@@ -1,0 +1,62 @@
+"""What group and transaction coordinators have in common: the shape of a decision, and who asks.
+
+A coordinator is a pure machine over one partition of its internal topic. It *decides*: given the time and a
+request, which records make the change true, and what to tell whom. It never changes what the log knows while it
+decides: its owner appends the records as one batch and *replays* each at once, and replay alone changes that
+state; after a restart the same records rebuild it. What lives in memory only (who waits for a rebalance, session
+timers) may change while deciding: if an append fails the whole machine is thrown away and made anew from the log.
+
+Every reply, also one to a question, leaves once all that was replayed before it is committed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from headrace.protocol.coordinator_records import Record
+
+# Whoever waits for an answer. Opaque to the machines: kept, and handed back in `Decision.answers`.
+Ticket = Any
+
+
+class Writer(NamedTuple):
+    """The producer in whose transaction records are written: they count when its transaction commits."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Decision:
+    reply: Any = None  # to whoever asked; None: it gets its answer later, or there was nobody
+    records: list[Record] = field(default_factory=list)  # appended together, or not at all
+    answers: list[tuple[Ticket, Any]] = field(default_factory=list)  # to those who asked earlier
+    effects: list[Any] = field(default_factory=list)  # what to do once the records are committed
+    writer: Writer | None = None  # the records are part of its transaction
+
+
+class Caller(NamedTuple):
+    """Who asks, as far as a coordinator remembers it."""
+
+    client_id: str
+    client_host: str  # as Kafka writes it: "/127.0.0.1"
+
+
+class Topics(Protocol):
+    """What a coordinator needs to know of the cluster's topics; always the newest committed state."""
+
+    def partition_count(self, topic: str, /) -> int | None:
+        """None: there is no such topic."""
+        ...
+
+    def id_of(self, topic: str, /) -> bytes | None: ...
+
+    def name_of(self, topic_id: bytes, /) -> str | None: ...
+
+    def names(self) -> list[str]:
+        """Of all topics, sorted."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Rises whenever a topic comes, goes or grows."""
+        ...

@@ -1,0 +1,73 @@
+"""What group and transaction coordinators write into their topics, in Kafka's own shapes.
+
+A record's key is an int16 that says what the record is, then the key's body; its value is an int16 version, then
+the body in that version; a null value is a tombstone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.protocol.compiler import codec
+from headrace.protocol.coordinator_records import groups, transactions
+from headrace.protocol.notation import Data
+from headrace.protocol.versioned import decode_versioned, encode_versioned, version_of
+
+
+class Record(NamedTuple):
+    """One change of a coordinator's state; without a value, what the key names is gone."""
+
+    key: Data
+    value: Data | None
+
+
+Kinds = dict[int, tuple[type[Data], type[Data]]]
+
+GROUP_RECORDS: Kinds = {
+    key.KEY: (key, value)
+    for key, value in (
+        (groups.LegacyOffsetCommitKey, groups.LegacyOffsetCommitValue),
+        (groups.OffsetCommitKey, groups.OffsetCommitValue),
+        (groups.GroupMetadataKey, groups.GroupMetadataValue),
+        (groups.ConsumerGroupMetadataKey, groups.ConsumerGroupMetadataValue),
+        (groups.ConsumerGroupPartitionMetadataKey, groups.ConsumerGroupPartitionMetadataValue),
+        (groups.ConsumerGroupMemberMetadataKey, groups.ConsumerGroupMemberMetadataValue),
+        (groups.ConsumerGroupTargetAssignmentMetadataKey, groups.ConsumerGroupTargetAssignmentMetadataValue),
+        (groups.ConsumerGroupTargetAssignmentMemberKey, groups.ConsumerGroupTargetAssignmentMemberValue),
+        (groups.ConsumerGroupCurrentMemberAssignmentKey, groups.ConsumerGroupCurrentMemberAssignmentValue),
+        (groups.ConsumerGroupRegularExpressionKey, groups.ConsumerGroupRegularExpressionValue),
+    )
+}
+
+TRANSACTION_RECORDS: Kinds = {
+    transactions.TransactionLogKey.KEY: (transactions.TransactionLogKey, transactions.TransactionLogValue)
+}
+
+# The version in which a value is written: what Kafka 4.3 writes. Every version is read.
+WRITTEN_VERSIONS: dict[type[Data], int] = {
+    groups.OffsetCommitValue: 3,
+    groups.GroupMetadataValue: 3,
+    transactions.TransactionLogValue: 1,
+}
+
+
+def encode(record: Record) -> tuple[bytes, bytes | None]:
+    """The key and value of the record as they stand in the log."""
+    key, value = record
+    kind = type(key)
+    encoded_key = kind.KEY.to_bytes(2, "big") + codec(kind, 0).encode(key)
+    if value is None:
+        return encoded_key, None
+    return encoded_key, encode_versioned(value, WRITTEN_VERSIONS.get(type(value), 0))
+
+
+def decode(kinds: Kinds, key: bytes | memoryview, value: bytes | memoryview | None) -> Record | None:
+    """The record, or None for a kind that we do not know: share and streams groups have theirs, and newer
+    brokers may have more. MalformedMessage for bytes that are no record.
+    """
+    found = kinds.get(version_of(key))
+    if found is None:
+        return None
+    key_kind, value_kind = found
+    decoded_key = codec(key_kind, 0).decode(key, 2)
+    return Record(decoded_key, None if value is None else decode_versioned(value_kind, value))
