@@ -130,10 +130,12 @@ class Partition(Waitable):
         """Up to where this replica can vouch for its records."""
         return log.flushed_offset if self._flush_each else log.log_end_offset
 
-    def append(self, records: memoryview, now: Now) -> Appended:
-        """One batch from a client."""
+    def append(self, records: memoryview, now: Now, *, from_client: bool = True) -> Appended:
+        """One batch from a client, or, unquestioned, from a coordinator of this node."""
         log = self.log or self.opened(now)
-        appended = log.append(records, wall_ms=now.wall_ms, leader_epoch=self.leader.epoch)
+        appended = log.append(
+            records, wall_ms=now.wall_ms, leader_epoch=self.leader.epoch, from_client=from_client
+        )
         end = log.log_end_offset
         if self.counts_messages and end - log.flushed_offset >= self._flush_messages:
             self.node.commit_of(self.directory).want(now, self)

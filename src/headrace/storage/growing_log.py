@@ -71,7 +71,7 @@ class GrowingLog(OpenedLog):
         header = headers[0]
         if from_client and header[5] & LOG_APPEND_TIME:
             raise InvalidTimestamp("only the broker stamps batches with LogAppendTime")
-        if self._opens:
+        if self._opens and from_client:
             records, header = admit(records, header, config, wall_ms)
         elif header[8] - wall_ms > config.message_timestamp_after_max_ms:
             raise InvalidTimestamp(f"timestamp {header[8]} is too far in the future")
@@ -82,9 +82,13 @@ class GrowingLog(OpenedLog):
                 state = self._producers.state or self._producers.load(wall_ms)
                 if attributes & CONTROL:
                     return self._append_marker(records, header, state, wall_ms, leader_epoch)
-                repeated = state.check(
-                    producer_id, epoch, sequence, delta, is_transactional=bool(attributes & TRANSACTIONAL)
-                )
+                if from_client:
+                    repeated = state.check(
+                        producer_id, epoch, sequence, delta, is_transactional=bool(attributes & TRANSACTIONAL)
+                    )
+                else:
+                    repeated = None
+                    state.check_epoch(producer_id, epoch)
                 if repeated is not None:
                     return Appended(
                         repeated.last_offset - repeated.offset_delta,

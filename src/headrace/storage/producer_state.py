@@ -115,13 +115,16 @@ class ProducerState:
             raise InvalidTransactionState(f"producer {producer_id} writes outside of its open transaction")
         return None
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+    def check_epoch(self, producer_id: int, epoch: int) -> ProducerEntry | None:
+        """What a coordinator writes on behalf of a producer has no sequence; only a zombie is refused."""
         entry = self.entries.get(producer_id)
-        if entry is None:
-            return
-        if epoch < entry.epoch:
+        if entry is not None and epoch < entry.epoch:
             raise StaleProducerEpoch(f"producer {producer_id} is at epoch {entry.epoch}, not {epoch}")
-        if coordinator_epoch < entry.coordinator_epoch:
+        return entry
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        entry = self.check_epoch(producer_id, epoch)
+        if entry is not None and coordinator_epoch < entry.coordinator_epoch:
             raise CoordinatorFenced(
                 f"marker of coordinator epoch {coordinator_epoch} after {entry.coordinator_epoch}"
             )
@@ -141,15 +144,16 @@ class ProducerState:
         is_transactional: bool,
     ) -> None:
         entry = self._enter(producer_id, epoch)
-        batches = entry.batches
-        if len(batches) >= BATCHES_REMEMBERED:
-            del batches[0]
-        last_offset = base_offset + offset_delta
-        batches.append(
-            RememberedBatch(
-                sequence, (sequence + offset_delta) & SEQUENCE_MASK, last_offset, offset_delta, timestamp
+        if sequence >= 0:
+            batches = entry.batches
+            if len(batches) >= BATCHES_REMEMBERED:
+                del batches[0]
+            last_offset = base_offset + offset_delta
+            batches.append(
+                RememberedBatch(
+                    sequence, (sequence + offset_delta) & SEQUENCE_MASK, last_offset, offset_delta, timestamp
+                )
             )
-        )
         entry.timestamp = timestamp
         entry.seen_ms = wall_ms
         if is_transactional and entry.transaction_start < 0:
@@ -159,17 +163,16 @@ class ProducerState:
 
     def replayed(self, header: BatchHeader, wall_ms: int) -> None:
         """A data batch that stands in the log already, whoever admitted it."""
-        if header.base_sequence >= 0:
-            self.appended(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.base_offset,
-                header.last_offset_delta,
-                header.max_timestamp,
-                wall_ms,
-                is_transactional=header.is_transactional,
-            )
+        self.appended(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.base_offset,
+            header.last_offset_delta,
+            header.max_timestamp,
+            wall_ms,
+            is_transactional=header.is_transactional,
+        )
 
     def aborting(self, producer_id: int, offset: int) -> AbortedTransaction | None:
         """What the transaction index has to say once an abort marker of this producer stands at `offset`."""
