@@ -19,6 +19,14 @@ from harness import wire
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 
+# One node cannot hold three copies of the coordinators' topics; no test waits for a group's first members.
+ONE_NODE = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+
 
 class BrokerFailed(Exception):
     """The process ended, or did not serve in time; the message carries the end of what it printed."""

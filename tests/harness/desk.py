@@ -6,6 +6,7 @@ from collections import deque
 from random import Random
 from typing import Any
 
+from harness.broker import ONE_NODE
 from headrace.base.time import ManualClock
 from headrace.node.connection import Connection
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Report, Run
@@ -45,6 +46,7 @@ class Desk:
             "node.id": "1",
             "listeners": "PLAINTEXT://127.0.0.1:9092",
             "log.dirs": ",".join(self.disks),
+            **ONE_NODE,
             **(settings or {}),
         }
         self.runs_jobs = True

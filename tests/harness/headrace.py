@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from harness.broker import Broker, write_properties
+from harness.broker import ONE_NODE, Broker, write_properties
 
 COMMAND = [str(Path(sys.executable).with_name("headrace"))]
 READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
@@ -28,6 +28,7 @@ class Headrace(Broker):
             "process.roles": "broker,controller",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",  # 0 at the first start: any free port
             "log.dirs": str(self.data),
+            **ONE_NODE,
         }
         write_properties(self.directory / "server.properties", defaults | self.settings)
 

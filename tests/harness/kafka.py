@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import IO
 
-from harness.broker import CACHE, Broker, BrokerFailed, write_properties
+from harness.broker import CACHE, ONE_NODE, Broker, BrokerFailed, write_properties
 
 VERSION = "4.3.1"
 LIBS = CACHE / f"kafka-{VERSION}" / "libs"
@@ -67,10 +67,7 @@ class Kafka(Broker):
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}",
             "log.dirs": str(self.data),
-            # one node cannot hold three copies of Kafka's own topics
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
+            **ONE_NODE,
         }
         write_properties(self.directory / "server.properties", defaults | self.settings)
 

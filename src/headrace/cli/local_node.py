@@ -21,6 +21,14 @@ READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 TAIL_BYTES = 2000
 
+# One node holds one copy of everything, and who develops does not want to wait for a group's first members.
+DEVELOPMENT = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+
 
 class NodeFailed(click.ClickException):
     """The process ended or never served; the message carries the end of its log."""
@@ -51,6 +59,7 @@ class LocalNode:
             "process.roles": "broker,controller",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.directory / "data"),
+            **DEVELOPMENT,
         } | self.settings
         path = self.directory / "server.properties"
         lines = [f"{key}={_escaped(value)}\n" for key, value in properties.items()]

@@ -90,6 +90,54 @@ class Settings:
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
 
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_threads: int
+
+    group_consumer_assignment_interval_ms: int
+    group_consumer_assignors: list[str]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_regex_refresh_interval_ms: int
+    group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: list[str]
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_load_buffer_size: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
+    transactional_id_expiration_ms: int
+
     headrace_open_files_max: int
     headrace_metrics_port: int
 

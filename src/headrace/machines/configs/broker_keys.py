@@ -41,14 +41,28 @@ listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:
     Security protocol of each listener name.
 listeners list PLAINTEXT://:9092 * high broker
     Addresses to listen on, as NAME://host:port; port 0 takes a free one.
+log.cleaner.backoff.ms long 15000 0.. medium cluster
+    Wait before looking again when no log needed cleaning.
+log.cleaner.dedupe.buffer.size long 134217728 * medium cluster
+    Memory of the map from keys to offsets; it bounds how many keys one cleaning covers.
 log.cleaner.delete.retention.ms long 86400000 0.. medium cluster
     How long compacted topics still show the tombstone of a deleted key.
+log.cleaner.enable boolean true * medium ro
+    Compacts topics that ask for it.
+log.cleaner.io.buffer.load.factor double 0.9 * medium cluster
+    How full the map from keys to offsets may become.
+log.cleaner.io.buffer.size int 524288 0.. medium cluster
+    Bytes the cleaner reads and writes at a time.
+log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308 * medium cluster
+    Most bytes per second that cleaning reads and writes.
 log.cleaner.max.compaction.lag.ms long 9223372036854775807 1.. medium cluster
     A record of a compacted topic is compacted at the latest this long after it was written.
 log.cleaner.min.cleanable.ratio double 0.5 0..1 medium cluster
     Share of a log that must be uncompacted before the cleaner takes it up.
 log.cleaner.min.compaction.lag.ms long 0 0.. medium cluster
     A record stays uncompacted for at least this long.
+log.cleaner.threads int 1 0.. medium cluster
+    How many logs are cleaned at the same time.
 log.cleanup.policy list delete {compact,delete} medium cluster
     What happens to old data of topics that do not say it themselves: delete, compact, or both.
 log.dir list /tmp/kafka-logs * high ro

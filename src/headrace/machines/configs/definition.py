@@ -18,7 +18,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from headrace.machines.configs import broker_keys, kept_keys, topic_keys
+from headrace.machines.configs import broker_keys, coordinator_keys, kept_keys, topic_keys
 
 KEPT_DOC = "Accepted for compatibility with Kafka; it has no effect here."
 
@@ -101,7 +101,9 @@ def topic_config_keys() -> dict[str, ConfigKey]:
 @lru_cache(maxsize=1)
 def broker_config_keys() -> dict[str, ConfigKey]:
     """Every broker key, sorted by name; those without effect say so in their text."""
-    keys = parse_table(kept_keys.TABLE, KEPT_DOC) | parse_table(broker_keys.TABLE)
+    keys = parse_table(kept_keys.TABLE, KEPT_DOC)
+    keys |= parse_table(broker_keys.TABLE)
+    keys |= parse_table(coordinator_keys.TABLE)
     return dict(sorted(keys.items()))
 
 
