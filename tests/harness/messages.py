@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headrace.protocol.api import APIS, message_types
+from headrace.protocol.coordinator_records import GROUP_RECORDS, TRANSACTION_RECORDS
 from headrace.protocol.messages import consumer_protocol, control_records
 from headrace.protocol.metadata_records import RECORD_TYPES
 from headrace.protocol.notation import (
@@ -48,8 +49,19 @@ def request_and_response_types() -> Iterator[type[Message]]:
         yield from message_types(api)
 
 
+def coordinator_record_types() -> Iterator[type[Message]]:
+    for kinds in (GROUP_RECORDS, TRANSACTION_RECORDS):
+        for key, value in kinds.values():
+            yield from (key, value)
+
+
 def every_type() -> list[type[Message]]:
-    return [*request_and_response_types(), *DATA_MESSAGES, *RECORD_TYPES.values()]
+    return [
+        *request_and_response_types(),
+        *DATA_MESSAGES,
+        *RECORD_TYPES.values(),
+        *coordinator_record_types(),
+    ]
 
 
 def every_version() -> list[tuple[type[Message], int]]:
@@ -96,7 +108,7 @@ def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
         values = st.lists(_of(kind.element, version), max_size=3)
     else:
         values = _of(kind, version)
-    if field.tag is not None and not isinstance(kind, (Primitive, Array)):
+    if field.tag is not None and not isinstance(kind, (Primitive, Array)) and version not in field.nullable:
         # a tagged struct full of defaults does not travel, and comes back as None
         blank = kind()
         return st.none() | values.filter(lambda value: value != blank)

@@ -165,6 +165,8 @@ class Decoder:
     def _default(self, field: Field) -> str:
         if field.default is list:
             return "[]"
+        if field.is_tagged_null_struct:
+            return f"{self._constant('type', field.kind)}()"
         if field.default_factory is not None:
             return f"{self._constant('type', field.default)}()"
         if field.default is None or isinstance(field.default, (int, float)):
@@ -295,10 +297,26 @@ class Decoder:
         for field in tagged:
             self._line(f"{word} {tag} == {field.tag}:")
             self.indent += 1
-            self._value(field.kind, f"{made}.{field.name}", field.name, self.version in field.nullable)
+            self._tagged(field, f"{made}.{field.name}")
             self._flush()
             self._line(f"if p != {stop}: raise Malformed('{self.name}: {field.name} does not fill its tag')")
             self.indent -= 1
             word = "elif"
         self._line(f"else: p = {stop}")
         self.indent -= 2
+
+    def _tagged(self, field: Field, target: str) -> None:
+        if not field.is_tagged_null_struct:
+            self._value(field.kind, target, field.name, self.version in field.nullable)
+            return
+        assert not isinstance(field.kind, (Primitive, Array))
+        present = self._fresh("n")
+        self._read(present, "B", 1)
+        self._flush()
+        self._line(f"if not {present}: {target} = None")
+        self._line("else:")
+        self.indent += 1
+        made = self._struct(field.kind)
+        self._flush()
+        self._line(f"{target} = {made}")
+        self.indent -= 1

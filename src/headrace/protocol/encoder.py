@@ -237,7 +237,7 @@ class Encoder:
             self.indent += 1
             self.sink = self._fresh("body")
             self._line(f"{self.sink} = []")
-            self._value(field.kind, f"{source}.{field.name}", self.version in field.nullable)
+            self._tagged(field, f"{source}.{field.name}")
             self._flush()
             body = self.sink
             self._line(f"{body} = join({body})")
@@ -249,6 +249,19 @@ class Encoder:
         self._line(f"{outer}.append(varint({count})); {outer} += {bodies}")
         self.indent -= 1
         self._line(f"else: {outer}.append(b'\\0')")
+
+    def _tagged(self, field: Field, source: str) -> None:
+        if not field.is_tagged_null_struct:
+            self._value(field.kind, source, self.version in field.nullable)
+            return
+        assert not isinstance(field.kind, (Primitive, Array))
+        self._line(f"if {source} is None: {self.sink}.append(b'\\0')")
+        self._line("else:")
+        self.indent += 1
+        self._pack("b", "1")
+        self._struct(field.kind, source)
+        self._flush()
+        self.indent -= 1
 
 
 def differs(field: Field, source: str) -> str:
@@ -263,4 +276,6 @@ def differs(field: Field, source: str) -> str:
     if default is None and field.tag is None:
         return f"{source} is not None"
     inner = " or ".join(differs(sub, f"{source}.{sub.name}") for sub in kind.__fields__)
+    if field.is_tagged_null_struct:
+        return f"({source} is None or {inner})"
     return f"({source} is not None and ({inner}))"

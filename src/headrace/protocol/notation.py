@@ -118,6 +118,13 @@ class Field:
         return self.tag is not None and version in self.versions
 
     @property
+    def is_tagged_null_struct(self) -> bool:
+        """A tagged struct that may be null travels as a null, while the blank struct is left out; its mark of
+        presence is 0 or 1, where outside of the tag buffer it is -1 or 1.
+        """
+        return self.tag is not None and self.nullable != NEVER and isinstance(self.kind, Declaration)
+
+    @property
     def default_factory(self) -> Callable[[], Any] | None:
         """What makes the default where each message needs its own: lists and structs."""
         if self.default is list:

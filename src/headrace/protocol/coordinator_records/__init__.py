@@ -1,7 +1,7 @@
 """What group and transaction coordinators write into their topics, in Kafka's own shapes.
 
-A record's key is an int16 that says what the record is, then the key's body; its value is an int16 version, then
-the body in that version; a null value is a tombstone.
+A record's key is an int16 that says what the record is, then the key's body; its value is an int16 version,
+then the body in that version; a null value is a tombstone.
 """
 
 from __future__ import annotations
@@ -45,10 +45,16 @@ TRANSACTION_RECORDS: Kinds = {
 
 # The version in which a value is written: what Kafka 4.3 writes. Every version is read.
 WRITTEN_VERSIONS: dict[type[Data], int] = {
-    groups.OffsetCommitValue: 3,
+    groups.OffsetCommitValue: 4,
     groups.GroupMetadataValue: 3,
     transactions.TransactionLogValue: 1,
 }
+
+
+def written_version(value: Data) -> int:
+    if isinstance(value, groups.OffsetCommitValue) and value.expire_timestamp != -1:
+        return 1  # the only one with a place for it
+    return WRITTEN_VERSIONS.get(type(value), 0)
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
@@ -58,7 +64,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     encoded_key = kind.KEY.to_bytes(2, "big") + codec(kind, 0).encode(key)
     if value is None:
         return encoded_key, None
-    return encoded_key, encode_versioned(value, WRITTEN_VERSIONS.get(type(value), 0))
+    return encoded_key, encode_versioned(value, written_version(value))
 
 
 def decode(kinds: Kinds, key: bytes | memoryview, value: bytes | memoryview | None) -> Record | None:

@@ -135,7 +135,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Data, key=8, versions="0"):
 class CurrentPartitions(Struct):
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
-    assignment_epochs: list[int] | None = field(array(INT32), nullable="0+", default=None, tag=0)
+    assignment_epochs: list[int] | None = field(array(INT32), nullable="0+", tag=0)  # one per partition
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Data, key=8, versions="0", flexible="0+"):
