@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.protocol import framing
+from headrace.protocol import coordinator_records, framing
 from headrace.protocol.api import APIS, ApiKey, request_codec, response_codec
 from headrace.protocol.compiler import codec
+from headrace.protocol.coordinator_records import GROUP_RECORDS, TRANSACTION_RECORDS
+from headrace.protocol.coordinator_records.groups import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
 from headrace.protocol.messages.control_records import (
     ControlRecordKey,
     ControlRecordType,
@@ -110,3 +115,41 @@ def test_control_records_keep_their_bytes() -> None:
         assert compiled.encode(compiled.decode(bytes.fromhex(value))) == bytes.fromhex(value)
         seen.add(kind)
     assert seen == values.keys()
+
+
+def coordinator_rows() -> list[tuple[coordinator_records.Kinds, bytes, bytes | None]]:
+    kinds = {"group": GROUP_RECORDS, "transaction": TRANSACTION_RECORDS}
+    return [
+        (kinds[coordinator], bytes.fromhex(key), None if value == "-" else bytes.fromhex(value))
+        for coordinator, key, value in lines(GOLDEN / "coordinator_records.txt")
+    ]
+
+
+def test_coordinators_records_keep_their_bytes() -> None:
+    """In the versions that Kafka writes, every kind that it still writes."""
+    seen = set()
+    for kinds, key, value in coordinator_rows():
+        record = coordinator_records.decode(kinds, key, value)
+        assert record is not None
+        assert coordinator_records.encode(record) == (key, value), record
+        if value is not None:
+            seen.add(type(record.key).__name__)
+    retired = {"LegacyOffsetCommitKey", "ConsumerGroupPartitionMetadataKey"}
+    every = {key.__name__ for kinds in (GROUP_RECORDS, TRANSACTION_RECORDS) for key, _ in kinds.values()}
+    assert seen == every - retired
+
+
+def test_a_member_of_the_new_protocol_is_no_classic_one() -> None:
+    """Null is written: to Kafka, a member record without the field would be a classic member's."""
+    told = {
+        record.value.client_id: record.value.classic_member_metadata
+        for kinds, key, value in coordinator_rows()
+        if (record := coordinator_records.decode(kinds, key, value)) is not None
+        and isinstance(record.value, ConsumerGroupMemberMetadataValue)
+        and record.value.subscribed_topic_regex
+    }
+    assert told == {"golden": None}
+    blank = ConsumerGroupMemberMetadataValue(classic_member_metadata=ClassicMemberMetadata())
+    compiled = codec(ConsumerGroupMemberMetadataValue, 0)
+    assert compiled.encode(blank).endswith(b"\0"), "no tagged field"
+    assert compiled.encode(ConsumerGroupMemberMetadataValue()).endswith(b"\1\0\1\0"), "one: tag, size, null"
