@@ -22,7 +22,7 @@ from headrace.node.group_commit import GroupCommit
 from headrace.node.housekeeping import Housekeeping
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
-from headrace.node.parking import Parked, Waitable
+from headrace.node.parking import Parked, Waitable, Waiter
 from headrace.node.partitions import Partitions
 from headrace.node.producer_ids import ProducerIds
 from headrace.node.quotas import Quotas
@@ -59,7 +59,7 @@ class Node:
         self.is_halted = False  # nothing more is promised to anybody
         self._routes = Routes(self.metrics)
         self._effects: list[Effect] = []
-        self._awake: list[Parked] = []
+        self._awake: list[Waiter] = []
         self._ticket = 0
         self._jobs: dict[int, Completion] = {}
         self.fetch_sessions = FetchSessions(dice, slots=settings.max_incremental_fetch_session_cache_slots)
@@ -194,10 +194,10 @@ class Node:
         """Ask everybody who waits for this; at the end of the current call, so that no reply sees half a
         change.
         """
-        for parked in waitable.waiters:
-            if not parked.is_awake:
-                parked.is_awake = True
-                self._awake.append(parked)
+        for waiter in waitable.waiters:
+            if not waiter.is_awake:
+                waiter.is_awake = True
+                self._awake.append(waiter)
 
     @property
     def has_room_to_park(self) -> bool:
@@ -246,12 +246,10 @@ class Node:
     def _ask_awake(self, now: Now) -> None:
         while self._awake:
             awake, self._awake = self._awake, []
-            for parked in awake:
-                parked.is_awake = False
-                if not parked.is_done:
-                    reply = parked.reply(now, is_expired=False)
-                    if reply is not None:
-                        self.answer_parked(now, parked, reply)
+            for waiter in awake:
+                waiter.is_awake = False
+                if not waiter.is_done:
+                    waiter.woken(now)
 
     def _settle(self, now: Now) -> None:
         if self._awake and not self.is_stopped and not self.is_halted:

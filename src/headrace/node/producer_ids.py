@@ -1,9 +1,10 @@
-"""Producer ids for idempotent producers, handed out from blocks that the metadata log has granted.
+"""Producer ids, handed out from blocks that the metadata log has granted.
 
 A block is a record of metadata, so an id is never given twice, not even over restarts: what was left of the
 last block is forgone.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.base.ids import ProducerId
@@ -25,12 +26,29 @@ class ProducerIds:
 
     def take(self, now: Now) -> tuple[ProducerId, int]:
         """A fresh id, and the metadata offset whose commit makes it true."""
+        self.prepare(now)
+        taken = ProducerId(self._next)
+        self._next += 1
+        return taken, self._granted_at
+
+    def prepare(self, now: Now) -> None:
+        """See to it that there is an id to give, soon. FAULTS when the metadata log cannot take the block."""
         if self._next == self._end:
             node = self._node
             image = node.metadata.image
             decision = allocate_producer_ids(image, node.id, image.brokers[node.id].epoch)
             self._granted_at = node.metadata.propose(now, decision)
             self._next, self._end = decision.reply.start, decision.reply.stop
-        taken = ProducerId(self._next)
-        self._next += 1
-        return taken, self._granted_at
+
+    def is_prepared(self, now: Now) -> bool:
+        """Whether the next id may be told at once; if not, it may be in a moment."""
+        self.prepare(now)
+        return self._node.metadata.committed_offset >= self._granted_at
+
+    def granted(self, now: Now) -> Callable[[], int]:
+        """What gives ids to a coordinator that may or may not need one."""
+
+        def fresh_id() -> int:
+            return self.take(now)[0]
+
+        return fresh_id
