@@ -1,0 +1,336 @@
+"""The transaction coordinator of one shard: one partition of `__transaction_state`.
+
+It decides and never writes: each method gives a Decision, and `replay` of its records is what changes the
+state (machines/coordination.py). Deadlines of open transactions live in memory and begin again, from the
+recorded start, when the shard is loaded.
+
+Promises: a transaction has one outcome; a request with an older epoch changes nothing; a transaction that is
+open longer than its timeout is aborted, and its producer fenced; an id that nobody has used for long is
+forgotten, never one whose transaction is open or ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headrace.base.time import Instant, Now
+from headrace.machines.coordination import Decision, Ticket, Writer
+from headrace.machines.transactions import errors, listing
+from headrace.machines.transactions.effects import WriteMarkers
+from headrace.machines.transactions.ending import end_version_1, end_version_2
+from headrace.machines.transactions.initialization import Held, held_by, initialize
+from headrace.machines.transactions.settings import TransactionSettings
+from headrace.machines.transactions.timeouts import Timeouts
+from headrace.machines.transactions.transaction import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    State,
+    TopicPartition,
+    Transaction,
+    created,
+    recorded,
+)
+from headrace.protocol.coordinator_records import Record
+from headrace.protocol.coordinator_records.transactions import TransactionLogKey, TransactionLogValue
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import describe_transactions, list_transactions
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+FreshId = Callable[[], int]  # a producer id that nobody has had; what it raises is its owner's concern
+
+# Tombstones of expired ids in one batch: below what a batch may hold, even if every id is as long as can be.
+TOMBSTONES_MAX = 20
+
+
+class Transactions:
+    __slots__ = (
+        "_bumped_from",
+        "_coordinator_epoch",
+        "_next_expiration",
+        "_settings",
+        "_timeouts",
+        "_transactions",
+        "_writing",
+    )
+
+    def __init__(self, settings: TransactionSettings, coordinator_epoch: int) -> None:
+        self._settings = settings
+        self._coordinator_epoch = coordinator_epoch
+        self._transactions: dict[str, Transaction] = {}  # changed by `replay` alone
+        # In memory only.
+        self._timeouts = Timeouts()  # of open transactions
+        self._writing: dict[str, WriteMarkers] = {}  # the order that counts, of each id that is ending
+        self._bumped_from: dict[
+            str, int
+        ] = {}  # the epoch whose owner asked for the current one of an Empty id
+        self._next_expiration: Instant | None = None
+
+    def init_producer_id(
+        self, now: Now, request: InitProducerIdRequest, version: int, fresh_id: FreshId
+    ) -> Decision:
+        """Reply: InitProducerIdResponse. Requests without a transactional id are nobody's shard."""
+        error = self._refusal_to_init(request)
+        if error is not ErrorCode.NONE:
+            return _not_initialized(error, version)
+        transactional_id = request.transactional_id or ""
+        held = held_by(request)
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            timeout_ms = request.transaction_timeout_ms
+            return self._initialized(created(transactional_id, fresh_id(), now.wall_ms, timeout_ms), held)
+        outcome = initialize(
+            transaction,
+            now.wall_ms,
+            request.transaction_timeout_ms,
+            held,
+            transaction.epoch_before_end
+            if transaction.has_ended
+            else self._bumped_from.get(transactional_id, NO_EPOCH),
+            fresh_id,
+        )
+        if isinstance(outcome, ErrorCode):
+            return _not_initialized(outcome, version)
+        if outcome.is_open:
+            decision = self._fenced(now, outcome)
+            decision.reply = _not_initialized(ErrorCode.CONCURRENT_TRANSACTIONS, version).reply
+            return decision
+        return self._initialized(outcome, held)
+
+    def _refusal_to_init(self, request: InitProducerIdRequest) -> ErrorCode:
+        try:
+            held_by(request)
+        except ValueError:
+            return ErrorCode.INVALID_REQUEST
+        if not request.transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        if request.enable2_pc:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # as Kafka, where it is switched off
+        if request.keep_prepared_txn:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if not 0 < request.transaction_timeout_ms <= self._settings.transaction_max_timeout_ms:
+            return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        return ErrorCode.NONE
+
+    def _initialized(self, transaction: Transaction, held: Held | None) -> Decision:
+        if held is None:
+            # a producer that has just started: whoever asks again with an older epoch is not its own retry
+            self._bumped_from.pop(transaction.transactional_id, None)
+        else:
+            self._bumped_from[transaction.transactional_id] = held.epoch
+        reply = InitProducerIdResponse(
+            producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
+        )
+        return Decision(reply=reply, records=[transaction.record()])
+
+    def add_partitions(
+        self,
+        now: Now,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: list[TopicPartition],
+        *,
+        verify_only: bool,
+        transaction_version: int,
+    ) -> Decision:
+        """Reply: an ErrorCode for each partition; what an old client is told of it, errors.told knows.
+
+        With `verify_only` nothing is added: partitions that are not in the open transaction get
+        TRANSACTION_ABORTABLE.
+        """
+        wanted = frozenset(partitions)
+        error = self._refusal_to_add(transactional_id, producer_id, epoch, is_late_id_known=not verify_only)
+        if error is not ErrorCode.NONE:
+            return Decision(reply=dict.fromkeys(partitions, error))
+        transaction = self._transactions[transactional_id]
+        if verify_only:
+            missing = ErrorCode.TRANSACTION_ABORTABLE
+            return Decision(
+                reply={
+                    each: ErrorCode.NONE if each in transaction.partitions else missing for each in partitions
+                }
+            )
+        reply = dict.fromkeys(partitions, ErrorCode.NONE)
+        return Decision(reply=reply, records=self._added(now, transaction, wanted, transaction_version))
+
+    def add_offsets(
+        self,
+        now: Now,
+        request: AddOffsetsToTxnRequest,
+        offsets_partition: TopicPartition,
+        *,
+        version: int,
+    ) -> Decision:
+        """Reply: AddOffsetsToTxnResponse. The partition is that of the group in `__consumer_offsets`."""
+        producer_id, epoch = request.producer_id, request.producer_epoch
+        error = self._refusal_to_add(request.transactional_id, producer_id, epoch, is_late_id_known=True)
+        records: list[Record] = []
+        if error is ErrorCode.NONE:
+            transaction = self._transactions[request.transactional_id]
+            records = self._added(now, transaction, frozenset((offsets_partition,)), 0)
+        error = errors.told(errors.ADD_OFFSETS_TO_TXN, version, error)
+        return Decision(reply=AddOffsetsToTxnResponse(error_code=error), records=records)
+
+    def _refusal_to_add(
+        self, transactional_id: str, producer_id: int, epoch: int, *, is_late_id_known: bool
+    ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if is_late_id_known and transaction.is_ending:
+            # before the id is looked at: after a rotation the producer already has the one that takes over
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if producer_id != transaction.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if not transaction.is_current(epoch):
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.is_ending else ErrorCode.NONE
+
+    def _added(
+        self, now: Now, transaction: Transaction, partitions: frozenset[TopicPartition], client_version: int
+    ) -> list[Record]:
+        if transaction.is_open:
+            if partitions <= transaction.partitions:
+                return []
+        else:
+            self._timeouts.set(transaction.transactional_id, now.after_ms(transaction.timeout_ms))
+        return [transaction.added(now.wall_ms, partitions, client_version).record()]
+
+    def end(self, now: Now, request: EndTxnRequest, version: int, fresh_id: FreshId) -> Decision:
+        """Reply: EndTxnResponse, from version 5 on with the id and epoch of the next transaction."""
+        transaction = self._transactions.get(request.transactional_id)
+        if not request.transactional_id:
+            return _not_ended(ErrorCode.INVALID_REQUEST, version)
+        if transaction is None:
+            return _not_ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING, version)
+        if version >= 5:
+            outcome = end_version_2(transaction, now.wall_ms, request, fresh_id)
+        else:
+            outcome = end_version_1(transaction, now.wall_ms, request)
+        if isinstance(outcome, Transaction):
+            decision = self._prepared(outcome)
+            next_one = outcome.completed(now.wall_ms)
+        elif outcome is ErrorCode.NONE:
+            decision, next_one = Decision(), transaction
+        else:
+            return _not_ended(outcome, version)
+        decision.reply = EndTxnResponse(
+            producer_id=next_one.producer_id, producer_epoch=next_one.producer_epoch
+        )
+        return decision
+
+    def _fenced(self, now: Now, transaction: Transaction) -> Decision:
+        return self._prepared(transaction.fenced(now.wall_ms, self._settings.transaction_version))
+
+    def _prepared(self, transaction: Transaction) -> Decision:
+        self._timeouts.cancel(transaction.transactional_id)
+        return Decision(records=[transaction.record()], effects=[self._order_markers(transaction)])
+
+    def _order_markers(self, transaction: Transaction) -> WriteMarkers:
+        order = WriteMarkers(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            epoch=transaction.producer_epoch,
+            coordinator_epoch=self._coordinator_epoch,
+            is_commit=transaction.state is State.PREPARE_COMMIT,
+            partitions=sorted(transaction.partitions),
+            transaction_version=transaction.client_version,
+        )
+        self._writing[transaction.transactional_id] = order
+        return order
+
+    def markers_written(self, now: Now, order: WriteMarkers) -> Decision:
+        """Nobody waits for it; an order that does not count any more changes nothing."""
+        if self._writing.get(order.transactional_id) is not order:
+            return Decision()
+        del self._writing[order.transactional_id]
+        return Decision(records=[self._transactions[order.transactional_id].completed(now.wall_ms).record()])
+
+    def describe(self, now: Now, transactional_id: str) -> describe_transactions.TransactionState:
+        return listing.described(transactional_id, self._transactions.get(transactional_id))
+
+    def list_transactions(
+        self, now: Now, filters: listing.Filters
+    ) -> list[list_transactions.TransactionState]:
+        found = (each for each in self._transactions.values() if filters.match(now.wall_ms, each))
+        return [listing.listed(each) for each in found]
+
+    def replay(self, record: Record, writer: Writer | None = None) -> None:
+        assert writer is None, "the coordinator's own records are part of no transaction"
+        key, value = record
+        assert isinstance(key, TransactionLogKey)
+        if value is None:
+            self._transactions.pop(key.transactional_id, None)
+            self._bumped_from.pop(key.transactional_id, None)
+            return
+        assert isinstance(value, TransactionLogValue)
+        transaction = recorded(key.transactional_id, value)
+        self._transactions[key.transactional_id] = transaction
+        if transaction.state is not State.EMPTY:
+            self._bumped_from.pop(key.transactional_id, None)
+
+    def loaded(self, now: Now) -> Decision:
+        """Orders the markers that may still be missing, and starts the clocks."""
+        self._next_expiration = self._expiration_after(now)
+        effects = []
+        for transaction in self._transactions.values():
+            if transaction.is_ending:
+                effects.append(self._order_markers(transaction))
+            elif transaction.is_open:
+                left_ms = transaction.start_ms + transaction.timeout_ms - now.wall_ms
+                # a wall clock that was set back must not make a transaction live longer than its timeout
+                left_ms = max(0, min(left_ms, transaction.timeout_ms))
+                self._timeouts.set(transaction.transactional_id, now.after_ms(left_ms))
+        return Decision(effects=effects)
+
+    def deadline(self) -> Instant | None:
+        times = [each for each in (self._timeouts.next(), self._next_expiration) if each is not None]
+        return min(times, default=None)
+
+    def wake(self, now: Now) -> list[Decision]:
+        """Aborts what was open for too long, and forgets ids that nobody has used for long."""
+        decisions = [
+            self._fenced(now, self._transactions[transactional_id])
+            for transactional_id in self._timeouts.pop(now.mono)
+        ]
+        if self._next_expiration is not None and now.mono >= self._next_expiration:
+            self._next_expiration = self._expiration_after(now)
+            expired = [
+                each.tombstone()
+                for each in self._unused_since(now.wall_ms - self._settings.transactional_id_expiration_ms)
+            ]
+            for start in range(0, len(expired), TOMBSTONES_MAX):
+                decisions.append(Decision(records=expired[start : start + TOMBSTONES_MAX]))
+        return decisions
+
+    def _expiration_after(self, now: Now) -> Instant:
+        return now.after_ms(self._settings.transaction_remove_expired_transaction_cleanup_interval_ms)
+
+    def _unused_since(self, wall_ms: int) -> Iterator[Transaction]:
+        for transaction in self._transactions.values():
+            is_at_rest = transaction.state is State.EMPTY or transaction.has_ended
+            if is_at_rest and transaction.last_update_ms <= wall_ms:
+                yield transaction
+
+    def abandon(self) -> list[Ticket]:
+        """Nobody ever waits here: a request that cannot be answered yet is told to come again."""
+        return []
+
+    def state(self) -> dict[str, Transaction]:
+        """All that was replayed, to compare."""
+        return dict(self._transactions)
+
+
+def _not_initialized(error: ErrorCode, version: int) -> Decision:
+    error = errors.told(errors.INIT_PRODUCER_ID, version, error)
+    return Decision(
+        reply=InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+    )
+
+
+def _not_ended(error: ErrorCode, version: int) -> Decision:
+    return Decision(reply=EndTxnResponse(error_code=errors.told(errors.END_TXN, version, error)))
