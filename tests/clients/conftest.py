@@ -9,14 +9,28 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.broker import Broker
+from harness.members import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from harness.wait import eventually
 
 WAIT_S = 30
+# Rebalances begin at once, a crashed member and a forgotten transaction are noticed within seconds.
+QUICK_COORDINATORS = {
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.assignment.interval.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
 
 
 @pytest.fixture(scope="session")
 def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
-    running = new_broker().start()
+    running = new_broker(QUICK_COORDINATORS).start()
     yield running
     assert running.is_running, f"the broker died under the tests:\n{running.output()[-4000:]}"
     running.stop()

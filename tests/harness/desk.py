@@ -9,7 +9,7 @@ from typing import Any
 from harness.broker import ONE_NODE
 from headrace.base.time import ManualClock
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Report, Run
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Proceed, Report, Run
 from headrace.node.node import Node
 from headrace.node.settings import Settings
 from headrace.protocol.api import request_codec, response_codec
@@ -121,7 +121,7 @@ class Desk:
                         self.jobs.append(effect)
                     case Halt():
                         self.halted = effect.reason
-                    case Mute() | Report():
+                    case Mute() | Proceed() | Report():
                         self.effects.append(effect)
                     case _:
                         raise AssertionError(f"nobody expected {effect}")
