@@ -21,6 +21,7 @@ from headrace.machines.configs.definition import (
     KEPT_DOC,
     ConfigKey,
     broker_config_keys,
+    group_config_keys,
     topic_config_keys,
 )
 from headrace.node.metrics import ApiMetrics, Metrics
@@ -147,6 +148,8 @@ def shown_allowed(key: ConfigKey) -> str:
     allowed = key.allowed
     if allowed == "*":
         return "true, false" if key.type.name == "BOOLEAN" else "any"
+    if allowed == "reset":
+        return "`earliest`, `latest`, `by_duration:PnDTnHnMn.nS`"
     if allowed == "replicas":
         return "`partition:broker` pairs, or `*`"
     if allowed.endswith("}"):
@@ -245,6 +248,49 @@ def broker_configs() -> str:
     page += table(
         ("Key", "Type", "Default"),
         ((f"`{key.name}`", key.type.name.lower(), shown_default(key)) for key in keys if key.doc == KEPT_DOC),
+    )
+    return page
+
+
+def group_configs() -> str:
+    keys = group_config_keys().values()
+    page = NOTICE + "# Settings of a group\n\n"
+    page += (
+        "Set for one group at a time (`headrace config set group readers consumer.session.timeout.ms=50000`,"
+        " or any Kafka admin client), also before it has members. What a group does not set comes from the"
+        " broker, by the key in the fourth column, and the broker's `group.*.min.*` and `group.*.max.*` keys"
+        " bound what it may set. Classic groups have none: their members bring their own.\n\n"
+    )
+    page += table(
+        ("Key", "Type", "Default", "Broker's key", "Allowed", "What it does"),
+        (
+            (
+                f"`{key.name}`",
+                key.type.name.lower(),
+                shown_default(key),
+                ", ".join(f"`{name}`" for name in key.synonyms) or "–",
+                shown_allowed(key),
+                key.doc,
+            )
+            for key in keys
+            if key.doc != KEPT_DOC
+        ),
+    )
+    page += "\n## Accepted without effect\n\n"
+    page += "Share and streams groups are not served; their settings are checked, kept and described.\n\n"
+    page += table(
+        ("Key", "Type", "Default", "Broker's key", "Allowed"),
+        (
+            (
+                f"`{key.name}`",
+                key.type.name.lower(),
+                shown_default(key),
+                ", ".join(f"`{name}`" for name in key.synonyms) or "–",
+                shown_allowed(key),
+            )
+            for key in keys
+            if key.doc == KEPT_DOC
+        ),
     )
     return page
 
@@ -353,6 +399,7 @@ def overview() -> str:
         + "Made from the code by `make docs`; a test fails when a page here is not what the code says.\n\n"
         + "- [Settings of a topic](topic-configs.md)\n"
         + "- [Settings of a broker](broker-configs.md)\n"
+        + "- [Settings of a group](group-configs.md)\n"
         + "- [APIs](apis.md), beside those of Kafka 4.3\n"
         + "- [Metrics](metrics.md)\n"
         + "- [The `headrace` command](../cli.md)\n"
@@ -363,6 +410,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "README.md": overview,
     "topic-configs.md": topic_configs,
     "broker-configs.md": broker_configs,
+    "group-configs.md": group_configs,
     "apis.md": apis,
     "metrics.md": metrics,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.wait import eventually
+
 
 def test_the_life_of_a_topic(headrace: Any) -> None:
     (made,) = headrace("topic", "create", "life", "-p", "3", "-c", "retention.ms=3600000", "--json").json
@@ -95,6 +97,18 @@ def test_settings_of_a_broker(headrace: Any) -> None:
     unknown = headrace.attempt("config", "get", "broker", "1", "no.such.key")
     assert unknown.code == 1
     assert "no setting 'no.such.key'" in unknown.err
+
+
+def test_settings_of_a_group_which_need_not_be_there(headrace: Any) -> None:
+    headrace("config", "set", "group", "readers", "consumer.session.timeout.ms=50000")
+
+    def shown() -> list[list[str]]:
+        return [line.split() for line in headrace("config", "get", "group", "readers").lines[1:]]
+
+    eventually(shown, [["consumer.session.timeout.ms", "50000", "group", "45000"]])
+    refused = headrace.attempt("config", "set", "group", "readers", "consumer.session.timeout.ms=1")
+    assert refused.code == 1
+    assert "group.consumer.min.session.timeout.ms" in refused.err
 
 
 def test_the_cluster(headrace: Any, cli_broker: Any) -> None:

@@ -19,14 +19,15 @@ import pytest
 from chaos.peer import Peer
 from harness.headrace import Headrace
 from harness.wait import eventually
+from headrace.machines.configs.definition import KEPT_DOC
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = ["README.md", "topic-configs.md", "broker-configs.md", "apis.md", "metrics.md"]
-TOPIC, BROKER = 2, 4
+PAGES = ["README.md", "topic-configs.md", "broker-configs.md", "group-configs.md", "apis.md", "metrics.md"]
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def load_generator() -> ModuleType:
@@ -92,6 +93,13 @@ def test_every_topic_setting_is_in_the_reference(broker: Headrace) -> None:
     settings = described(broker, TOPIC, "orders")
     assert settings.keys() == first_column("topic-configs.md")
     assert all(documentation in page for documentation in settings.values())
+
+
+def test_every_group_setting_is_in_the_reference(broker: Headrace) -> None:
+    page = (REFERENCE / "group-configs.md").read_text()
+    settings = described(broker, GROUP, "readers")
+    assert settings.keys() == first_column("group-configs.md")
+    assert all(text in page for text in settings.values() if text != KEPT_DOC)
 
 
 def test_every_api_that_is_told_is_in_the_reference(broker: Headrace) -> None:

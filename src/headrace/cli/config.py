@@ -1,4 +1,4 @@
-"""`headrace config`: settings of topics and brokers, with where each value comes from."""
+"""`headrace config`: settings of topics, brokers and groups, with where each value comes from."""
 
 import click
 
@@ -12,7 +12,7 @@ KIND = click.Choice([kind.name.lower() for kind in Kind])
 
 @click.group("config")
 def command() -> None:
-    """Show and change settings of topics and brokers."""
+    """Show and change settings of topics, brokers and groups."""
 
 
 def _resource(kind: str, name: str) -> Resource:
@@ -38,7 +38,7 @@ def get(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Show settings: of `topic NAME` or `broker ID`; all of them, or the KEYS.
+    """Show settings: of `topic NAME`, `broker ID` or `group NAME`; all of them, or the KEYS.
 
     Without --all and KEYS only what differs from the defaults.
 
@@ -105,7 +105,7 @@ def set_values(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Change settings of `topic NAME`, `broker ID` or `broker all`; the others keep their values.
+    """Change settings of `topic NAME`, `broker ID`, `broker all` or `group NAME`; others keep their values.
 
     Example: headrace config set topic orders retention.ms=86400000
     """

@@ -19,7 +19,7 @@ COMMANDS = {
     "topic": ("topic", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Write records from stdin or files to a topic."),
     "consume": ("consume", "Print records of a topic."),
-    "config": ("config", "Show and change settings of topics and brokers."),
+    "config": ("config", "Show and change settings of topics, brokers and groups."),
     "cluster": ("cluster", "Show the brokers of a cluster."),
     "dump": ("dump", "Show and verify the files of a log."),
     "bench": ("bench", "Measure a broker from here, quickly."),

@@ -1,5 +1,5 @@
-"""Settings of topics and brokers: reading them with where each value comes from, and changing them one by
-one.
+"""Settings of topics, brokers and groups: reading them with where each value comes from, and changing them
+one by one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +21,7 @@ class Kind(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -40,19 +41,19 @@ SOURCES = {
     7: "client metrics",
     8: "group",
 }
-_OVERRIDES = {1, 2, 3}  # set at run time by somebody
+_OVERRIDES = {1, 2, 3, 8}  # set at run time by somebody
 
 
 class Resource(NamedTuple):
-    """A topic by name, or a broker by id; a broker named "" stands for all of them."""
+    """A topic or group by name, or a broker by id; a broker named "" stands for all of them."""
 
     kind: Kind
     name: str
 
     def __str__(self) -> str:
-        if self.kind is Kind.TOPIC:
-            return f"topic {self.name!r}"
-        return f"broker {self.name}" if self.name else "all brokers"
+        if self.kind is Kind.BROKER:
+            return f"broker {self.name}" if self.name else "all brokers"
+        return f"{self.kind.name.lower()} {self.name!r}"
 
 
 class Setting(NamedTuple):
@@ -149,7 +150,7 @@ def change_settings(
 
 
 def _owner(client: Client, resource: Resource) -> int | None:
-    """A broker's settings are that broker's business; those of topics anybody's."""
+    """A broker's settings are that broker's business; those of topics and groups anybody's."""
     if resource.kind is not Kind.BROKER or not resource.name:
         return None
     if not client.cluster.brokers:

@@ -67,7 +67,13 @@ def operations_bits(resource: Resource) -> int:
             Operation.ALTER_CONFIGS,
             Operation.IDEMPOTENT_WRITE,
         ),
-        Resource.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+        Resource.GROUP: (
+            Operation.READ,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        ),
         Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
     }[resource]
     return sum(1 << operation for operation in operations)

@@ -27,11 +27,17 @@ SERVED: dict[int, tuple[str, int, int]] = {
     23: ("offset_for_leader_epoch", 2, 4),
     32: ("describe_configs", 1, 4),
     33: ("alter_configs", 0, 2),
+    34: ("alter_replica_log_dirs", 1, 2),
     35: ("describe_log_dirs", 1, 5),
     37: ("create_partitions", 0, 3),
+    43: ("elect_leaders", 0, 2),
     44: ("incremental_alter_configs", 0, 1),
+    46: ("list_partition_reassignments", 0, 0),
+    55: ("describe_quorum", 0, 2),
+    57: ("update_features", 0, 2),
     60: ("describe_cluster", 0, 2),
     61: ("describe_producers", 0, 0),
+    74: ("list_config_resources", 0, 1),
     75: ("describe_topic_partitions", 0, 0),
 }
 

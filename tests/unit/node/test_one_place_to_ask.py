@@ -2,10 +2,10 @@
 
 import pytest
 
+from harness.authorizers import Nobody
 from harness.desk import Desk
 from headrace.base.time import Instant
 from headrace.node.authorization import Operation, Resource
-from headrace.node.connection import Connection
 from headrace.node.effects import Mute
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -14,17 +14,6 @@ from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from headrace.records.builder import build_batch
 
 BATCH = build_batch([(1_700_000_000_000, None, b"v", ())])
-
-
-class Nobody:
-    """Allows nothing, and remembers what was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[Operation, Resource, str]] = []
-
-    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
-        self.asked.append((operation, resource, name))
-        return False
 
 
 class Slow:

@@ -9,16 +9,16 @@ that is: key, type, default, allowed values, importance, update, the broker keys
 specific first), and on indented lines what it does.
 - Default: `null`, `required`, `""` for the empty text, or the text itself.
 - Allowed: `*` anything, `1..9` a range open at either end, `|-1` one more value, `{a,b}` a choice (`~{a,b}`
-  in any case), `replicas` a throttle list.
-- Update: `topic`; of a broker `ro` only at the start, `broker` per broker while running, `cluster` also for
-  all brokers at once; `internal` is accepted but not listed.
+  in any case), `replicas` a throttle list, `reset` where a reader without an offset begins.
+- Update: `topic` or `group`; of a broker `ro` only at the start, `broker` per broker while running, `cluster`
+  also for all brokers at once; `internal` is accepted but not listed.
 """
 
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from headrace.machines.configs import broker_keys, coordinator_keys, kept_keys, topic_keys
+from headrace.machines.configs import broker_keys, coordinator_keys, group_keys, kept_keys, topic_keys
 
 KEPT_DOC = "Accepted for compatibility with Kafka; it has no effect here."
 
@@ -44,7 +44,9 @@ class ConfigKey(NamedTuple):
     allowed: str
     importance: str
     update: str
-    synonyms: tuple[str, ...]  # broker keys that give a topic key its default, most specific first
+    synonyms: tuple[
+        str, ...
+    ]  # broker keys that give a topic's or group's key its default, most specific first
     doc: str
     is_required: bool = False
 
@@ -96,6 +98,11 @@ def parse_table(table: str, doc: str = "") -> dict[str, ConfigKey]:
 @lru_cache(maxsize=1)
 def topic_config_keys() -> dict[str, ConfigKey]:
     return parse_table(topic_keys.TABLE)
+
+
+@lru_cache(maxsize=1)
+def group_config_keys() -> dict[str, ConfigKey]:
+    return parse_table(group_keys.TABLE, KEPT_DOC)
 
 
 @lru_cache(maxsize=1)

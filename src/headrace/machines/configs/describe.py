@@ -9,6 +9,7 @@ from headrace.machines.configs.definition import (
     ConfigKey,
     ConfigType,
     broker_config_keys,
+    group_config_keys,
     topic_config_keys,
 )
 
@@ -22,6 +23,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -71,9 +73,7 @@ def describe_topic(
 
 
 def describe_topic_key(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerLayers) -> Described:
-    synonyms = []
-    if key.name in overrides:
-        synonyms.append(Synonym(key.name, overrides[key.name], Source.TOPIC))
+    synonyms = overridden(key, overrides, Source.TOPIC)
     if key.synonyms:
         synonyms += broker_synonyms(key.synonyms[0], broker)
     first = in_milliseconds(synonyms[0]) if synonyms else Synonym(key.name, key.default, Source.DEFAULT)
@@ -82,6 +82,28 @@ def describe_topic_key(key: ConfigKey, overrides: Mapping[str, str], broker: Bro
     return Described(
         key.name, value, first.source, False, key.is_sensitive, key.type, hidden(key, synonyms), key.doc
     )
+
+
+def describe_group(
+    overrides: Mapping[str, str], broker: BrokerLayers, wanted: Iterable[str] | None = None
+) -> list[Described]:
+    return [describe_group_key(key, overrides, broker) for key in chosen(group_config_keys(), wanted)]
+
+
+def describe_group_key(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerLayers) -> Described:
+    synonyms = overridden(key, overrides, Source.GROUP)
+    if key.synonyms:
+        synonyms += broker_synonyms(key.synonyms[0], broker)
+    else:
+        synonyms.append(Synonym(key.name, key.default, Source.DEFAULT))
+    first = synonyms[0]
+    return Described(
+        key.name, first.value, first.source, False, key.is_sensitive, key.type, synonyms, key.doc
+    )
+
+
+def overridden(key: ConfigKey, overrides: Mapping[str, str], source: Source) -> list[Synonym]:
+    return [Synonym(key.name, overrides[key.name], source)] if key.name in overrides else []
 
 
 def describe_broker(

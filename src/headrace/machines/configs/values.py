@@ -13,6 +13,9 @@ Value = bool | int | float | str | list[str] | None
 INTEGER_BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 INTEGER = re.compile(r"[+-]?[0-9]+")
 THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+RESET = re.compile(
+    r"earliest|latest|by_duration:P(?=[0-9T])([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?"
+)
 
 
 class InvalidConfig(Exception):
@@ -72,6 +75,9 @@ def check_allowed(key: ConfigKey, value: Value) -> None:
         return
     if allowed == "replicas":
         check_throttled_replicas(key, value)
+    elif allowed == "reset":
+        if not RESET.fullmatch(str(value)):
+            raise refused(key, value, "Value must be earliest, latest, or by_duration:PnDTnHnMn.nS")
     elif allowed.endswith("}"):
         any_case = allowed.startswith("~")
         choices = allowed.strip("~{}").split(",")

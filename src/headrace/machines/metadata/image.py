@@ -122,6 +122,9 @@ class ClusterImage:
     def broker_config(self, broker: int) -> dict[str, str]:
         return self.configs.get((BROKER_RESOURCE, str(broker)), {})
 
+    def group_config(self, group: str) -> dict[str, str]:
+        return self.configs.get((GROUP_RESOURCE, group), {})
+
     @property
     def cluster_config(self) -> dict[str, str]:
         return self.configs.get((BROKER_RESOURCE, ALL_BROKERS), {})

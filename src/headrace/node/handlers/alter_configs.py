@@ -1,9 +1,8 @@
 """AlterConfigs, key 33, versions 0–2: the old form, which replaces all that a resource overrides."""
 
-from headrace.machines.metadata.controller.alter_configs import KeyChange, ResourceChange
-from headrace.machines.metadata.controller.alter_configs import Operation as Change
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.handlers.incremental_alter_configs import alter
+from headrace.machines.metadata.controller.alter_configs import KeyChange, Operation, ResourceChange
+from headrace.node.committed_reply import CommittedReply
+from headrace.node.config_changes import alter_configs
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.messages.alter_configs import (
@@ -19,21 +18,9 @@ def handle(node: Node, request: Request) -> AlterConfigsResponse | CommittedRepl
         ResourceChange(
             resource.resource_type,
             resource.resource_name,
-            [KeyChange(config.name, Change.SET, config.value) for config in resource.configs],
+            [KeyChange(config.name, Operation.SET, config.value) for config in resource.configs],
             replaces_all=True,
         )
         for resource in body.resources
     ]
-    altered, offset = alter(node, request, wanted, validate_only=body.validate_only)
-    response = AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=resource.error,
-                error_message=resource.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in altered
-        ]
-    )
-    return when_committed(node, request, offset, response)
+    return alter_configs(node, request, wanted, AlterConfigsResponse, AlterConfigsResourceResponse)

@@ -1,4 +1,4 @@
-"""DescribeConfigs, key 32, versions 1–4: every setting of a topic or broker, set or not, with its source.
+"""DescribeConfigs, key 32, versions 1–4: each setting of a topic, group or broker, set or not, with source.
 
 Synonyms are told when asked for, texts from version 3 on. A resource without chosen keys is described in
 full. Loggers have no levels of their own here, so a BROKER_LOGGER has no settings.
@@ -9,6 +9,7 @@ from headrace.machines.configs.definition import topic_config_keys
 from headrace.machines.configs.describe import (
     Described,
     describe_broker,
+    describe_group,
     describe_topic,
     describe_topic_key,
 )
@@ -18,6 +19,7 @@ from headrace.machines.metadata.image import (
     ALL_BROKERS,
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
@@ -76,6 +78,8 @@ class Teller:
         kind, name = asked.resource_type, asked.resource_name
         if kind == TOPIC_RESOURCE:
             return self._topic(name, tuple(asked.configuration_keys or ()))
+        if kind == GROUP_RESOURCE:
+            return self._group(name, asked.configuration_keys)
         if kind not in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
         if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
@@ -122,6 +126,14 @@ class Teller:
             else config
             for config in defaults
         ]
+
+    def _group(self, name: str, wanted: list[str] | None) -> list[DescribeConfigsResourceResult]:
+        if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.GROUP, name):
+            raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Authorization failed.")
+        if not name:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        overrides = self._node.metadata.image.group_config(name)
+        return [self._told(config) for config in describe_group(overrides, self._layers, wanted)]
 
     def _told(self, config: Described) -> DescribeConfigsResourceResult:
         return DescribeConfigsResourceResult(

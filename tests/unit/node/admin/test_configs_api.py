@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.authorizers import Nobody
 from harness.desk import Desk
 from headrace.base.limits import CONFIG_CHARACTERS_MAX, CONFIGS_PER_RESPONSE_MAX
 from headrace.protocol.errors import ErrorCode
@@ -13,7 +14,7 @@ from headrace.protocol.messages import alter_configs as legacy
 from headrace.protocol.messages import incremental_alter_configs as incremental
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -203,3 +204,54 @@ class TestAlter:
         (response,) = desk.ask(legacy.AlterConfigsRequest(resources=[resource]), version).responses
         assert response.error_code == 0
         assert desk.node.metadata.image.topic_config("t") == {"segment.ms": "7777"}
+
+
+class TestGroups:
+    SESSION = "consumer.session.timeout.ms"
+
+    def test_a_change_is_told_and_there_after_a_restart(self) -> None:
+        desk = Desk()
+        assert alter(desk, GROUP, "readers", (self.SESSION, SET, "50000")).error_code == 0
+        for each in (desk, Desk(disks=desk.disks, seed=5)):
+            (config,) = describe(each, GROUP, "readers", self.SESSION, include_synonyms=True).configs
+            assert (config.value, config.config_source, config.read_only) == ("50000", 8, False)
+            assert [(one.name, one.source) for one in config.synonyms] == [
+                (self.SESSION, 8),
+                (f"group.{self.SESSION}", 5),
+            ]
+            assert each.node.metadata.image.group_config("readers") == {self.SESSION: "50000"}
+        alter(desk, GROUP, "readers", (self.SESSION, DELETE, None))
+        assert desk.node.metadata.image.group_config("readers") == {}
+
+    def test_a_group_that_nobody_joined_has_all_the_settings(self) -> None:
+        told = describe(Desk(), GROUP, "nobody")
+        assert (told.error_code, len(told.configs)) == (0, 17)
+
+    def test_the_brokers_bounds_are_kept(self) -> None:
+        desk = Desk({"group.consumer.max.session.timeout.ms": "46000"})
+        refused = alter(desk, GROUP, "readers", (self.SESSION, SET, "46001"))
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert "group.consumer.max.session.timeout.ms" in refused.error_message
+        assert alter(desk, GROUP, "readers", (self.SESSION, SET, "46000")).error_code == 0
+
+    def test_the_old_form_replaces_everything(self) -> None:
+        desk = Desk()
+        alter(desk, GROUP, "readers", (self.SESSION, SET, "50000"))
+        config = legacy.AlterableConfig(name="consumer.heartbeat.interval.ms", value="6000")
+        resource = legacy.AlterConfigsResource(resource_type=GROUP, resource_name="readers", configs=[config])
+        (response,) = desk.ask(legacy.AlterConfigsRequest(resources=[resource]), 2).responses
+        assert response.error_code == 0
+        assert desk.node.metadata.image.group_config("readers") == {"consumer.heartbeat.interval.ms": "6000"}
+
+    def test_a_group_without_a_name(self) -> None:
+        desk = Desk()
+        assert describe(desk, GROUP, "").error_code == ErrorCode.INVALID_REQUEST
+        assert alter(desk, GROUP, "", (self.SESSION, SET, "50000")).error_code == ErrorCode.INVALID_REQUEST
+
+    def test_not_everybody_may(self) -> None:
+        desk = Desk()
+        desk.node.authorizer = Nobody()
+        assert describe(desk, GROUP, "readers").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        refused = alter(desk, GROUP, "readers", (self.SESSION, SET, "50000"))
+        assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert desk.node.metadata.image.group_config("readers") == {}

@@ -1,4 +1,4 @@
-"""Decides changes of settings: of a topic, of one broker, or of all brokers at once.
+"""Decides changes of settings: of a topic, of a group, of one broker, or of all brokers at once.
 
 The incremental form sets, deletes, appends and subtracts single keys; the old form replaces all that a
 resource overrides. Both are checked as a whole: a resource changes completely or not at all.
@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.base.limits import CONFIG_CHARACTERS_MAX
-from headrace.machines.configs.definition import ConfigType, broker_config_keys, topic_config_keys
-from headrace.machines.configs.topic import check_topic_overrides
+from headrace.machines.configs.definition import (
+    ConfigType,
+    broker_config_keys,
+    group_config_keys,
+    topic_config_keys,
+)
+from headrace.machines.configs.group import check_group_overrides
+from headrace.machines.configs.topic import Layers, check_topic_overrides
 from headrace.machines.configs.values import (
     InvalidConfig,
     Value,
@@ -21,7 +27,13 @@ from headrace.machines.configs.values import (
     unknown_key,
 )
 from headrace.machines.metadata.controller.decision import Decision, Refusal
-from headrace.machines.metadata.image import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
+from headrace.machines.metadata.image import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ClusterImage,
+)
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.metadata_records import ConfigRecord
 from headrace.protocol.notation import Data
@@ -61,10 +73,13 @@ def alter_configs(
     image: ClusterImage,
     resources: Sequence[ResourceChange],
     topic_defaults: Mapping[str, Value],
+    layers: Layers,
     *,
     validate_only: bool = False,
 ) -> Decision[list[AlteredResource]]:
-    """`topic_defaults` are the broker's values under a topic's overrides: appending begins from them."""
+    """`topic_defaults` are the broker's values under a topic's overrides: appending begins from them.
+    `layers` are the broker's own settings, which bound those of groups.
+    """
     records: list[Data] = []
     altered: list[AlteredResource] = []
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -74,13 +89,15 @@ def alter_configs(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += alter(image, resource, topic_defaults)
+            records += alter(image, resource, topic_defaults, layers)
         except Refusal as refusal:
             result.error, result.message = refusal.code, refusal.message
     return Decision(altered, [] if validate_only else records)
 
 
-def alter(image: ClusterImage, resource: ResourceChange, topic_defaults: Mapping[str, Value]) -> list[Data]:
+def alter(
+    image: ClusterImage, resource: ResourceChange, topic_defaults: Mapping[str, Value], layers: Layers
+) -> list[Data]:
     before = image.configs.get((resource.resource_type, resource.resource_name), {})
     match resource.resource_type:
         case _ if resource.resource_type == TOPIC_RESOURCE:
@@ -89,6 +106,9 @@ def alter(image: ClusterImage, resource: ResourceChange, topic_defaults: Mapping
         case _ if resource.resource_type == BROKER_RESOURCE:
             after = changed(before, resource, broker_list_value(before))
             check_broker(image, resource.resource_name, before, after)
+        case _ if resource.resource_type == GROUP_RESOURCE:
+            after = changed(before, resource, group_list_value(before))
+            check_group(resource.resource_name, after, layers)
         case other:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {other}")
     return [
@@ -120,6 +140,10 @@ def broker_list_value(before: Mapping[str, str]) -> ListValues:
     keys = broker_config_keys().values()
     texts = {key.name: key.default or "" for key in keys if key.type is ConfigType.LIST}
     return ListValues({key.name: key.type for key in keys}, texts | dict(before))
+
+
+def group_list_value(before: Mapping[str, str]) -> ListValues:
+    return ListValues({key.name: key.type for key in group_config_keys().values()}, before)
 
 
 def changed(before: Mapping[str, str], resource: ResourceChange, lists: ListValues) -> dict[str, str]:
@@ -169,6 +193,16 @@ def check_topic(
         raise Refusal(ErrorCode.INVALID_CONFIG, str(fault)) from fault
     if name not in image.topics:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def check_group(name: str, after: Mapping[str, str], layers: Layers) -> None:
+    """The group itself need not be there: its settings may wait for it."""
+    if not name:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    try:
+        check_group_overrides(after, layers)
+    except InvalidConfig as fault:
+        raise Refusal(ErrorCode.INVALID_CONFIG, str(fault)) from fault
 
 
 def check_broker(image: ClusterImage, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.machines.metadata.controller.create_partitions import GrownTopic, MorePartitions
     from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
     from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic
+    from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
+    from headrace.machines.metadata.controller.update_features import FeatureUpdate
 
 
 class Controller:
@@ -73,7 +75,30 @@ class Controller:
     ) -> "Decision[list[AlteredResource]]":
         from headrace.machines.metadata.controller.alter_configs import alter_configs
 
-        return alter_configs(self._image, resources, self.topic_defaults(), validate_only=validate_only)
+        layers = (self._image.cluster_config, self._static)
+        return alter_configs(
+            self._image, resources, self.topic_defaults(), layers, validate_only=validate_only
+        )
+
+    def elect_leaders(
+        self, election: "Election", partitions: Sequence[tuple[str, int]]
+    ) -> "Decision[list[ElectedPartition]]":
+        from headrace.machines.metadata.controller.elect_leaders import elect_leaders
+
+        return elect_leaders(self._image, election, partitions)
+
+    def update_features(
+        self,
+        updates: "Sequence[FeatureUpdate]",
+        supported: Mapping[str, tuple[int, int]],
+        controller: int,
+        *,
+        validate_only: bool = False,
+    ) -> Decision[None]:
+        """Raises the Refusal of the first update that cannot be made; then none is."""
+        from headrace.machines.metadata.controller.update_features import update_features
+
+        return update_features(self._image, updates, supported, controller, validate_only=validate_only)
 
     def register_broker(self, registration: brokers.Registration, next_offset: int) -> Decision[int]:
         return brokers.register_broker(self._image, registration, next_offset)

@@ -1,0 +1,80 @@
+"""DescribeQuorum, key 55, versions 0–2: who votes on the metadata log, and how far each has come.
+
+There is one question that can be asked, partition 0 of `__cluster_metadata`; any other, or that one beside
+another, is answered as an unknown partition.
+"""
+
+from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
+from headrace.node.metadata_log import TOPIC
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.node.settings import Settings
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import describe_quorum as messages
+from headrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionResult,
+    ReplicaState,
+    TopicResult,
+)
+
+TELLS_NODES_SINCE = 2
+UNKNOWN = "This server does not host this topic-partition."
+
+
+def handle(node: Node, request: Request) -> DescribeQuorumResponse:
+    body: DescribeQuorumRequest = request.body
+    if not node.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return DescribeQuorumResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="Authorization failed."
+        )
+    asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in body.topics]
+    if asked != [(TOPIC, [0])]:
+        return DescribeQuorumResponse(topics=[unknown(name, indexes) for name, indexes in asked])
+    response = DescribeQuorumResponse(
+        topics=[TopicResult(topic_name=TOPIC, partitions=[quorum(node, request)])]
+    )
+    if request.version >= TELLS_NODES_SINCE:
+        response.nodes = [messages.Node(node_id=node.id, listeners=listeners(node.settings))]
+    return response
+
+
+def unknown(topic: str, indexes: list[int]) -> TopicResult:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return TopicResult(
+        topic_name=topic,
+        partitions=[
+            PartitionResult(partition_index=index, error_code=code, error_message=UNKNOWN)
+            for index in indexes
+        ],
+    )
+
+
+def quorum(node: Node, request: Request) -> PartitionResult:
+    """The one voter is this node, which leads and is never behind itself."""
+    metadata = node.metadata
+    voter = ReplicaState(
+        replica_id=node.id,
+        log_end_offset=metadata.end_offset,
+        last_fetch_timestamp=request.now.wall_ms,
+        last_caught_up_timestamp=request.now.wall_ms,
+    )
+    if request.version >= TELLS_NODES_SINCE:
+        directory = node.partitions.directories[node.settings.metadata_log_dir]
+        voter.replica_directory_id = directory.directory_id
+    return PartitionResult(
+        leader_id=node.id,
+        leader_epoch=metadata.epoch,
+        high_watermark=metadata.committed_offset,
+        current_voters=[voter],
+    )
+
+
+def listeners(settings: Settings) -> list[messages.Listener]:
+    """Where the voter is reached: its controller listeners, or the clients' when it has none of its own."""
+    own = [one for one in settings.listeners if one.name in settings.controller_listener_names]
+    return [
+        messages.Listener(name=one.name, host=one.host, port=one.port)
+        for one in own or settings.advertised_listeners
+    ]

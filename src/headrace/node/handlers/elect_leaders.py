@@ -1,0 +1,72 @@
+"""ElectLeaders, key 43, versions 0–2: the preferred replica, or any live one, is to lead.
+
+Null topics are all; then partitions that need no election are left out of the answer, while their topics are
+in it, as in Kafka.
+"""
+
+from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
+from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
+from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.faults import FAULTS, code_of
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+def handle(node: Node, request: Request) -> ElectLeadersResponse | CommittedReply:
+    body: ElectLeadersRequest = request.body
+    if not node.allows(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+        return refused(body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
+    if body.election_type not in tuple(Election):
+        return refused(body, ErrorCode.INVALID_REQUEST, f"Unknown election type {body.election_type}")
+    image = node.metadata.image
+    asked = (
+        [(topic.name, list(topic.partitions)) for topic in image.topics.values()]
+        if body.topic_partitions is None
+        else [(topic.topic, topic.partitions) for topic in body.topic_partitions]
+    )
+    decision = node.metadata.controller.elect_leaders(
+        Election(body.election_type), [(topic, index) for topic, indexes in asked for index in indexes]
+    )
+    try:
+        offset = node.metadata.propose(request.now, decision)
+    except FAULTS as fault:
+        for partition in decision.reply:
+            if partition.error is ErrorCode.NONE:
+                partition.error, partition.message = code_of(fault), str(fault)
+        offset = node.metadata.end_offset
+    elected = iter(decision.reply)
+    results = []
+    for topic, indexes in asked:
+        partitions = [next(elected) for _ in indexes]
+        if body.topic_partitions is None:
+            partitions = [one for one in partitions if one.error is not ErrorCode.ELECTION_NOT_NEEDED]
+        results.append(ReplicaElectionResult(topic=topic, partition_result=[told(one) for one in partitions]))
+    return when_committed(node, request, offset, ElectLeadersResponse(replica_election_results=results))
+
+
+def told(partition: ElectedPartition) -> PartitionResult:
+    return PartitionResult(
+        partition_id=partition.index, error_code=partition.error, error_message=partition.message
+    )
+
+
+def refused(body: ElectLeadersRequest, code: ErrorCode, message: str) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    told(ElectedPartition(topic.topic, index, code, message)) for index in topic.partitions
+                ],
+            )
+            for topic in body.topic_partitions or ()
+        ],
+    )

@@ -1,0 +1,67 @@
+"""Who may lead when somebody asks for an election; one partition with three replicas."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.machines.metadata.controller.create_topics import NewTopic
+from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
+from headrace.machines.metadata.image import NO_LEADER, PartitionState
+from headrace.protocol.errors import ErrorCode
+from unit.machines.metadata.cluster import Cluster
+
+PREFERRED, UNCLEAN = Election
+
+
+def cluster_with_partition(
+    *, leader: int, isr: tuple[int, ...], fenced: tuple[int, ...] = ()
+) -> tuple[Cluster, PartitionState]:
+    cluster = Cluster(3)
+    cluster.apply(cluster.controller.create_topics([NewTopic("t", assignments={0: [1, 2, 3]})]))
+    partition = cluster.image.topics["t"].partitions[0]
+    partition.leader, partition.isr = leader, isr
+    for broker in fenced:
+        cluster.image.brokers[broker].is_fenced = True
+    return cluster, partition
+
+
+def elect(cluster: Cluster, election: Election) -> ElectedPartition:
+    (result,) = cluster.apply(cluster.controller.elect_leaders(election, [("t", 0)]))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("election", "leader", "isr", "fenced", "code", "then"),
+    [
+        (PREFERRED, 1, (1, 2, 3), (), ErrorCode.ELECTION_NOT_NEEDED, 1),
+        (PREFERRED, 2, (1, 2, 3), (), ErrorCode.NONE, 1),
+        (PREFERRED, 2, (2, 3), (), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 2),
+        (PREFERRED, 2, (1, 2), (1,), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 2),
+        (UNCLEAN, 2, (2,), (), ErrorCode.ELECTION_NOT_NEEDED, 2),
+        (UNCLEAN, NO_LEADER, (3,), (), ErrorCode.NONE, 3),
+        (UNCLEAN, NO_LEADER, (3,), (1, 3), ErrorCode.NONE, 2),
+        (UNCLEAN, NO_LEADER, (3,), (1, 2, 3), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, NO_LEADER),
+    ],
+)
+def test_elections(
+    election: Election, leader: int, isr: tuple[int, ...], fenced: tuple[int, ...], code: int, then: int
+) -> None:
+    cluster, partition = cluster_with_partition(leader=leader, isr=isr, fenced=fenced)
+    epoch = partition.leader_epoch
+    assert elect(cluster, election).error == code
+    assert partition.leader == then
+    assert partition.leader_epoch == epoch + (then != leader)
+
+
+def test_who_was_not_in_sync_and_leads_is_all_of_the_isr_and_recovers() -> None:
+    cluster, partition = cluster_with_partition(leader=NO_LEADER, isr=(3,), fenced=(3,))
+    elect(cluster, UNCLEAN)
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (1, (1,), 1)
+
+
+def test_asked_for_twice_it_is_elected_once() -> None:
+    cluster, partition = cluster_with_partition(leader=2, isr=(1, 2, 3))
+    epoch = partition.leader_epoch
+    results = cluster.apply(cluster.controller.elect_leaders(PREFERRED, [("t", 0), ("t", 0)]))
+    assert [result.error for result in results] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert partition.leader_epoch == epoch + 1
