@@ -1,0 +1,259 @@
+"""Decisions about offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete.
+
+Members of a group commit for themselves; whoever reads without one (a simple consumer, an admin) may commit
+while nobody is in the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.base.time import Now
+from headrace.machines.coordination import Decision, Writer
+from headrace.machines.groups.classic import rebalance
+from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.group import PartitionCheck
+from headrace.machines.groups.offsets import NO_EXPIRY, tombstone
+from headrace.machines.groups.shard import Shard
+from headrace.protocol.coordinator_records import Record
+from headrace.protocol.coordinator_records.groups import OffsetCommitKey, OffsetCommitValue
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headrace.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from headrace.protocol.notation import ZERO_UUID
+
+# From here on a client knows the errors of the new protocol.
+NEW_PROTOCOL_VERSION = 9
+NO_OFFSET = -1
+
+
+def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -> Decision:
+    group_id = request.group_id
+    refusal: ErrorCode | PartitionCheck
+    group = shard.groups.get(group_id)
+    if group is not None:
+        refusal = group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            is_transactional=False,
+            version=version,
+        )
+        if refusal is ErrorCode.NONE and isinstance(group, ClassicGroup):
+            _keep_alive(shard, now, group, request.member_id)
+    elif request.generation_id_or_member_epoch < 0:
+        refusal = ErrorCode.NONE  # a simple group begins with its first offset
+    else:
+        is_new = version >= NEW_PROTOCOL_VERSION
+        refusal = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
+    expires_ms = NO_EXPIRY
+    if request.retention_time_ms != -1:
+        expires_ms = now.wall_ms + request.retention_time_ms
+    records: list[Record] = []
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            error = _verdict(shard, refusal, topic.name, topic.topic_id, index, metadata)
+            if not error:
+                value = OffsetCommitValue(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now.wall_ms,
+                    expire_timestamp=expires_ms,
+                    topic_id=topic.topic_id,
+                )
+                key = OffsetCommitKey(group=group_id, topic=topic.name, partition=index)
+                records.append(Record(key, value))
+            partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
+        topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+    return Decision(OffsetCommitResponse(topics=topics), records)
+
+
+def _keep_alive(shard: Shard, now: Now, group: ClassicGroup, member_id: str) -> None:
+    """Whoever commits is alive, also while it is too busy for heartbeats."""
+    member = group.members.get(member_id)
+    if member is not None:
+        rebalance.restart_session(shard, now, group, member)
+
+
+def commit_transactional(shard: Shard, now: Now, request: TxnOffsetCommitRequest, version: int) -> Decision:
+    group_id = request.group_id
+    refusal: ErrorCode | PartitionCheck
+    group = shard.groups.get(group_id)
+    if group is not None:
+        refusal = group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            is_transactional=True,
+            version=version,
+        )
+    else:
+        refusal = ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+    records: list[Record] = []
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            error = _verdict(shard, refusal, topic.name, ZERO_UUID, index, metadata)
+            if error is ErrorCode.STALE_MEMBER_EPOCH:
+                error = ErrorCode.ILLEGAL_GENERATION  # producers know no member epochs
+            if not error:
+                value = OffsetCommitValue(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now.wall_ms,
+                )
+                key = OffsetCommitKey(group=group_id, topic=topic.name, partition=index)
+                records.append(Record(key, value))
+            partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error))
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    writer = Writer(request.producer_id, request.producer_epoch)
+    return Decision(TxnOffsetCommitResponse(topics=topics), records, writer=writer)
+
+
+def _verdict(
+    shard: Shard,
+    refusal: ErrorCode | PartitionCheck,
+    topic: str,
+    topic_id: bytes,
+    partition: int,
+    metadata: str,
+) -> ErrorCode:
+    if isinstance(refusal, ErrorCode):
+        error = refusal
+    else:
+        if topic_id == ZERO_UUID:  # the request names its topics
+            topic_id = shard.topics.id_of(topic) or ZERO_UUID
+        error = refusal(topic, topic_id, partition)
+    if not error and len(metadata) > shard.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return error
+
+
+def fetch(shard: Shard, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    group_id = asked.group_id
+    group = shard.groups.get(group_id)
+    if group is not None:
+        error = group.check_fetch(asked.member_id, asked.member_epoch)
+        if error:
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+    topics = asked.topics
+    if topics is None:
+        topics = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=sorted(partitions))
+            for name, partitions in sorted(shard.offsets.of_group(group_id).items())
+        ]
+    return OffsetFetchResponseGroup(
+        group_id=group_id,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _fetched(shard, group_id, topic.name, topic.topic_id, partition, require_stable)
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _fetched(
+    shard: Shard, group_id: str, topic: str, topic_id: bytes, partition: int, require_stable: bool
+) -> OffsetFetchResponsePartitions:
+    if require_stable and shard.offsets.is_unstable(group_id, topic, partition):
+        return OffsetFetchResponsePartitions(
+            partition_index=partition,
+            committed_offset=NO_OFFSET,
+            metadata="",
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        )
+    committed = shard.offsets.get(group_id, topic, partition)
+    if committed is None or _are_different(committed[5], topic_id):
+        return OffsetFetchResponsePartitions(
+            partition_index=partition, committed_offset=NO_OFFSET, metadata=""
+        )
+    offset, leader_epoch, metadata, _, _, _ = committed
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=offset,
+        committed_leader_epoch=leader_epoch,
+        metadata=metadata,
+    )
+
+
+def _are_different(committed: bytes, asked: bytes) -> bool:
+    """A topic of the same name was there before; ids that are not known say nothing."""
+    return committed != asked and committed != ZERO_UUID and asked != ZERO_UUID
+
+
+def delete(shard: Shard, request: OffsetDeleteRequest) -> Decision:
+    group_id = request.group_id
+    group = shard.groups.get(group_id)
+    error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
+    if group is None or error:
+        return Decision(OffsetDeleteResponse(error_code=error))
+    records: list[Record] = []
+    topics = []
+    for topic in request.topics:
+        is_subscribed = group.is_subscribed_to(topic.name)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
+        indexes = [partition.partition_index for partition in topic.partitions]
+        if not is_subscribed:
+            records += _tombstones_where_known(shard, group_id, topic.name, indexes)
+        topics.append(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+                    for index in indexes
+                ],
+            )
+        )
+    return Decision(OffsetDeleteResponse(topics=topics), records)
+
+
+def _tombstones_where_known(
+    shard: Shard, group_id: str, topic: str, partitions: Sequence[int]
+) -> list[Record]:
+    offsets = shard.offsets
+    return [
+        tombstone((group_id, topic, partition))
+        for partition in partitions
+        if offsets.get(group_id, topic, partition) is not None
+        or offsets.is_unstable(group_id, topic, partition)
+    ]

@@ -1,0 +1,270 @@
+"""All groups of one partition of `__consumer_offsets`: what comes in goes to the kind of group it means.
+
+The contract is that of every coordinator (see `machines.coordination`): requests are decided, their records
+appended and replayed. A join or sync is answered through its ticket as soon as its rebalance is over, which
+may be in the very decision it brings about; `reply` is None then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.base.time import Instant, Now
+from headrace.machines.coordination import Caller, Decision, Ticket, Writer
+from headrace.machines.groups import commits, expiry
+from headrace.machines.groups.classic import departure, join, rebalance, sync
+from headrace.machines.groups.classic.describe import described, unknown
+from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.offsets import tombstone
+from headrace.machines.groups.shard import Shard
+from headrace.protocol.coordinator_records import Record
+from headrace.protocol.coordinator_records.groups import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+)
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_groups import DescribedGroup
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest
+from headrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from headrace.protocol.messages.list_groups import ListedGroup
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest
+from headrace.protocol.messages.offset_delete import OffsetDeleteRequest
+from headrace.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+EXPIRY = ("offsets expiry", "", "")
+LEAVES_MANY_VERSION = 3  # of LeaveGroup
+
+
+class Groups(Shard):
+    # --- members of classic groups ----------------------------------------------------------------------
+
+    def join(
+        self, now: Now, request: JoinGroupRequest, version: int, caller: Caller, ticket: Ticket
+    ) -> Decision:
+        settings, group_id = self.settings, request.group_id
+        if not group_id:
+            return Decision(rebalance.refusal(ErrorCode.INVALID_GROUP_ID, request.member_id))
+        if (
+            not settings.group_min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= settings.group_max_session_timeout_ms
+        ):
+            return Decision(rebalance.refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return join.Join(self, now, group, request, version, caller, ticket).decide()
+        return self._found(now, request, version, caller, ticket)
+
+    def _found(
+        self, now: Now, request: JoinGroupRequest, version: int, caller: Caller, ticket: Ticket
+    ) -> Decision:
+        """The group comes into being with its first member."""
+        if request.member_id:
+            return Decision(rebalance.refusal(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        group = ClassicGroup(request.group_id, now.wall_ms)
+        if not group.supports(request.protocol_type, request.protocols):
+            return Decision(rebalance.refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        birth = group.birth_record()
+        self.groups[request.group_id] = group
+        decision = join.Join(self, now, group, request, version, caller, ticket).decide()
+        decision.records.insert(0, birth)
+        return decision
+
+    def sync(
+        self, now: Now, request: SyncGroupRequest, version: int, caller: Caller, ticket: Ticket
+    ) -> Decision:
+        if not request.group_id:
+            return Decision(SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return sync.sync(self, now, group, request, ticket)
+        return Decision(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def heartbeat(self, now: Now, request: HeartbeatRequest) -> Decision:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            error = sync.heartbeat(self, now, group, request)
+        elif not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        else:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        return Decision(HeartbeatResponse(error_code=error))
+
+    def leave(self, now: Now, request: LeaveGroupRequest, version: int) -> Decision:
+        if not request.group_id:
+            return Decision(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        leaving = request.members
+        if version < LEAVES_MANY_VERSION:
+            leaving = [MemberIdentity(member_id=request.member_id)]
+        decision = Decision()
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            responses = departure.leave(self, now, group, leaving, decision)
+        else:
+            responses = [
+                MemberResponse(
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+                for identity in leaving
+            ]
+        if version < LEAVES_MANY_VERSION:
+            decision.reply = LeaveGroupResponse(error_code=responses[0].error_code)
+        else:
+            decision.reply = LeaveGroupResponse(members=responses)
+        return decision
+
+    # --- offsets ----------------------------------------------------------------------------------------
+
+    def commit_offsets(self, now: Now, request: OffsetCommitRequest, version: int) -> Decision:
+        return commits.commit(self, now, request, version)
+
+    def commit_transactional(self, now: Now, request: TxnOffsetCommitRequest, version: int) -> Decision:
+        return commits.commit_transactional(self, now, request, version)
+
+    def fetch_offsets(
+        self, now: Now, group: OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        return commits.fetch(self, group, require_stable)
+
+    def delete_offsets(self, now: Now, request: OffsetDeleteRequest) -> Decision:
+        return commits.delete(self, request)
+
+    def forget_topics(self, now: Now, names: Iterable[str]) -> list[Decision]:
+        """Topics were deleted: their offsets mean nothing any more."""
+        return expiry.forget_topics(self, names)
+
+    # --- admin ------------------------------------------------------------------------------------------
+
+    def describe(self, now: Now, group_id: str, version: int) -> DescribedGroup:
+        """DescribeGroups: classic groups only."""
+        group = self.groups.get(group_id)
+        return described(group) if isinstance(group, ClassicGroup) else unknown(group_id, version)
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+        """Those in one of the states and of one of the types, in any case of letters; none named: all."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        listed = (self.groups[group_id].listed() for group_id in sorted(self.groups))
+        return [
+            group
+            for group in listed
+            if (not wanted_states or group.group_state.lower() in wanted_states)
+            and (not wanted_types or group.group_type.lower() in wanted_types)
+        ]
+
+    def delete_group(self, now: Now, group_id: str) -> Decision:
+        group = self.groups.get(group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
+        if group is None or error:
+            return Decision(error)
+        records = [tombstone(place) for place in self.offsets.places_of_group(group_id)]
+        return Decision(ErrorCode.NONE, records + group.tombstones())
+
+    # --- replay -----------------------------------------------------------------------------------------
+
+    def replay(self, record: Record, writer: Writer | None = None) -> None:
+        key: Any
+        value: Any
+        key, value = record
+        kind = type(key)
+        if kind is OffsetCommitKey or kind is LegacyOffsetCommitKey:
+            self.offsets.replay(
+                key.group, key.topic, key.partition, value, None if writer is None else writer.producer_id
+            )
+            if key.group not in self.groups and value is not None:
+                self.groups[key.group] = ClassicGroup(key.group)  # a simple group
+        elif kind is GroupMetadataKey:
+            self._replay_classic(key.group, value)
+
+    def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                del self.groups[group_id]
+            return
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = ClassicGroup(group_id)
+            if self.is_loaded:
+                # It came over from the new protocol: its members are to be met once this is written.
+                self.timers.set((rebalance.ADOPT, group_id, ""), Instant(0.0))
+        group.recorded = value
+
+    def replay_end(self, producer_id: int, is_committed: bool) -> None:
+        self.offsets.replay_end(producer_id, is_committed)
+
+    def loaded(self, now: Now) -> Decision:
+        """All records were replayed: from now on members are expected to show that they are alive."""
+        self.is_loaded = True
+        decision = Decision()
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                rebalance.take_charge(self, now, group, decision)
+        self.timers.set(EXPIRY, now.after_ms(self.settings.offsets_retention_check_interval_ms))
+        return decision
+
+    def state(self) -> Any:
+        groups = {
+            group_id: state for group_id, group in self.groups.items() if (state := group.state()) is not None
+        }
+        return groups, self.offsets.state()
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def deadline(self) -> Instant | None:
+        return self.timers.next()
+
+    def wake(self, now: Now) -> list[Decision]:
+        """What follows from the timers that are due, up to the first that writes records: the others are
+        looked at once those are replayed, in the next call, for which `deadline` asks at once.
+        """
+        decisions: list[Decision] = []
+        while (key := self.timers.pop_due(now.mono)) is not None:
+            if key == EXPIRY:
+                self.timers.set(EXPIRY, now.after_ms(self.settings.offsets_retention_check_interval_ms))
+                decisions += expiry.expire(self, now)
+            else:
+                decision = self._ring(now, *key)
+                if decision.records or decision.answers:
+                    decisions.append(decision)
+            if decisions and decisions[-1].records:
+                break
+        return decisions
+
+    def _ring(self, now: Now, kind: str, group_id: str, member_id: str) -> Decision:
+        decision = Decision()
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            return decision  # it went meanwhile
+        if kind == rebalance.SESSION:
+            departure.session_over(self, now, group, member_id, decision)
+        elif kind == rebalance.JOIN:
+            rebalance.join_time_over(self, now, group, decision)
+        elif kind == rebalance.SYNC:
+            rebalance.sync_time_over(self, now, group, decision)
+        elif kind == rebalance.ADOPT:
+            rebalance.take_charge(self, now, group, decision)
+            rebalance.prepare(self, now, group, decision)
+        return decision
+
+    def abandon(self) -> list[Ticket]:
+        return [
+            ticket
+            for group in self.groups.values()
+            if isinstance(group, ClassicGroup)
+            for member in group.members.values()
+            for ticket in (member.join_ticket, member.sync_ticket)
+            if ticket is not None
+        ]
