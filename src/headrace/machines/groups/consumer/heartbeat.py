@@ -1,0 +1,265 @@
+"""ConsumerGroupHeartbeat v0-1: a member joins, says what it owns and wants, and hears what it shall have.
+
+Null fields mean "as before". Version 0 lets the coordinator name a new member, version 1 wants the client to.
+A heartbeat without news writes nothing; the first lines of `heartbeat` recognise it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.base.ids import id_text
+from headrace.base.time import Now
+from headrace.machines.coordination import Caller, Decision
+from headrace.machines.groups.assignors import ASSIGNORS
+from headrace.machines.groups.consumer import records
+from headrace.machines.groups.consumer.departure import remove_members
+from headrace.machines.groups.consumer.group import ConsumerGroup
+from headrace.machines.groups.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    Member,
+    MemberState,
+    Partitions,
+)
+from headrace.machines.groups.consumer.membership import check_room, known_member, static_member_of, take_over
+from headrace.machines.groups.consumer.migration import group_to_join
+from headrace.machines.groups.consumer.progress import Change, advance
+from headrace.machines.groups.consumer.refusal import Refused
+from headrace.machines.groups.consumer.timing import SESSION, await_session
+from headrace.machines.groups.shard import Shard
+from headrace.protocol.coordinator_records import Record
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+def heartbeat(
+    shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller
+) -> Decision:
+    group = shard.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        member = group.members.get(request.member_id)
+        if member is not None and _is_without_news(shard, group, member, request, caller):
+            config = shard.settings.of_group(request.group_id)
+            timer = (SESSION, request.group_id, request.member_id)
+            shard.timers.set(timer, now.after_ms(config.session_timeout_ms))
+            return Decision(
+                ConsumerGroupHeartbeatResponse(
+                    member_id=member.member_id,
+                    member_epoch=member.epoch,
+                    heartbeat_interval_ms=config.heartbeat_interval_ms,
+                )
+            )
+    try:
+        _validate(shard, request, version)
+        if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return _leave(shard, now, request)
+        return _beat(shard, now, request, caller)
+    except Refused as refused:
+        return Decision(
+            ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
+        )
+
+
+def _is_without_news(
+    shard: Shard, group: ConsumerGroup, member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller
+) -> bool:
+    return (
+        member.epoch == request.member_epoch == group.assignment_epoch == group.epoch
+        and member.state is MemberState.STABLE
+        and request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.instance_id == member.instance_id
+        and group.topics_version == shard.topics.version
+        and member.classic is None
+        and caller == (member.client_id, member.client_host)
+    )
+
+
+def _validate(shard: Shard, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    epoch = request.member_epoch
+    problem = None
+    if not request.member_id and (version >= 1 or epoch != JOIN_EPOCH):
+        problem = "a member id is needed"
+    elif not request.group_id:
+        problem = "a group id is needed"
+    elif request.instance_id == "":
+        problem = "the instance id is empty"
+    elif request.rack_id == "":
+        problem = "the rack id is empty"
+    elif epoch == JOIN_EPOCH and request.rebalance_timeout_ms == -1:
+        problem = "whoever joins says its rebalance timeout"
+    elif epoch == JOIN_EPOCH and request.topic_partitions:
+        problem = "whoever joins owns no partitions"
+    elif (
+        epoch == JOIN_EPOCH
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+    ):
+        problem = "whoever joins says what it subscribes to"
+    elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
+        problem = "only a static member can leave for a while"
+    elif epoch < STATIC_LEAVE_EPOCH:
+        problem = f"{epoch} is no member epoch"
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+    assignor = request.server_assignor
+    offered = [name for name in shard.settings.group_consumer_assignors if name in ASSIGNORS]
+    if assignor is not None and assignor not in offered:
+        message = f"there is no assignor {assignor!r}, only {', '.join(offered)}"
+        raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
+
+
+# --- joining and going on -----------------------------------------------------------------------------------
+
+
+def _beat(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Decision:
+    decision = Decision()
+    is_joining = request.member_epoch == JOIN_EPOCH
+    group = group_to_join(shard, now, request.group_id, decision) if is_joining else _existing(shard, request)
+    check_room(shard, group, request.member_id)
+    member_id = request.member_id or id_text(shard.dice.randbytes(16))
+    if request.instance_id is None:
+        before = _dynamic_member(group, member_id, request, is_joining=is_joining)
+    else:
+        before = _static_member(group, member_id, request, decision.records, is_joining=is_joining)
+
+    names = request.subscribed_topic_names
+    member = replace(
+        before,
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=(
+            before.rebalance_timeout_ms
+            if request.rebalance_timeout_ms == -1
+            else request.rebalance_timeout_ms
+        ),
+        assignor=before.assignor if request.server_assignor is None else request.server_assignor,
+        topics=before.topics if names is None else tuple(sorted(set(names))),
+        regex=before.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        classic=None,
+    )
+    owned = None
+    if request.topic_partitions is not None:
+        owned = {topic.topic_id: topic.partitions for topic in request.topic_partitions}
+    member = advance(shard, now, group, Change(before, member, owned), decision.records)
+    await_session(shard, now, group.group_id, member)
+
+    is_full = (
+        request.rebalance_timeout_ms != -1
+        and (names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+    decision.reply = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=shard.settings.of_group(group.group_id).heartbeat_interval_ms,
+        assignment=(
+            _told(member.assigned) if is_joining or is_full or member.assigned != before.assigned else None
+        ),
+    )
+    return decision
+
+
+def _told(assigned: Partitions) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic, partitions=sorted(numbers))
+            for topic, numbers in sorted(assigned.items())
+        ]
+    )
+
+
+def _existing(shard: Shard, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+    group = shard.groups.get(request.group_id)
+    if not isinstance(group, ConsumerGroup):
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id!r}")
+    return group
+
+
+def _dynamic_member(
+    group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, *, is_joining: bool
+) -> Member:
+    if is_joining:
+        return group.members.get(member_id) or Member(member_id)
+    member = known_member(group, member_id)
+    _check_epoch(member, request)
+    return member
+
+
+def _static_member(
+    group: ConsumerGroup,
+    member_id: str,
+    request: ConsumerGroupHeartbeatRequest,
+    written: list[Record],
+    *,
+    is_joining: bool,
+) -> Member:
+    instance_id = request.instance_id
+    assert instance_id is not None
+    former = group.static_member(instance_id)
+    if not is_joining:
+        member = static_member_of(group, instance_id, member_id)
+        _check_epoch(member, request)
+        return member
+    if former is None:
+        return group.members.get(member_id) or Member(member_id)
+    if former.classic is None and former.epoch != STATIC_LEAVE_EPOCH:
+        message = f"member {former.member_id!r} holds the instance id {instance_id!r} and has not left"
+        raise Refused(ErrorCode.UNRELEASED_INSTANCE_ID, message)
+    return take_over(group, former, member_id, written)
+
+
+def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
+    """A member whose last answer was lost comes with its former epoch, and owns no more than it may."""
+    epoch = request.member_epoch
+    if epoch == member.epoch:
+        return
+    if epoch == member.previous_epoch and epoch < member.epoch and _owns_only_assigned(member, request):
+        return
+    raise Refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"the member is at epoch {member.epoch}, not {epoch}: it must give up its partitions and join again",
+    )
+
+
+def _owns_only_assigned(member: Member, request: ConsumerGroupHeartbeatRequest) -> bool:
+    if request.topic_partitions is None:
+        return False
+    return all(
+        number in member.assigned.get(topic.topic_id, {})
+        for topic in request.topic_partitions
+        for number in topic.partitions
+    )
+
+
+# --- leaving ------------------------------------------------------------------------------------------------
+
+
+def _leave(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest) -> Decision:
+    group = _existing(shard, request)
+    reply = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    if request.instance_id is None:
+        member = known_member(group, request.member_id)
+    else:
+        member = static_member_of(group, request.instance_id, request.member_id)
+    if request.member_epoch == STATIC_LEAVE_EPOCH:
+        # What it had is kept for its return; its session timer runs on.
+        assigned = {topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()}
+        absent = replace(member, epoch=STATIC_LEAVE_EPOCH, assigned=assigned, revoking={})
+        return Decision(reply, [records.current_assignment(group.group_id, absent)])
+    decision = remove_members(shard, now, group, [member])
+    decision.reply = reply
+    return decision

@@ -1,0 +1,220 @@
+"""A group changes its protocol while its members are at work.
+
+Upgrade: the first member of the consumer protocol joins a classic group of consumers. Its members stay:
+inside the consumer group they go on with JoinGroup, SyncGroup and Heartbeat (`classic_members.py`), and the
+server assigns for them. Downgrade: the last member of the consumer protocol is gone, and the rest is a
+classic group again, which begins with a rebalance. An empty group of either protocol simply makes room for
+the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.base.time import Now
+from headrace.machines.coordination import Decision
+from headrace.machines.groups.assignors import Target
+from headrace.machines.groups.classic import rebalance
+from headrace.machines.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from headrace.machines.groups.classic.member import Member as ClassicMember
+from headrace.machines.groups.consumer import embedded, records
+from headrace.machines.groups.consumer.group import ConsumerGroup
+from headrace.machines.groups.consumer.member import Member
+from headrace.machines.groups.consumer.refusal import Refused
+from headrace.machines.groups.consumer.subscriptions import metadata_hash
+from headrace.machines.groups.consumer.timing import await_nothing, await_session
+from headrace.machines.groups.shard import Shard
+from headrace.protocol.coordinator_records import Record
+from headrace.protocol.coordinator_records.groups import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
+from headrace.protocol.errors import ErrorCode, MalformedMessage
+
+UPGRADES = ("upgrade", "bidirectional")
+DOWNGRADES = ("downgrade", "bidirectional")
+
+
+def group_to_join(shard: Shard, now: Now, group_id: str, decision: Decision) -> ConsumerGroup:
+    """The group as it is, as it will be once the decision's records are replayed, or a new one."""
+    group = shard.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group
+    if group is None:
+        return ConsumerGroup(group_id)
+    if not isinstance(group, ClassicGroup):
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a group of another kind")
+    if group.is_empty:
+        decision.records += group.tombstones()
+        return ConsumerGroup(group_id)
+    return _upgrade(shard, now, group, decision)
+
+
+# --- classic to consumer ------------------------------------------------------------------------------------
+
+
+def _upgrade(shard: Shard, now: Now, classic: ClassicGroup, decision: Decision) -> ConsumerGroup:
+    policy = shard.settings.group_consumer_migration_policy.lower()
+    reason = None
+    if policy not in UPGRADES:
+        reason = "online upgrades are disabled"
+    elif classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        reason = "it is not a group of consumers"
+    elif len(classic.members) > shard.settings.group_consumer_max_size:
+        reason = "it has more members than a consumer group may have"
+    if reason is not None:
+        raise _cannot_upgrade(classic, reason)
+
+    try:
+        members = [_upgraded(shard, classic, member) for member in classic.members.values()]
+    except MalformedMessage as error:
+        raise _cannot_upgrade(classic, "its members' subscriptions cannot be read") from error
+    group_id, epoch = classic.group_id, classic.generation
+    names = {name for member in members for name in member.topics}
+    decision.records += classic.tombstones()
+    made = [records.member_metadata(group_id, member) for member in members]
+    made.append(records.group_epoch(group_id, epoch, metadata_hash(names, shard.topics)))
+    made += [records.member_target(group_id, member.member_id, _numbers(member)) for member in members]
+    made.append(records.target_epoch(group_id, epoch, 0))
+    made += [records.current_assignment(group_id, member) for member in members]
+    decision.records += made
+
+    for waiting in classic.members.values():
+        rebalance.dismiss(classic, waiting, ErrorCode.REBALANCE_IN_PROGRESS, decision)
+        shard.timers.cancel((rebalance.SESSION, group_id, waiting.member_id))
+    for pending in classic.pending:
+        shard.timers.cancel((rebalance.SESSION, group_id, pending))
+    for kind in (rebalance.JOIN, rebalance.SYNC, rebalance.ADOPT):
+        shard.timers.cancel((kind, group_id, ""))
+    for member in members:
+        await_session(shard, now, group_id, member)
+
+    group = ConsumerGroup(group_id)
+    for record in made:
+        group.replay(record)
+    return group
+
+
+def _upgraded(shard: Shard, classic: ClassicGroup, member: ClassicMember) -> Member:
+    protocol = classic.protocol or classic.voted_protocol()
+    subscription = embedded.read_subscription(member.metadata_of(protocol))
+    epoch = classic.generation
+    assigned: dict[bytes, dict[int, int]] = {}
+    if member.assignment:
+        assignment = embedded.read_assignment(member.assignment)
+        if assignment.user_data:
+            raise _cannot_upgrade(classic, "a custom assignor keeps data in its assignments")
+        for topic in assignment.assigned_partitions:
+            topic_id = shard.topics.id_of(topic.topic)
+            if topic_id is not None and topic.partitions:
+                assigned[topic_id] = dict.fromkeys(topic.partitions, epoch)
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=member.session_timeout_ms,
+            supported_protocols=[
+                ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.protocols
+            ],
+        ),
+        epoch=epoch,
+        previous_epoch=epoch,
+        assigned=assigned,
+    )
+
+
+def _numbers(member: Member) -> Target:
+    return {topic: tuple(sorted(epochs)) for topic, epochs in member.assigned.items()}
+
+
+def _cannot_upgrade(classic: ClassicGroup, reason: str) -> Refused:
+    message = f"the classic group {classic.group_id!r} cannot become a consumer group: {reason}"
+    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+# --- consumer to classic ------------------------------------------------------------------------------------
+
+
+def may_downgrade(shard: Shard, group: ConsumerGroup, leaving: Sequence[Member]) -> bool:
+    """Whether, without those, somebody is left and all of them speak the classic protocol."""
+    left = len(group.members) - len(leaving)
+    leaving_classic = sum(member.classic is not None for member in leaving)
+    return (
+        0 < left <= shard.settings.group_max_size
+        and group.classic_count - leaving_classic == left
+        and shard.settings.group_consumer_migration_policy.lower() in DOWNGRADES
+    )
+
+
+def may_replace_and_downgrade(shard: Shard, group: ConsumerGroup, replaced: Member) -> bool:
+    """The same where the one that leaves comes back with the classic protocol."""
+    return (
+        replaced.classic is None
+        and group.classic_count == len(group.members) - 1
+        and len(group.members) <= shard.settings.group_max_size
+        and shard.settings.group_consumer_migration_policy.lower() in DOWNGRADES
+    )
+
+
+def downgrade(
+    shard: Shard,
+    now: Now,
+    group: ConsumerGroup,
+    leaving: Sequence[Member],
+    decision: Decision,
+    joining: Member | None = None,
+) -> None:
+    """`joining` takes the place of one that leaves: a static member that came back with the classic
+    protocol.
+    """
+    gone = {member.member_id for member in leaving}
+    staying = [member for member in group.members.values() if member.member_id not in gone]
+    targets: dict[str, Target] = {
+        member.member_id: group.targets.get(member.member_id, {}) for member in staying
+    }
+    if joining is not None:
+        staying.append(joining)
+        targets[joining.member_id] = group.targets.get(leaving[0].member_id, {})
+    decision.records += group.tombstones()
+    decision.records.append(_classic_record(shard, now, group, staying, targets))
+    for member_id in group.members:
+        await_nothing(shard, group.group_id, member_id)
+
+
+def _classic_record(
+    shard: Shard, now: Now, group: ConsumerGroup, staying: Sequence[Member], targets: Mapping[str, Target]
+) -> Record:
+    protocol = embedded.common_protocol(staying)
+    members = []
+    for member in staying:
+        assert member.classic is not None
+        subscription = embedded.metadata_of(member.classic, protocol)
+        members.append(
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.classic.session_timeout_ms,
+                subscription=subscription,
+                assignment=embedded.write_assignment(targets[member.member_id], subscription, shard.topics),
+            )
+        )
+    value = GroupMetadataValue(
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        generation=group.epoch,
+        protocol=protocol,
+        leader=staying[0].member_id,
+        current_state_timestamp=now.wall_ms,
+        members=members,
+    )
+    return Record(GroupMetadataKey(group=group.group_id), value)
