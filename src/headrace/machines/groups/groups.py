@@ -12,10 +12,11 @@ from typing import Any
 
 from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Caller, Decision, Ticket, Writer
-from headrace.machines.groups import commits, expiry
+from headrace.machines.groups import commits, consumer, expiry
 from headrace.machines.groups.classic import departure, join, rebalance, sync
 from headrace.machines.groups.classic.describe import described, unknown
 from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.consumer import ConsumerGroup, classic_members
 from headrace.machines.groups.offsets import tombstone
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
@@ -26,6 +27,8 @@ from headrace.protocol.coordinator_records.groups import (
     OffsetCommitKey,
 )
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import consumer_group_describe
+from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.describe_groups import DescribedGroup
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupRequest
@@ -33,7 +36,6 @@ from headrace.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
-    MemberResponse,
 )
 from headrace.protocol.messages.list_groups import ListedGroup
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
@@ -64,21 +66,25 @@ class Groups(Shard):
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return join.Join(self, now, group, request, version, caller, ticket).decide()
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return classic_members.join(self, now, group, request, version, caller)
         return self._found(now, request, version, caller, ticket)
 
     def _found(
         self, now: Now, request: JoinGroupRequest, version: int, caller: Caller, ticket: Ticket
     ) -> Decision:
-        """The group comes into being with its first member."""
+        """The group comes into being with its first member, in place of an empty one of the new protocol."""
         if request.member_id:
             return Decision(rebalance.refusal(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         group = ClassicGroup(request.group_id, now.wall_ms)
         if not group.supports(request.protocol_type, request.protocols):
             return Decision(rebalance.refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-        birth = group.birth_record()
+        former = self.groups.get(request.group_id)
+        birth = [] if former is None else former.tombstones()
+        birth.append(group.birth_record())
         self.groups[request.group_id] = group
         decision = join.Join(self, now, group, request, version, caller, ticket).decide()
-        decision.records.insert(0, birth)
+        decision.records[:0] = birth
         return decision
 
     def sync(
@@ -89,12 +95,16 @@ class Groups(Shard):
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return sync.sync(self, now, group, request, ticket)
+        if isinstance(group, ConsumerGroup):
+            return classic_members.sync(self, now, group, request)
         return Decision(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
     def heartbeat(self, now: Now, request: HeartbeatRequest) -> Decision:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             error = sync.heartbeat(self, now, group, request)
+        elif isinstance(group, ConsumerGroup):
+            return classic_members.heartbeat(self, now, group, request)
         elif not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
         else:
@@ -107,24 +117,29 @@ class Groups(Shard):
         leaving = request.members
         if version < LEAVES_MANY_VERSION:
             leaving = [MemberIdentity(member_id=request.member_id)]
-        decision = Decision()
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
-            responses = departure.leave(self, now, group, leaving, decision)
+            decision = departure.leave(self, now, group, leaving)
+        elif isinstance(group, ConsumerGroup):
+            decision = classic_members.leave(self, now, group, leaving)
         else:
-            responses = [
-                MemberResponse(
-                    member_id=identity.member_id,
-                    group_instance_id=identity.group_instance_id,
-                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-                )
-                for identity in leaving
-            ]
+            decision = Decision(departure.refusal(leaving, ErrorCode.UNKNOWN_MEMBER_ID))
         if version < LEAVES_MANY_VERSION:
-            decision.reply = LeaveGroupResponse(error_code=responses[0].error_code)
-        else:
-            decision.reply = LeaveGroupResponse(members=responses)
+            decision.reply = LeaveGroupResponse(error_code=decision.reply.members[0].error_code)
         return decision
+
+    # --- members of groups of the new protocol ----------------------------------------------------------
+
+    def consumer_heartbeat(
+        self, now: Now, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller
+    ) -> Decision:
+        return consumer.heartbeat(self, now, request, version, caller)
+
+    def topics_changed(self, now: Now) -> list[Decision]:
+        """Nothing to decide: groups of the new protocol compare `topics.version` with every heartbeat, and
+        leaders of classic groups see for themselves.
+        """
+        return []
 
     # --- offsets ----------------------------------------------------------------------------------------
 
@@ -152,6 +167,18 @@ class Groups(Shard):
         """DescribeGroups: classic groups only."""
         group = self.groups.get(group_id)
         return described(group) if isinstance(group, ClassicGroup) else unknown(group_id, version)
+
+    def describe_consumer(self, now: Now, group_id: str) -> consumer_group_describe.DescribedGroup:
+        """ConsumerGroupDescribe: groups of the new protocol only."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return consumer.describe(self, group)
+        is_what = "not found" if group is None else "not a consumer group"
+        return consumer_group_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} is {is_what}.",
+        )
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """Those in one of the states and of one of the types, in any case of letters; none named: all."""
@@ -188,6 +215,8 @@ class Groups(Shard):
                 self.groups[key.group] = ClassicGroup(key.group)  # a simple group
         elif kind is GroupMetadataKey:
             self._replay_classic(key.group, value)
+        elif kind in consumer.CONSUMER_GROUP_KEYS:
+            consumer.replay(self, record)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
@@ -197,9 +226,6 @@ class Groups(Shard):
             return
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id)
-            if self.is_loaded:
-                # It came over from the new protocol: its members are to be met once this is written.
-                self.timers.set((rebalance.ADOPT, group_id, ""), Instant(0.0))
         group.recorded = value
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
@@ -207,11 +233,12 @@ class Groups(Shard):
 
     def loaded(self, now: Now) -> Decision:
         """All records were replayed: from now on members are expected to show that they are alive."""
-        self.is_loaded = True
         decision = Decision()
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 rebalance.take_charge(self, now, group, decision)
+            elif isinstance(group, ConsumerGroup):
+                consumer.start_timers(self, now, group)
         self.timers.set(EXPIRY, now.after_ms(self.settings.offsets_retention_check_interval_ms))
         return decision
 
@@ -246,6 +273,8 @@ class Groups(Shard):
     def _ring(self, now: Now, kind: str, group_id: str, member_id: str) -> Decision:
         decision = Decision()
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and kind in consumer.TIMERS:
+            return consumer.time_over(self, now, group, kind, member_id)
         if not isinstance(group, ClassicGroup):
             return decision  # it went meanwhile
         if kind == rebalance.SESSION:

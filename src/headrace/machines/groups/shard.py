@@ -11,8 +11,6 @@ from headrace.machines.groups.timers import Timers
 
 
 class Shard:
-    """The groups of one partition. Their timers begin when it `is_loaded`."""
-
     def __init__(self, settings: GroupSettings, topics: Topics, dice: Dice) -> None:
         self.settings = settings
         self.topics = topics
@@ -20,7 +18,6 @@ class Shard:
         self.timers = Timers()
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self.is_loaded = False
 
     def fresh_member_id(self, prefix: str) -> str:
         """The prefix and a random (version 4) UUID in its usual text form."""

@@ -8,13 +8,12 @@ from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import ClassicGroup, State
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.leave_group import MemberIdentity, MemberResponse
+from headrace.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 
 
-def leave(
-    shard: Shard, now: Now, group: ClassicGroup, leaving: list[MemberIdentity], decision: Decision
-) -> list[MemberResponse]:
+def leave(shard: Shard, now: Now, group: ClassicGroup, leaving: list[MemberIdentity]) -> Decision:
     """An admin names static members by their instance id alone."""
+    decision = Decision()
     responses = []
     for identity in leaving:
         member_id, instance_id = identity.member_id, identity.group_instance_id
@@ -30,7 +29,19 @@ def leave(
         responses.append(MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error))
     if any(not response.error_code for response in responses):
         rebalance_without(shard, now, group, decision)
-    return responses
+    decision.reply = LeaveGroupResponse(members=responses)
+    return decision
+
+
+def refusal(leaving: list[MemberIdentity], error: ErrorCode) -> LeaveGroupResponse:
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
+            )
+            for identity in leaving
+        ]
+    )
 
 
 def session_over(shard: Shard, now: Now, group: ClassicGroup, member_id: str, decision: Decision) -> None:
