@@ -39,8 +39,8 @@ def test_a_reply_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "promised_end", lambda self, log: log.log_end_offset)
     append = Partition.append
 
-    def eager(self: Partition, *arguments: Any) -> Appended:
-        appended = append(self, *arguments)
+    def eager(self: Partition, *arguments: Any, **more: Any) -> Appended:
+        appended = append(self, *arguments, **more)
         self.leader.local_end_moved(appended.last_offset + 1)
         return appended
 

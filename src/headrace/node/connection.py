@@ -7,7 +7,7 @@ parked, those behind it are worked on but their answers wait.
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
+from headrace.base.limits import HELD_BYTES_PER_CONNECTION_MAX, UNANSWERED_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
     from headrace.node.effects import Parts
@@ -34,6 +34,7 @@ class Connection:
         "address",
         "client_software",
         "express",
+        "held_bytes",
         "id",
         "is_closed",
         "listener",
@@ -49,11 +50,15 @@ class Connection:
         self.principal = principal
         self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
         self.express: ExpressLane | None = None  # what its produce requests have in common
+        self.held_bytes = 0  # of its batches that wait in front of their logs
         self.pending: deque[Pending] = deque()
         self.muted_until = 0.0
         self.is_closed = False
 
     @property
     def is_full(self) -> bool:
-        """Too many unanswered requests: do not read from it until one is answered."""
-        return len(self.pending) >= UNANSWERED_PER_CONNECTION_MAX
+        """Too much was accepted and is not done yet: do not read from it before that has changed."""
+        return (
+            len(self.pending) >= UNANSWERED_PER_CONNECTION_MAX
+            or self.held_bytes >= HELD_BYTES_PER_CONNECTION_MAX
+        )

@@ -30,6 +30,13 @@ class Close:
 
 
 @dataclass(slots=True)
+class Proceed:
+    """The connection was full and is not any more, though nothing is sent to it: read from it again."""
+
+    connection: Connection
+
+
+@dataclass(slots=True)
 class Mute:
     """Do not read from the connection before `until`: KIP-219's throttling."""
 
@@ -76,4 +83,4 @@ class Halt:
     reason: str
 
 
-Effect = Answer | Close | Mute | Run | Send | Report | Halt
+Effect = Answer | Close | Proceed | Mute | Run | Send | Report | Halt

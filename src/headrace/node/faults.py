@@ -19,6 +19,16 @@ from headrace.storage.errors import (
 # What an append or a read may raise because of the client or the disk; anything else is our own mistake.
 FAULTS = (BadRecords, StorageError)
 
+
+class Refused(Exception):
+    """One part of a request is answered with this code."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
 _CODES: dict[type[Exception], ErrorCode] = {
     CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     InvalidBatch: ErrorCode.INVALID_RECORD,

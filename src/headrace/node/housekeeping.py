@@ -169,7 +169,9 @@ class Housekeeping:
     # --- the end -------------------------------------------------------------------------------------------
 
     def shut_down(self, now: Now) -> None:
-        """Flush what is not flushed; the last flush that comes back ends the node."""
+        """Flush what is not flushed; the last flush that comes back ends the node. Called once more when the
+        last batch that was accepted has reached its log.
+        """
         node = self._node
         self._awaiting_stop = True
         for partition in node.partitions.dirty():
@@ -181,6 +183,7 @@ class Housekeeping:
         if (
             self._awaiting_stop
             and not node.is_stopped
+            and not node.metrics.held
             and node.partitions.is_flushed
             and node.metadata.is_flushed
         ):

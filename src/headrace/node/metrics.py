@@ -28,12 +28,23 @@ class ApiMetrics:
 
 
 class Metrics:
-    __slots__ = ("apis", "connections", "flushes", "parked", "produced_batches", "produced_bytes")
+    __slots__ = (
+        "apis",
+        "connections",
+        "flushes",
+        "held",
+        "held_bytes",
+        "parked",
+        "produced_batches",
+        "produced_bytes",
+    )
 
     def __init__(self) -> None:
         self.apis: dict[int, ApiMetrics] = {}  # by API key
         self.connections = 0
         self.parked = 0  # requests waiting now
+        self.held = 0  # batches in front of their logs, of requests that may have been answered since
+        self.held_bytes = 0
         self.flushes = 0
         self.produced_batches = 0
         self.produced_bytes = 0

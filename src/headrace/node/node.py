@@ -15,7 +15,7 @@ from headrace.machines.metadata.image import Endpoint
 from headrace.node.authorization import Authorizer, Operation, Resource
 from headrace.node.connection import Connection, Pending
 from headrace.node.deadlines import Deadlines
-from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run
 from headrace.node.express import learn
 from headrace.node.fetch_sessions import FetchSessions
 from headrace.node.group_commit import GroupCommit
@@ -167,6 +167,9 @@ class Node:
 
     def close(self, connection: Connection, reason: str) -> None:
         self._effects.append(Close(connection, reason))
+
+    def let_proceed(self, connection: Connection) -> None:
+        self._effects.append(Proceed(connection))
 
     def log_sizes(self) -> list[tuple[str, int, int]]:
         """Topic, partition and bytes of every log that is open, for whoever reports metrics."""

@@ -11,6 +11,9 @@ from headrace.base.ids import BrokerId, Epoch, Offset, TopicId
 from headrace.base.time import Now
 from headrace.machines.replication.leader import PartitionLeader
 from headrace.node.parking import Waitable
+from headrace.node.partition_gate import PartitionGate
+from headrace.protocol.errors import ErrorCode
+from headrace.records.batch import BatchHeader
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import LogOffline
 from headrace.storage.flushing import Flushed
@@ -29,11 +32,13 @@ class Partition(Waitable):
         "_flush_each",
         "_flush_messages",
         "_flush_timer",
+        "_gate",
         "_has_flush_ms",
         "config",
         "counts_messages",
         "directory",
         "index",
+        "is_closed",
         "is_deleted",
         "is_offline",
         "leader",
@@ -77,6 +82,8 @@ class Partition(Waitable):
         self.log: PartitionLog | None = None
         self.is_deleted = False
         self.is_offline = False
+        self.is_closed = False  # batches wait in front of the log, and others behind them
+        self._gate: PartitionGate | None = None
         self._flush_timer: FlushTimer | None = None
         self.configure(config, min_insync_replicas)
 
@@ -96,8 +103,25 @@ class Partition(Waitable):
         """Whether a write can be answered at once, without looking at anything else (node/express.py)."""
         is_leader = self.leader_id == self.node.id
         self.takes_express = (
-            is_leader and not self.counts_messages and not self.is_deleted and not self.is_offline
+            is_leader
+            and not self.is_closed
+            and not self.counts_messages
+            and not self.is_deleted
+            and not self.is_offline
         )
+
+    @property
+    def gate(self) -> PartitionGate:
+        """Where batches wait that cannot be appended at once; most partitions never need one."""
+        gate = self._gate
+        if gate is None:
+            gate = self._gate = PartitionGate(self)
+        return gate
+
+    def gate_moved(self, *, is_closed: bool) -> None:
+        if is_closed != self.is_closed:
+            self.is_closed = is_closed
+            self._judge_express()
 
     def follow(
         self, replicas: tuple[int, ...], isr: tuple[int, ...], leader_id: int, leader_epoch: int
@@ -130,11 +154,22 @@ class Partition(Waitable):
         """Up to where this replica can vouch for its records."""
         return log.flushed_offset if self._flush_each else log.log_end_offset
 
-    def append(self, records: memoryview, now: Now, *, from_client: bool = True) -> Appended:
+    def append(
+        self,
+        records: memoryview,
+        now: Now,
+        *,
+        from_client: bool = True,
+        admitted: BatchHeader | None = None,
+    ) -> Appended:
         """One batch from a client, or, unquestioned, from a coordinator of this node."""
         log = self.log or self.opened(now)
         appended = log.append(
-            records, wall_ms=now.wall_ms, leader_epoch=self.leader.epoch, from_client=from_client
+            records,
+            wall_ms=now.wall_ms,
+            leader_epoch=self.leader.epoch,
+            from_client=from_client,
+            admitted=admitted,
         )
         end = log.log_end_offset
         if self.counts_messages and end - log.flushed_offset >= self._flush_messages:
@@ -175,15 +210,19 @@ class Partition(Waitable):
             return self.log.last_stable_offset(high_watermark)
         return high_watermark
 
-    def go_offline(self) -> None:
+    def go_offline(self, now: Now) -> None:
         self.is_offline = True
         self._judge_express()
+        if self._gate is not None:
+            self._gate.refuse_all(now, ErrorCode.KAFKA_STORAGE_ERROR)
         self.node.wake_waiters(self)
 
-    def delete(self) -> None:
+    def delete(self, now: Now) -> None:
         """The topic is gone: whoever waits is told so."""
         self.is_deleted = True
         self._judge_express()
+        if self._gate is not None:
+            self._gate.refuse_all(now, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.log is not None:
             self.log.close(clean=False)
             self.log = None

@@ -252,7 +252,7 @@ class Partitions:
             return
         del self._by_name[partitions[0].topic]
         for partition in partitions:
-            partition.delete()
+            partition.delete(now)
             home = self._homes.pop((topic_id, partition.index))
             self._crowds[home] -= 1
             self._doom(now, home, partition.topic, partition.index, partition.config.file_delete_delay_ms)
@@ -325,7 +325,7 @@ class Partitions:
             return
         for partition in self.all():
             if partition.directory == directory:
-                partition.go_offline()
+                partition.go_offline(now)
 
     # --- checkpoints and the end -------------------------------------------------------------------------
 

@@ -312,6 +312,10 @@ class Channel(Outbox):
     def answer(self, parts: Parts) -> None:
         """An answer that had to wait."""
         self.send(parts)
+        self.proceed()
+
+    def proceed(self) -> None:
+        """Something of what it had asked for is done."""
         if self._holds & FULL and not self.connection.is_full:
             self.release(FULL)
 

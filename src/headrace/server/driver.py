@@ -15,7 +15,7 @@ from typing import Any, Protocol, assert_never
 
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run, Send
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run, Send
 from headrace.node.settings import Settings
 from headrace.server.disk import RealFile
 from headrace.server.gate import Gate
@@ -207,6 +207,10 @@ class Driver:
                 channel = self.gate.channels.get(effect.connection.id)
                 if channel is not None:
                     channel.close(effect.reason)
+            case Proceed():
+                channel = self.gate.channels.get(effect.connection.id)
+                if channel is not None:
+                    channel.proceed()
             case Mute():
                 channel = self.gate.channels.get(effect.connection.id)
                 if channel is not None:

@@ -1,8 +1,8 @@
-"""Where a node's jobs run: in a few threads, or in one child process when they compute.
+"""Where a node's jobs run: in a few threads, or in a child process when they compute.
 
-Threads only wait (for fsync, for pread, for the child): one thread of pure Python would slow every request
-down. Jobs of one lane of one directory run one after the other in the order given; lanes do not wait for
-each other.
+There are two children: one for long work, and one for short work that clients wait for. Threads only wait
+(for fsync, for pread, for a child): one thread of pure Python would slow every request down. Jobs of one lane
+of one directory run one after the other in the order given; lanes do not wait for each other.
 """
 
 import asyncio
@@ -78,19 +78,48 @@ class Threads:
             self._tasks.put(None)
 
 
+class Computer:
+    """A child process that is there while it is needed, and the thread that talks to it."""
+
+    __slots__ = ("_loop", "_thread", "_timer", "_worker")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._thread = Threads(loop, name, 1)
+        self._worker: Worker | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def run(self, root: str, job: Job, then: Callable[[Any], None]) -> None:
+        worker = self._worker = self._worker or _new_worker()
+        self._forget_timer()
+
+        def finished(result: Any) -> None:
+            self._forget_timer()
+            self._timer = self._loop.call_later(WORKER_IDLE_S, self._end_idle)
+            then(result)
+
+        self._thread.run(lambda: worker.call(root, job), finished)
+
+    def _end_idle(self) -> None:
+        self._timer = None
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            self._thread.run(worker.end, lambda _: None)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def stop(self) -> None:
+        self._forget_timer()
+        if self._worker is not None:
+            self._worker.kill()
+        self._thread.stop()
+
+
 class Jobs:
-    __slots__ = (
-        "_computing",
-        "_disks",
-        "_finished",
-        "_lanes",
-        "_loop",
-        "_roots",
-        "_running",
-        "_threads",
-        "_worker",
-        "_worker_timer",
-    )
+    __slots__ = ("_computers", "_disks", "_finished", "_lanes", "_loop", "_roots", "_running", "_threads")
 
     def __init__(
         self,
@@ -106,10 +135,8 @@ class Jobs:
         self._lanes: dict[tuple[str, str], deque[tuple[int, Job]]] = {}  # present: one of the lane runs
         self._running = 0
         self._threads = Threads(loop, "job", THREADS_MAX)
-        # Its own thread, since a computation may take minutes.
-        self._computing = Threads(loop, "compute", 1)
-        self._worker: Worker | None = None
-        self._worker_timer: asyncio.TimerHandle | None = None
+        # A computation may take minutes; what clients wait for must not wait for that.
+        self._computers = {kind: Computer(loop, kind.value) for kind in (JobKind.CPU, JobKind.PROMPT)}
 
     @property
     def is_idle(self) -> bool:
@@ -134,29 +161,12 @@ class Jobs:
     def _hand_over(self, key: tuple[str, str], ticket: int, job: Job) -> None:
         directory = key[0]
         root = self._roots.get(directory)
-        if job.kind is JobKind.CPU and root is not None:
-            worker = self._worker = self._worker or _new_worker()
-            if self._worker_timer is not None:
-                self._worker_timer.cancel()
-                self._worker_timer = None
-            self._computing.run(
-                lambda: worker.call(root, job), lambda result: self._computed(key, ticket, result)
-            )
+        computer = self._computers.get(job.kind)
+        if computer is not None and root is not None:
+            computer.run(root, job, lambda result: self._done(key, ticket, result))
         else:
             disk = self._disks[directory]
             self._threads.run(lambda: job.run(disk), lambda result: self._done(key, ticket, result))
-
-    def _computed(self, key: tuple[str, str], ticket: int, result: Any) -> None:
-        if self._worker_timer is not None:
-            self._worker_timer.cancel()
-        self._worker_timer = self._loop.call_later(WORKER_IDLE_S, self._end_idle_worker)
-        self._done(key, ticket, result)
-
-    def _end_idle_worker(self) -> None:
-        self._worker_timer = None
-        if self._worker is not None:
-            worker, self._worker = self._worker, None
-            self._computing.run(worker.end, lambda _: None)
 
     def _done(self, key: tuple[str, str], ticket: int, result: Any) -> None:
         self._running -= 1
@@ -168,12 +178,9 @@ class Jobs:
         self._finished(ticket, result)
 
     def stop(self) -> None:
-        if self._worker_timer is not None:
-            self._worker_timer.cancel()
-        if self._worker is not None:
-            self._worker.kill()
+        for computer in self._computers.values():
+            computer.stop()
         self._threads.stop()
-        self._computing.stop()
 
 
 def _new_worker() -> "Worker":

@@ -1,14 +1,14 @@
 """A child process for jobs that compute: compaction, recompression, verification.
 
 `Worker` is the parent's side, used from one thread; run as a program, this module is the child. They talk
-over the child's stdin and stdout in pickles with a length in front: both ends are ours, and nobody else can
-write to these pipes. The child is nice to everybody, and dies with its parent however that ends.
+over the child's stdin and stdout in pickles: both ends are ours, and nobody else can write to these pipes.
+Long bytes go from and to the pipe as they are, without the interpreter being held meanwhile. The child is
+nice to everybody, and dies with its parent however that ends.
 """
 
 import os
 import pickle  # noqa: TID251  # between us and our own child, over a private pipe
 import signal
-import struct
 import subprocess
 import sys
 from typing import Any, BinaryIO
@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 from headrace.server.disk import RealDisk
 from headrace.storage.jobs import Job
 
-_LENGTH = struct.Struct(">Q")
 NICENESS = 10
 _PR_SET_PDEATHSIG = 1
 
@@ -45,7 +44,7 @@ class Worker:
         try:
             _write(process.stdin, (root, job))
             result = _read(process.stdout)
-        except (EOFError, BrokenPipeError):
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self._process = None
             self._close_pipes(process)
             raise WorkerLost(f"the worker process ended with {process.wait()} inside a job") from None
@@ -80,21 +79,12 @@ class Worker:
 
 
 def _write(stream: BinaryIO | Any, value: Any) -> None:
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.write(_LENGTH.pack(len(data)))
-    stream.write(data)
+    pickle.dump(value, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def _read(stream: BinaryIO | Any) -> Any:
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    (length,) = _LENGTH.unpack(head)
-    data = stream.read(length)
-    if len(data) < length:
-        raise EOFError
-    return pickle.loads(data)
+    return pickle.load(stream)
 
 
 def _die_with_parent(parent: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from headrace.base.dice import Dice
 from headrace.base.time import Now
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run, Send
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run, Send
 from headrace.node.node import Node
 from headrace.simulator.history import FaultStruck, History, NodeStarted, NodeStopped, PartitionKey
 from headrace.simulator.wire import Wire
@@ -186,6 +186,8 @@ class Machine:
                 if wire is not None:
                     wire.broke()
                     self.hung_up(connection)
+            case Proceed():
+                pass  # wires never stop reading from their clients
             case Run():
                 self._queue(effect)
             case Mute(connection, until):

@@ -120,13 +120,16 @@ def _stuck(machine: Machine, what: str) -> JudgedWrong:
 
 
 def _topics(world: World) -> tuple[list[Topic], list[Topic]]:
-    """One that promises an fsync, one that does not, one with retention; and two that come and go."""
+    """One that promises an fsync, one that does not, one whose batches are opened, one with retention; and
+    two that come and go.
+    """
     small = {"internal.segment.bytes": str(world.dice.choice((2_000, 8_000)))}
     small["index.interval.bytes"] = str(world.dice.choice((0, 500)))
     keep = {"retention.ms": "-1"}
     topics = [
         Topic("flushed", 2, small | keep | {"flush.messages": "1"}),
         Topic("plain", 2, small | keep),
+        Topic("opened", 1, small | keep | {"headrace.validate.records": "true", "flush.messages": "1"}),
         Topic("short", 1, small | {"retention.bytes": "6000", "file.delete.delay.ms": "300"}),
     ]
     later = [

@@ -1,11 +1,17 @@
 """What happens to a batch of a topic that wants more than the header checked: opened, stamped, recoded.
 
-Ordinary topics never come here: their batches stay as the producer sent them.
+Ordinary topics never come here: their batches stay as the producer sent them. Small batches are opened on the
+spot; a batch that is larger, or turns out to be, is admitted by a job.
 """
 
+from dataclasses import dataclass
+
 from headrace.base.limits import (
+    OPENED_INLINE_BYTES_MAX,
+    OPENED_INLINE_RECORDS_MAX,
     PRODUCED_BATCH_OPENED_BYTES_MIN,
     PRODUCED_BATCH_OPENED_RATIO_MAX,
+    RECODED_INLINE_BYTES_MAX,
     UNCOMPRESSED_BATCH_BYTES_MAX,
 )
 from headrace.records.batch import (
@@ -14,16 +20,23 @@ from headrace.records.batch import (
     HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
     MAX_TIMESTAMP_AT,
     BatchHeader,
+    Bytes,
     assign_log_append_time,
+    check_batches,
+    check_replicated,
     read_header,
     renew_crc,
 )
 from headrace.records.compression import CODEC_NAMES, compress
+from headrace.records.errors import BadRecords, DecompressionBomb, InvalidBatch
 from headrace.records.reader import open_records, read_rows, validate_records
 from headrace.storage.config import INT64_MAX, LogConfig
-from headrace.storage.errors import InvalidTimestamp
+from headrace.storage.disk import Disk
+from headrace.storage.errors import InvalidTimestamp, MustBeOpenedFirst, StorageError
+from headrace.storage.jobs import JobKind
 
 _UNCOMPRESSED = "uncompressed"
 _AS_PRODUCED = "producer"
@@ -44,24 +57,90 @@ def codec_number(name: str) -> int:
     return 0 if name == _UNCOMPRESSED else int(CODEC_NAMES[name])
 
 
-def admit(
+def check_produced(records: memoryview, config: LogConfig) -> BatchHeader:
+    """The header of the one batch that a client may send at a time."""
+    header = _only(check_batches(records, config.max_message_bytes))
+    if header[5] & LOG_APPEND_TIME:
+        raise InvalidTimestamp("only the broker stamps batches with LogAppendTime")
+    return header
+
+
+def check_own(records: memoryview) -> BatchHeader:
+    """The same of a batch that a coordinator of this node made: control batches are in order."""
+    return _only(check_replicated(records))
+
+
+def _only(headers: list[BatchHeader]) -> BatchHeader:
+    if len(headers) != 1:
+        raise InvalidBatch(f"{len(headers)} batches where one is allowed")
+    return headers[0]
+
+
+def admit_inline(
     batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int
+) -> tuple[memoryview, BatchHeader]:
+    """The same as `admit` where it takes a moment; MustBeOpenedFirst where it takes longer."""
+    if not opens_records(header, config):
+        return admit(batch, header, config, wall_ms, opened_bytes_max(config))
+    if takes_long(header, config):
+        raise MustBeOpenedFirst(f"a batch of {header.size} bytes and {header.record_count} records")
+    bytes_max = inline_bytes_max(header, config)
+    try:
+        return admit(batch, header, config, wall_ms, bytes_max)
+    except DecompressionBomb as bomb:
+        if bytes_max < opened_bytes_max(config):
+            raise MustBeOpenedFirst(str(bomb)) from bomb
+        raise
+
+
+def opens_records(header: BatchHeader, config: LogConfig) -> bool:
+    """Whether the records themselves are looked at."""
+    return (
+        "compact" in config.cleanup_policy
+        or config.validate_records
+        or codec_after(header, config) != header.codec
+        or config.message_timestamp_before_max_ms < INT64_MAX
+    )
+
+
+def must_be_opened_first(records: Bytes, config: LogConfig) -> bool:
+    """Whether `admit_inline` would say so, as far as an unchecked header tells."""
+    if not opens_batches(config):
+        return False
+    header = read_header(records)
+    return opens_records(header, config) and takes_long(header, config)
+
+
+def takes_long(header: BatchHeader, config: LogConfig) -> bool:
+    """As far as the header tells: what a compressed batch will be is known once it is opened."""
+    return header.record_count > OPENED_INLINE_RECORDS_MAX or header.size > inline_bytes_max(header, config)
+
+
+def inline_bytes_max(header: BatchHeader, config: LogConfig) -> int:
+    codec = codec_after(header, config)
+    return RECODED_INLINE_BYTES_MAX if codec and codec != header.codec else OPENED_INLINE_BYTES_MAX
+
+
+def codec_after(header: BatchHeader, config: LogConfig) -> int:
+    """What the batch is compressed with in the log."""
+    name = config.compression_type
+    return header.codec if name == _AS_PRODUCED else codec_number(name)
+
+
+def admit(
+    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, bytes_max: int
 ) -> tuple[memoryview, BatchHeader]:
     """The batch as it goes into the log; raises what is wrong with its records or timestamps."""
     if header.is_control:
         return batch, header
     is_append_time = config.message_timestamp_type == "LogAppendTime"
     is_compacted = "compact" in config.cleanup_policy
-    codec = header.codec
-    if config.compression_type != _AS_PRODUCED:
-        codec = codec_number(config.compression_type)
+    codec = codec_after(header, config)
     max_timestamp = header.max_timestamp
     if is_compacted or config.validate_records or codec != header.codec:
-        max_timestamp = validate_records(
-            batch, 0, header, keys_required=is_compacted, bytes_max=opened_bytes_max(config)
-        )
+        max_timestamp = validate_records(batch, 0, header, keys_required=is_compacted, bytes_max=bytes_max)
     if not is_append_time:
-        check_timestamps(batch, header, config, wall_ms)
+        check_timestamps(batch, header, config, wall_ms, bytes_max)
     if codec != header.codec:
         batch = memoryview(recode(batch, header, codec))
         header = read_header(batch)
@@ -81,13 +160,15 @@ def opened_bytes_max(config: LogConfig) -> int:
     return min(max(scaled, PRODUCED_BATCH_OPENED_BYTES_MIN), UNCOMPRESSED_BATCH_BYTES_MAX)
 
 
-def check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int) -> None:
+def check_timestamps(
+    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, bytes_max: int
+) -> None:
     if header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms:
         raise InvalidTimestamp(f"timestamp {header.max_timestamp} is too far in the future")
     before_max_ms = config.message_timestamp_before_max_ms
     if before_max_ms == INT64_MAX:
         return
-    for row in read_rows(batch, 0, header, bytes_max=opened_bytes_max(config)):
+    for row in read_rows(batch, 0, header, bytes_max=bytes_max):
         if 0 <= row[1] < wall_ms - before_max_ms:
             raise InvalidTimestamp(f"timestamp {row[1]} is too far in the past")
 
@@ -108,3 +189,34 @@ def recode(batch: memoryview, header: BatchHeader, codec: int) -> bytearray:
     renew_crc(recoded, 0)
     assert len(recoded) > ATTRIBUTES_AT
     return recoded
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A batch that may be appended with this header."""
+
+    batch: bytearray | None  # None: as it was handed in
+    header: BatchHeader
+
+
+@dataclass(slots=True)
+class AdmitJob:
+    """All that is checked of a client's batch before it is appended, in another process."""
+
+    batch: bytearray
+    config: LogConfig
+    wall_ms: int
+
+    @property
+    def kind(self) -> JobKind:
+        return JobKind.PROMPT
+
+    def run(self, disk: Disk, /) -> Admitted | BadRecords | StorageError:
+        """What is wrong with the batch is a result, not a failure of the job."""
+        try:
+            batch = memoryview(bytearray(self.batch))  # whoever ordered the job still holds theirs
+            before = check_produced(batch, self.config)
+            after, header = admit(batch, before, self.config, self.wall_ms, opened_bytes_max(self.config))
+        except (BadRecords, StorageError) as fault:
+            return fault
+        return Admitted(None if header == before else bytearray(after), header)

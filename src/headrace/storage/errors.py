@@ -21,6 +21,12 @@ class InvalidTimestamp(StorageError):
     """Too far before or after the broker's clock: INVALID_TIMESTAMP."""
 
 
+class MustBeOpenedFirst(StorageError):
+    """To open the batch here would hold up everybody: nothing was written. Run an `AdmitJob`, and append
+    what it gives.
+    """
+
+
 class OutOfOrderSequence(StorageError):
     """An idempotent producer left a gap, or repeats what is no longer remembered:
     OUT_OF_ORDER_SEQUENCE_NUMBER.

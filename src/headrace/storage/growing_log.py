@@ -11,12 +11,10 @@ from headrace.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     assign,
-    check_batches,
     check_crc,
-    check_replicated,
 )
 from headrace.records.errors import InvalidBatch
-from headrace.storage.admission import admit
+from headrace.storage.admission import admit_inline, check_own, check_produced
 from headrace.storage.errors import (
     InvalidTimestamp,
     OffsetsNotRising,
@@ -56,25 +54,29 @@ class GrowingLog(OpenedLog):
     # --- appending --------------------------------------------------------------------------------
 
     def append(
-        self, records: memoryview, *, wall_ms: int, leader_epoch: int, from_client: bool = True
+        self,
+        records: memoryview,
+        *,
+        wall_ms: int,
+        leader_epoch: int,
+        from_client: bool = True,
+        admitted: BatchHeader | None = None,
     ) -> Appended:
-        """Write one batch: checked, given its offset and epoch in place, in a single write."""
+        """Write one batch: checked, given its offset and epoch in place, in a single write.
+
+        `admitted` is the header that an AdmitJob gave: nothing of it is checked again.
+        """
         if self._health.error is not None:
             raise self._health.offline()
         config = self._config
-        if from_client:
-            headers = check_batches(records, config.max_message_bytes)
+        if admitted is not None:
+            header = admitted
         else:
-            headers = check_replicated(records)
-        if len(headers) != 1:
-            raise InvalidBatch(f"{len(headers)} batches where one is allowed")
-        header = headers[0]
-        if from_client and header[5] & LOG_APPEND_TIME:
-            raise InvalidTimestamp("only the broker stamps batches with LogAppendTime")
-        if self._opens and from_client:
-            records, header = admit(records, header, config, wall_ms)
-        elif header[8] - wall_ms > config.message_timestamp_after_max_ms:
-            raise InvalidTimestamp(f"timestamp {header[8]} is too far in the future")
+            header = check_produced(records, config) if from_client else check_own(records)
+            if self._opens and from_client:
+                records, header = admit_inline(records, header, config, wall_ms)
+            elif header[8] - wall_ms > config.message_timestamp_after_max_ms:
+                raise InvalidTimestamp(f"timestamp {header[8]} is too far in the future")
         _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
         state: ProducerState | None = None
         try:

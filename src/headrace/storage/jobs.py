@@ -12,6 +12,7 @@ from headrace.storage.disk import Disk
 class JobKind(Enum):
     IO = "io"  # spends its time in calls that release the interpreter: fsync, pread, unlink
     CPU = "cpu"  # pure Python or compression: runs in a child process
+    PROMPT = "prompt"  # the same, but short, and a client waits: another child than that of the long ones
 
 
 class Job(Protocol):

@@ -1,7 +1,8 @@
 """Produce, key 0, versions 3–13: append one batch to each named partition.
 
 acks=0 gets no answer (an error closes the connection), acks=1 is answered once the record is in the log,
-acks=-1 once it is below the high watermark. Where flush.messages was reached, both wait for the fsync.
+acks=-1 once it is below the high watermark. Where flush.messages was reached, both wait for the fsync. A
+batch that cannot be appended at once waits at its partition's gate (node/partition_gate.py).
 
 This is the hot path: no work per record, no copy of records, no object that is not needed.
 """
@@ -10,11 +11,12 @@ from typing import Any
 
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.faults import FAULTS, Refused, code_of
 from headrace.node.leadership import endpoints
 from headrace.node.node import Node
 from headrace.node.parking import Parked
 from headrace.node.partition import Partition
+from headrace.node.partition_gate import HeldBatch
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
@@ -26,6 +28,9 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL
+from headrace.storage.admission import must_be_opened_first
+from headrace.storage.errors import MustBeOpenedFirst
+from headrace.storage.growing_log import Appended
 
 ALL = -1
 ZSTD = 4
@@ -35,15 +40,6 @@ LEADER_VERSION_MIN = 10
 NO_OFFSET = -1
 UNUSUAL = CODEC_MASK | TRANSACTIONAL
 ONE_BATCH = "a produce request holds exactly one record batch of message format 2 per partition"
-
-
-class Refused(Exception):
-    """The partition's part of the request is answered with this code."""
-
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
@@ -127,7 +123,13 @@ def append(
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
         if len(partition.leader.isr) < partition.min_insync_replicas:
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-    appended = partition.append(records, request.now)
+    if partition.is_closed:
+        must_be_opened = must_be_opened_first(records, partition.config)
+        return hold(request, partition, data, waits, must_be_opened=must_be_opened)
+    try:
+        appended = partition.append(records, request.now)
+    except MustBeOpenedFirst:
+        return hold(request, partition, data, waits, must_be_opened=True)
     metrics = node.metrics
     metrics.produced_batches += 1
     metrics.produced_bytes += len(records)
@@ -138,10 +140,24 @@ def append(
         log_start_offset=appended.log_start_offset,
     )
     end = appended.last_offset + 1
-    if (acks == ALL and end > partition.leader.high_watermark) or (
-        partition.counts_messages and partition.must_await_flush(appended)
-    ):
-        waits.append(Wait(partition, result, end, acks == ALL))
+    for_flush = partition.counts_messages and partition.must_await_flush(appended)
+    if for_flush or (acks == ALL and end > partition.leader.high_watermark):
+        waits.append(Wait(partition, result, end, for_high_watermark=acks == ALL, for_flush=for_flush))
+    return result
+
+
+def hold(
+    request: Request, partition: Partition, data: Any, waits: "list[Wait]", *, must_be_opened: bool
+) -> PartitionProduceResponse:
+    """The batch waits in front of its log; the answer is filled in once its place is known."""
+    gate = partition.gate
+    if not gate.has_room(data.records):
+        raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be opened")
+    acks = request.body.acks
+    held = HeldBatch(request.connection, data.records, closes_if_refused=acks == 0)
+    result = PartitionProduceResponse(index=data.index)
+    waits.append(Wait(partition, result, NO_OFFSET, for_high_watermark=acks == ALL, held=held))
+    gate.hold(request.now, held, must_be_opened=must_be_opened)
     return result
 
 
@@ -167,18 +183,35 @@ def leader_of(partition: Partition) -> LeaderIdAndEpoch:
 class Wait:
     """One partition's part of an answer that is not true yet."""
 
-    __slots__ = ("end", "for_high_watermark", "partition", "result")
+    __slots__ = ("end", "for_flush", "for_high_watermark", "held", "partition", "result")
 
     def __init__(
-        self, partition: Partition, result: PartitionProduceResponse, end: int, for_high_watermark: bool
+        self,
+        partition: Partition,
+        result: PartitionProduceResponse,
+        end: int,
+        *,
+        for_high_watermark: bool,
+        for_flush: bool = False,
+        held: HeldBatch | None = None,
     ) -> None:
         self.partition = partition
         self.result = result
         self.end = end  # one past the last record
         self.for_high_watermark = for_high_watermark
+        self.for_flush = for_flush
+        self.held = held  # the batch, until its place in the log is known
 
     def outcome(self) -> ErrorCode | None:
         """NONE once it holds, an error once it cannot, None while it is open."""
+        if self.held is not None:
+            placed = self.held.outcome
+            if placed is None:
+                return None
+            if isinstance(placed, Refused):
+                self.result.error_message = placed.message
+                return placed.code
+            self._place(placed)
         partition = self.partition
         if partition.is_deleted:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -189,9 +222,22 @@ class Wait:
                 return None
             if not partition.leader.has_enough(partition.min_insync_replicas):
                 return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        if partition.config.flush_messages < 2 and partition.log.flushed_offset < self.end:
+        if self.for_flush and partition.log.flushed_offset < self.end:
             return None
         return ErrorCode.NONE
+
+    def _place(self, appended: Appended) -> None:
+        """The batch has passed the gate."""
+        self.held = None
+        self.end = appended.last_offset + 1
+        self.for_flush = self.partition.counts_messages and self.partition.must_await_flush(appended)
+        self.result.base_offset = appended.base_offset
+        self.result.log_append_time_ms = appended.log_append_time_ms
+        self.result.log_start_offset = appended.log_start_offset
+
+    def give_up(self, now: Now) -> None:
+        if self.held is not None:
+            self.partition.gate.withdraw(now, self.held)
 
 
 class ParkedProduce(Parked):
@@ -209,6 +255,8 @@ class ParkedProduce(Parked):
         request.body = None  # it views the connection's buffer
         for wait in waits:
             self.wait_for(wait.partition)
+            if wait.held is not None:
+                self.wait_for(wait.held)
 
     def deadline(self) -> Instant:
         return self._at
@@ -221,6 +269,7 @@ class ParkedProduce(Parked):
                 if not is_expired:
                     still_open.append(wait)
                     continue
+                wait.give_up(now)
                 outcome = ErrorCode.REQUEST_TIMED_OUT
             if outcome is not ErrorCode.NONE:
                 wait.result.error_code = outcome

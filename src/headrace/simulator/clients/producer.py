@@ -8,10 +8,13 @@ fault.
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.limits import OPENED_INLINE_BYTES_MAX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.records._codec import Headers
 from headrace.records.builder import build_batch
+from headrace.records.compression import Codec
 from headrace.simulator.clients.session import Session
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import BatchAcked, BatchRefused, BatchSent, PartitionKey, ProducerIdGiven
@@ -20,6 +23,10 @@ from headrace.simulator.machine import Machine
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 IN_FLIGHT_MAX = 5
 TIMEOUT_MS = 4_000
+
+# Small batches that are large when they are opened: the node has a job do that, and others wait meanwhile.
+PADDING: Headers = (("padding", bytes(OPENED_INLINE_BYTES_MAX)),)
+SHRINKING = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
 
 # The node no longer knows what came before: the producer takes a new identity and gives up what is under way.
 FORGOTTEN: dict[int, str] = {
@@ -115,12 +122,16 @@ class Producer(Session):
         for _ in range(dice.randint(1, 4)):
             self._count += 1
             values.append(f"{self.name}.{self._identity}:{self._count}:".encode() + b"." * dice.randrange(80))
+        codec = dice.choice((0, 0, 0, 1, 2, 3, 4))
+        padding: Headers = ()
+        if topic.opens_batches and dice.randrange(2):
+            codec, padding = dice.choice(SHRINKING), PADDING
         wall_ms = self.world.now().wall_ms
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(values)
         data = build_batch(
-            [(wall_ms, None, value, ()) for value in values],
-            codec=dice.choice((0, 0, 0, 1, 2, 3, 4)),
+            [(wall_ms, None, value, padding) for value in values],
+            codec=codec,
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=sequence if self._is_idempotent else -1,

@@ -25,6 +25,10 @@ class Topic:
         return bool(self.keys) and not self.is_doomed
 
     @property
+    def opens_batches(self) -> bool:
+        return self.configs.get("headrace.validate.records") == "true"
+
+    @property
     def promises_fsync(self) -> bool:
         """Each answer speaks of records that an fsync made durable."""
         return self.configs.get("flush.messages") == "1"

@@ -1,0 +1,207 @@
+"""The gate in front of a partition's log: where batches wait that cannot be appended at once.
+
+Most never see it. A batch that has to be looked at elsewhere first (opened by a job) closes the gate, and
+every later one queues behind it, whatever it needs itself and whichever connection it came by: batches reach
+the log in the order in which they came. A request whose batch waits here is parked, or has no answer to wait
+for (acks=0). What happens to the request does not concern its batch: a client that hangs up has sent it. The
+one exception is the client's timeout, which withdraws a batch that is not in the log yet.
+
+A held batch counts its open checks: whoever starts one raises `open_checks` and reports back with `checked`.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.limits import HELD_BYTES_MAX, HELD_OVERHEAD_BYTES
+from headrace.base.time import Now
+from headrace.node.connection import Connection
+from headrace.node.faults import FAULTS, Refused, code_of
+from headrace.node.parking import Waitable
+from headrace.protocol.errors import ErrorCode
+from headrace.records.batch import BatchHeader
+from headrace.storage.admission import AdmitJob, Admitted
+from headrace.storage.errors import MustBeOpenedFirst
+from headrace.storage.growing_log import Appended
+
+if TYPE_CHECKING:
+    from headrace.node.partition import Partition
+
+LANE = "admission"
+
+# What is let through in one go once the way is free: about a millisecond's worth. The rest follows when
+# others had their turn.
+BATCHES_AT_ONCE = 16
+BYTES_AT_ONCE = 2 * 1024 * 1024
+PAUSE_MS = 1
+
+
+class HeldBatch(Waitable):
+    """A batch in front of its log. Who waits for it is woken once its outcome is known."""
+
+    __slots__ = (
+        "admitted",
+        "closes_if_refused",
+        "connection",
+        "is_counted",
+        "open_checks",
+        "outcome",
+        "records",
+        "weight",
+    )
+
+    def __init__(self, connection: Connection, records: memoryview, *, closes_if_refused: bool) -> None:
+        super().__init__()
+        self.connection = connection
+        self.records = bytearray(records)  # our own: the view is of the connection's buffer
+        self.weight = len(records) + HELD_OVERHEAD_BYTES
+        self.closes_if_refused = closes_if_refused  # acks=0: there is no other way to tell
+        self.open_checks = 0
+        self.admitted: BatchHeader | None = None  # what a job found; None: the log looks itself
+        self.outcome: Appended | Refused | None = None
+        self.is_counted = False
+
+
+class PartitionGate:
+    __slots__ = ("_is_pausing", "_node", "_partition", "_queue", "is_done")
+
+    def __init__(self, partition: "Partition") -> None:
+        self._partition = partition
+        self._node = partition.node
+        self._queue: deque[HeldBatch] = deque()
+        self._is_pausing = False
+        self.is_done = False  # as an entry of the deadlines: it may always have to pause again
+
+    def has_room(self, records: memoryview) -> bool:
+        return self._node.metrics.held_bytes + len(records) + HELD_OVERHEAD_BYTES <= HELD_BYTES_MAX
+
+    def hold(self, now: Now, held: HeldBatch, *, must_be_opened: bool = False) -> None:
+        """Close the gate, or queue behind those for whom it is closed. What must be opened is opened at once,
+        not when its turn comes.
+        """
+        metrics = self._node.metrics
+        metrics.held += 1
+        metrics.held_bytes += held.weight
+        held.connection.held_bytes += held.weight
+        held.is_counted = True
+        self._queue.append(held)
+        self._partition.gate_moved(is_closed=True)
+        if must_be_opened:
+            self._open(now, held)
+        self._let_through(now)
+
+    def checked(self, now: Now, held: HeldBatch, refusal: Refused | None = None) -> None:
+        """One of the batch's checks came back."""
+        held.open_checks -= 1
+        if refusal is not None and held.outcome is None:
+            self._queue.remove(held)
+            self._conclude(held, refusal)
+        self._discount(now, held)
+        self._let_through(now)
+
+    def withdraw(self, now: Now, held: HeldBatch) -> None:
+        """Its client has waited long enough and is told so: it will not be appended."""
+        if held.outcome is None:
+            self._queue.remove(held)
+            self._conclude(held, Refused(ErrorCode.REQUEST_TIMED_OUT))
+            self._discount(now, held)
+            self._let_through(now)
+
+    def refuse_all(self, now: Now, code: ErrorCode) -> None:
+        """The log is gone."""
+        queue, self._queue = self._queue, deque()
+        for held in queue:
+            self._conclude(held, Refused(code))
+            self._discount(now, held)
+        self._partition.gate_moved(is_closed=False)
+
+    def expired(self, now: Now) -> None:
+        """Others had their turn."""
+        self._is_pausing = False
+        self._let_through(now)
+
+    # --- inside ------------------------------------------------------------------------------------------
+
+    def _let_through(self, now: Now) -> None:
+        """Append what is ready at the front, unless that is to go on after a pause."""
+        if self._is_pausing:
+            return
+        batches = size = 0
+        while self._queue and not self._queue[0].open_checks:
+            if batches >= BATCHES_AT_ONCE or size >= BYTES_AT_ONCE:
+                self._is_pausing = True
+                self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
+                return
+            held = self._queue[0]
+            batches += 1
+            size += len(held.records)
+            self._append(now, held)
+        if not self._queue:
+            self._partition.gate_moved(is_closed=False)
+
+    def _append(self, now: Now, held: HeldBatch) -> None:
+        """The front of the queue; it stays there if it turns out that it has to be opened."""
+        partition, node = self._partition, self._node
+        outcome: Appended | Refused
+        failure: Exception | None = None
+        if partition.leader_id != node.id:
+            outcome = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            try:
+                outcome = partition.append(memoryview(held.records), now, admitted=held.admitted)
+            except MustBeOpenedFirst:
+                self._open(now, held)
+                return
+            except FAULTS as fault:
+                outcome = Refused(code_of(fault), str(fault))
+                failure = fault
+            else:
+                node.metrics.produced_batches += 1
+                node.metrics.produced_bytes += len(held.records)
+        self._queue.popleft()
+        self._conclude(held, outcome)
+        self._discount(now, held)
+        if failure is not None:
+            node.partitions.storage_failed(now, partition, failure)
+
+    def _open(self, now: Now, held: HeldBatch) -> None:
+        """Have it opened and checked where that holds up nobody."""
+        held.open_checks += 1
+        node, partition = self._node, self._partition
+
+        def finished(now: Now, result: Any) -> None:
+            if node.is_halted:
+                return
+            refusal = None
+            if isinstance(result, Admitted):
+                held.records = held.records if result.batch is None else result.batch
+                held.admitted = result.header
+            elif isinstance(result, FAULTS):
+                refusal = Refused(code_of(result), str(result))
+            else:  # the job itself failed: its process was killed, or has no memory
+                node.report("error", "admission_failed", error=repr(result))
+                refusal = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be opened")
+            self.checked(now, held, refusal)
+
+        job = AdmitJob(held.records, partition.config, now.wall_ms)
+        node.run(partition.directory, LANE, job, finished)
+
+    def _conclude(self, held: HeldBatch, outcome: Appended | Refused) -> None:
+        held.outcome = outcome
+        if isinstance(outcome, Refused) and held.closes_if_refused and not held.connection.is_closed:
+            self._node.close(held.connection, f"produce with acks=0 failed: {outcome.code.name}")
+        self._node.wake_waiters(held)
+
+    def _discount(self, now: Now, held: HeldBatch) -> None:
+        """Its memory is free once nobody looks at it any more."""
+        if held.outcome is None or held.open_checks or not held.is_counted:
+            return
+        held.is_counted = False
+        node, connection = self._node, held.connection
+        was_full = connection.is_full
+        connection.held_bytes -= held.weight
+        node.metrics.held_bytes -= held.weight
+        node.metrics.held -= 1
+        if was_full and not connection.is_full and not connection.is_closed:
+            node.let_proceed(connection)
+        if node.is_stopping and not node.metrics.held:
+            node.housekeeping.shut_down(now)
