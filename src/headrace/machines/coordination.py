@@ -1,10 +1,11 @@
 """What group and transaction coordinators have in common: the shape of a decision, and who asks.
 
 A coordinator is a pure machine over one partition of its internal topic. It *decides*: given the time and a
-request, which records make the change true, and what to tell whom. It never changes what the log knows while it
-decides: its owner appends the records as one batch and *replays* each at once, and replay alone changes that
-state; after a restart the same records rebuild it. What lives in memory only (who waits for a rebalance, session
-timers) may change while deciding: if an append fails the whole machine is thrown away and made anew from the log.
+request, which records make the change true, and what to tell whom. It never changes what the log knows
+while it decides: its owner appends the records as one batch and *replays* each at once, and replay alone
+changes that state; after a restart the same records rebuild it. What lives in memory only (who waits for a
+rebalance, session timers) may change while deciding: if an append fails the whole machine is thrown away
+and made anew from the log.
 
 Every reply, also one to a question, leaves once all that was replayed before it is committed.
 """

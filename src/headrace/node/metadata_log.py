@@ -18,6 +18,7 @@ from headrace.machines.metadata.image import ClusterImage, Endpoint
 from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT, SUPPORTED_FEATURES
 from headrace.machines.raft.quorum_state import FILE, QuorumState
 from headrace.machines.raft.roles import Leader, recovered
+from headrace.node.coordinators.following import follow, removed_topics
 from headrace.node.metadata_files import SnapshotId, SnapshotJob, load, metadata_batch, remove_unfinished
 from headrace.node.parking import Waitable
 from headrace.node.settings import Settings
@@ -241,7 +242,9 @@ class MetadataLog(Waitable):
         node = self._node
         while self._uncommitted and self._uncommitted[0][0] <= self._leader.high_watermark:
             _, records = self._uncommitted.popleft()
+            removed = removed_topics(node, records)
             node.partitions.committed(now, self.image, records)
+            follow(node, now, records, removed)
         node.wake_waiters(self)
 
     # --- snapshots -----------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from headrace.base.time import Instant, Now
 from headrace.machines.metadata.image import Endpoint
 from headrace.node.authorization import Authorizer, Operation, Resource
 from headrace.node.connection import Connection, Pending
+from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.deadlines import Deadlines
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run
 from headrace.node.express import learn
@@ -66,7 +68,11 @@ class Node:
         self.partitions = Partitions(self, disks, boot_id, now)
         self.producer_ids = ProducerIds(self)
         self.metadata = MetadataLog.open(self, now)
+        self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(self)
         self.housekeeping = Housekeeping(self, now)
+        self.groups.load_all(now)
+        self.transactions.load_all(now)
 
     # --- what the driver calls -------------------------------------------------------------------------
 

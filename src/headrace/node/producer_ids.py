@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from headrace.node.node import Node
 
 
+class NotGrantedYet(Exception):
+    """The block that the next id comes from is not durable yet."""
+
+
 class ProducerIds:
     __slots__ = ("_end", "_granted_at", "_next", "_node")
 
@@ -40,15 +44,16 @@ class ProducerIds:
             self._granted_at = node.metadata.propose(now, decision)
             self._next, self._end = decision.reply.start, decision.reply.stop
 
-    def is_prepared(self, now: Now) -> bool:
-        """Whether the next id may be told at once; if not, it may be in a moment."""
-        self.prepare(now)
-        return self._node.metadata.committed_offset >= self._granted_at
+    def source(self, now: Now) -> Callable[[], int]:
+        """What gives ids to a coordinator that may or may not need one.
 
-    def granted(self, now: Now) -> Callable[[], int]:
-        """What gives ids to a coordinator that may or may not need one."""
+        NotGrantedYet, or FAULTS, when there is none that may be told at once; in a moment there may be.
+        """
 
         def fresh_id() -> int:
+            self.prepare(now)
+            if self._node.metadata.committed_offset < self._granted_at:
+                raise NotGrantedYet
             return self.take(now)[0]
 
         return fresh_id

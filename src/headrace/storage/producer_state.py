@@ -217,6 +217,10 @@ class ProducerState:
 
     # --- questions ---------------------------------------------------------------------------------------
 
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer, in this epoch, has a transaction open here."""
+        return producer_id in self._open and self.entries[producer_id].epoch == epoch
+
     @property
     def first_open_offset(self) -> int | None:
         """Where the oldest transaction without an end marker begins."""

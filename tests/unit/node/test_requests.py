@@ -20,7 +20,7 @@ from headrace.protocol.messages.metadata import MetadataRequest
         struct.pack(">hhih", 3, 1, 1, 30_000),  # a client id longer than the frame
         struct.pack(">hhih", 3, 1, 1, -1),  # a body that is not there
         struct.pack(">hhih", 3, 99, 1, -1),  # a version that does not exist
-        struct.pack(">hhih", 11, 5, 1, -1) + b"\0" * 30,  # an API that is not served yet
+        struct.pack(">hhih", 52, 0, 1, -1) + b"\0" * 30,  # an API that is not for clients
         struct.pack(">hhih", 77, 0, 1, -1),
         struct.pack(">hhih", -1, 0, 1, -1),
         struct.pack(">hhih", 0, 2, 1, -1) + b"\0" * 30,  # Produce 0-2 is advertised and not served

@@ -1,8 +1,7 @@
 """Which features and record versions this node writes: those of Kafka's metadata.version 4.3-IV0.
 
-A feature is told as supported only when it works. Eligible leader replicas, the new group protocol and the
-second transaction protocol are finalized by Kafka when it formats a directory; here they follow with their
-issues.
+A feature is told as supported only when it works. Eligible leader replicas are finalized by Kafka when it formats
+a directory; here they follow with the cluster.
 """
 
 from headrace.protocol.metadata_records import encode_record
@@ -11,14 +10,22 @@ from headrace.protocol.notation import Data
 METADATA_VERSION = "metadata.version"
 METADATA_VERSION_MIN = 7  # 3.3-IV3, the oldest that KRaft itself still reads
 METADATA_VERSION_LEVEL = 30  # 4.3-IV0
+GROUP_VERSION = "group.version"  # 1: the new consumer group protocol (KIP-848)
+TRANSACTION_VERSION = "transaction.version"  # 1: flexible records; 2: an epoch for each transaction (KIP-890)
 
 # Feature → lowest and highest level this node supports.
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
+    GROUP_VERSION: (0, 1),
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LEVEL),
+    TRANSACTION_VERSION: (0, 2),
 }
 
 # What a new cluster begins with.
-FINALIZED_AT_FORMAT: dict[str, int] = {METADATA_VERSION: METADATA_VERSION_LEVEL}
+FINALIZED_AT_FORMAT: dict[str, int] = {
+    GROUP_VERSION: 1,
+    METADATA_VERSION: METADATA_VERSION_LEVEL,
+    TRANSACTION_VERSION: 2,
+}
 
 
 def encode(record: Data) -> bytes:

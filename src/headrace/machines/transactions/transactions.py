@@ -273,6 +273,10 @@ class Transactions:
         if transaction.state is not State.EMPTY:
             self._bumped_from.pop(key.transactional_id, None)
 
+    def replay_end(self, producer_id: int, is_committed: bool) -> None:
+        """Nobody's transaction touches the coordinator's own topic."""
+        raise AssertionError(f"an end marker of producer {producer_id} in the transaction log")
+
     def loaded(self, now: Now) -> Decision:
         """Orders the markers that may still be missing, and starts the clocks."""
         self._next_expiration = self._expiration_after(now)

@@ -9,10 +9,10 @@ from typing import Any
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.handlers.metadata import INTERNAL_TOPICS
 from headrace.node.node import Node
 from headrace.node.parking import Parked, Waitable
 from headrace.node.partition import Partition
+from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (

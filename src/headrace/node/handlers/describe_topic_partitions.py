@@ -7,8 +7,9 @@ from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import TopicState
 from headrace.node.authorization import Operation, Resource, operations_bits
 from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.handlers.metadata import INTERNAL_TOPICS, View
+from headrace.node.handlers.metadata import View
 from headrace.node.node import Node
+from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_topic_partitions import (

@@ -1,32 +1,51 @@
-"""InitProducerId, key 22, versions 0–5: a fresh id with epoch 0 for an idempotent producer.
+"""InitProducerId, key 22, versions 0–5: an id and an epoch for an idempotent or transactional producer.
 
-Transactional ids need a coordinator, which is not there yet; a client finds that out before it asks, since
-FindCoordinator is not advertised.
+Without a transactional id the id is fresh and its epoch 0. With one the coordinator fences whoever used it
+before, and first ends what that one left open.
 """
+
+from typing import Any
 
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
 from headrace.node.committed_reply import CommittedReply
 from headrace.node.faults import FAULTS
 from headrace.node.node import Node
+from headrace.node.producer_ids import NotGrantedYet
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-def handle(node: Node, request: Request) -> InitProducerIdResponse | CommittedReply:
+def handle(node: Node, request: Request) -> Any:
     body: InitProducerIdRequest = request.body
     if body.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+        return transactional(node, request, body.transactional_id)
     if not node.allows(request, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
-        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=-1)
+        return refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         producer_id, granted_at = node.producer_ids.take(request.now)
     except FAULTS:
         # no new block can be granted at the moment; clients take this code, as Kafka's, for "again, later"
-        return InitProducerIdResponse(
-            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_id=-1, producer_epoch=-1
-        )
+        return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     reply = InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     if node.metadata.committed_offset < granted_at:
         return CommittedReply(node, request, granted_at, reply)
     return reply
+
+
+def transactional(node: Node, request: Request, transactional_id: str) -> Any:
+    if not node.allows(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    shard = node.transactions.shard_of(request.now, transactional_id)
+    if isinstance(shard, ErrorCode):
+        return refused(shard)
+    fresh_id = node.producer_ids.source(request.now)
+    try:
+        decision = shard.machine.init_producer_id(request.now, request.body, request.version, fresh_id)
+    except (NotGrantedYet, *FAULTS):
+        return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return shard.answer(request, decision, refused)
+
+
+def refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

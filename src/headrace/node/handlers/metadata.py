@@ -15,6 +15,7 @@ from headrace.node.authorization import CLUSTER_NAME, Operation, Resource, opera
 from headrace.node.committed_reply import CommittedReply, when_committed
 from headrace.node.faults import FAULTS, code_of
 from headrace.node.node import Node
+from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import (
@@ -26,7 +27,6 @@ from headrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 LISTENER_ERROR_SINCE = 6
 BY_ID_SINCE = 12
 

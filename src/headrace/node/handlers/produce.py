@@ -17,6 +17,7 @@ from headrace.node.node import Node
 from headrace.node.parking import Parked
 from headrace.node.partition import Partition
 from headrace.node.partition_gate import HeldBatch
+from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
@@ -105,6 +106,8 @@ def addressed(node: Node, request: Request, partitions: list[Partition] | None, 
     partition = partitions[index]
     if partition.leader_id != node.id:
         raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.topic in INTERNAL_TOPICS:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators write to an internal topic")
     return partition
 
 
@@ -117,7 +120,7 @@ def append(
     if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
         raise Refused(ErrorCode.INVALID_RECORD, ONE_BATCH)
     if records[ATTRIBUTES_AT + 1] & UNUSUAL:
-        check_admissible(records, request.version)
+        check_admissible(node, request, partition, records)
     if acks != 1 and acks != 0:
         if acks != ALL:
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -161,12 +164,14 @@ def hold(
     return result
 
 
-def check_admissible(records: memoryview, version: int) -> None:
+def check_admissible(node: Node, request: Request, partition: Partition, records: memoryview) -> None:
     """What a produce request of this version may not carry, whatever the log thinks of it."""
     attributes = records[ATTRIBUTES_AT + 1]
     if attributes & TRANSACTIONAL:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer")
-    if attributes & CODEC_MASK == ZSTD and version < ZSTD_VERSION_MIN:
+        code = node.transactions.fault_of_write(request, partition, records)
+        if code is not ErrorCode.NONE:
+            raise Refused(code)
+    if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION_MIN:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
 
 

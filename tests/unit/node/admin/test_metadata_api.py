@@ -170,7 +170,8 @@ class TestApiVersions:
         assert listed == {key: (low, high) for key, (_, low, high) in SERVED.items()}
         assert listed[0][0] == 0, "old librdkafka switches compression off otherwise (KAFKA-18659)"
         if version >= 3:
-            assert [feature.name for feature in response.finalized_features] == ["metadata.version"]
+            finalized = {one.name: one.max_version_level for one in response.finalized_features}
+            assert finalized == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
             assert response.finalized_features_epoch > 0
             assert all(feature.min_version > 0 for feature in response.supported_features) or version > 3
 

@@ -1,0 +1,178 @@
+"""What the coordinators of groups and of transactions have in common: an internal topic, and a shard per
+partition of it.
+
+A key (a group's or a transactional id) belongs to the partition that Java's hash of it names, as every
+Kafka broker computes it. The topic is made when a client first looks for a coordinator. After a start all
+shards are loaded in the background, those that somebody asks for first.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import Now
+from headrace.machines.metadata.controller.create_topics import NewTopic
+from headrace.node.coordinators.shard import Machine, Shard
+from headrace.node.partition import Partition
+from headrace.protocol.coordinator_records import Kinds
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+PAUSE_BETWEEN_LOADS_MS = 1
+
+
+class Coordinator:
+    def __init__(
+        self,
+        node: "Node",
+        topic: str,
+        kinds: Kinds,
+        make: Callable[[Partition], Machine],
+        act: Callable[[Now, Shard, Any], None],
+    ) -> None:
+        self._node = node
+        self.topic = topic
+        self._kinds = kinds
+        self._make = make
+        self._act = act
+        self._shards: dict[int, Shard] = {}
+        self._places: dict[str, int] = {}  # of keys, hashed once
+
+    # --- where a key lives ---------------------------------------------------------------------------------
+
+    def shard_of(self, now: Now, key: str) -> Shard | ErrorCode:
+        """The loaded shard of the key, or why there is none."""
+        partitions = self._node.partitions.of_name(self.topic)
+        if partitions is None:
+            return ErrorCode.NOT_COORDINATOR
+        return self._loaded(now, partitions[self._place(key, len(partitions))])
+
+    def _loaded(self, now: Now, partition: Partition) -> Shard | ErrorCode:
+        shard = self._shards.get(partition.index)
+        if shard is None or shard.partition is not partition:
+            if partition.leader_id != self._node.id:
+                return ErrorCode.NOT_COORDINATOR
+            shard = self._open(now, partition)
+        return shard if shard.machine is not None else shard.refusal
+
+    def partition_of(self, key: str) -> Partition | None:
+        """Where the key's records are; None: the topic is not there yet."""
+        partitions = self._node.partitions.of_name(self.topic)
+        return None if partitions is None else partitions[self._place(key, len(partitions))]
+
+    def leader_of(self, key: str) -> int | None:
+        """The broker that coordinates the key, as far as the metadata tells, committed or about to be."""
+        topic = self._node.metadata.image.topics.get(self.topic)
+        return None if topic is None else topic.partitions[self._place(key, len(topic.partitions))].leader
+
+    def _place(self, key: str, count: int) -> int:
+        place = self._places.get(key)
+        if place is None or place >= count:
+            if len(self._places) > KEYS_REMEMBERED_MAX:
+                self._places.clear()
+            place = self._places[key] = java_hash(key) % count
+        return place
+
+    def _open(self, now: Now, partition: Partition) -> Shard:
+        shard = self._shards[partition.index] = Shard(
+            self._node, partition, self._kinds, self._make, self._act
+        )
+        shard.load(now)
+        return shard
+
+    # --- all of them
+    # -----------------------------------------------------------------------------------------
+
+    def shards(self, now: Now) -> Iterator[Shard | ErrorCode]:
+        """Every shard of this node, loaded or with the reason why not."""
+        for partition in self._node.partitions.of_name(self.topic) or ():
+            if partition.leader_id == self._node.id:
+                yield self._loaded(now, partition)
+
+    def loaded_shards(self) -> list[Shard]:
+        return [shard for shard in self._shards.values() if shard.machine is not None]
+
+    def at(self, index: int) -> Shard | None:
+        return self._shards.get(index)
+
+    def load_all(self, now: Now) -> None:
+        """After a start: what was under way is taken up again, without anybody asking."""
+        partitions = self._node.partitions.of_name(self.topic)
+        if partitions:
+            OneByOne(self._node, iter(list(partitions)), self._loaded).start(now)
+
+    def topic_removed(self, now: Now) -> None:
+        for shard in self._shards.values():
+            shard.close(now)
+        self._shards.clear()
+        self._places.clear()
+
+    # --- the topic
+    # -------------------------------------------------------------------------------------------
+
+    def ensure_topic(
+        self, now: Now, partitions: int, replication_factor: int, configs: Mapping[str, str | None]
+    ) -> None:
+        """Make the internal topic if it is not there. FAULTS when the metadata log cannot take it.
+
+        Where fewer brokers live than replicas are wished for, it gets as many as there are: a single node
+        would never have a coordinator otherwise.
+        """
+        metadata = self._node.metadata
+        if self.topic in metadata.image.topics:
+            return
+        factor = min(replication_factor, len(metadata.image.live_brokers()))
+        decision = metadata.controller.create_topics(
+            [NewTopic(self.topic, partitions, factor, configs=dict(configs))]
+        )
+        metadata.propose(now, decision)
+
+
+class OneByOne:
+    """Loads shards in the order of their partitions, a pause after each."""
+
+    __slots__ = ("_load", "_node", "_rest", "is_done")
+
+    def __init__(
+        self, node: "Node", partitions: Iterator[Partition], load: Callable[[Now, Partition], Any]
+    ) -> None:
+        self._node = node
+        self._rest = partitions
+        self._load = load
+        self.is_done = False
+
+    def start(self, now: Now) -> None:
+        self._node.deadlines.add(now.after_ms(PAUSE_BETWEEN_LOADS_MS), self)
+
+    def expired(self, now: Now) -> None:
+        partition = next(self._rest, None)
+        if partition is not None and not self._node.is_stopping:
+            if not partition.is_deleted:
+                self._load(now, partition)
+            self.start(now)
+
+
+def take_over(settings: Any, fresh: Any) -> None:
+    """Give one settings object the values of another of its kind."""
+    for one in fields(settings):
+        setattr(settings, one.name, getattr(fresh, one.name))
+
+
+# Groups and transactional ids whose place is remembered; Java's hash takes some 50 ns per character.
+KEYS_REMEMBERED_MAX = 100_000
+
+
+def java_hash(text: str) -> int:
+    """What Java's `String.hashCode` gives, without its sign: the place of a key is this modulo partitions.
+
+    The smallest int has no positive counterpart and counts as 0, as in Kafka.
+    """
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFF_FFFF
+    if value >= 0x8000_0000:
+        value -= 0x1_0000_0000
+    return 0 if value == -0x8000_0000 else abs(value)

@@ -1,0 +1,84 @@
+"""The coordinator of groups: `__consumer_offsets` and its shards, told of what happens to topics."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import Now
+from headrace.machines.groups.groups import Groups
+from headrace.machines.groups.settings import GroupSettings
+from headrace.machines.metadata.image import GROUP_RESOURCE
+from headrace.node.coordinators.coordinator import Coordinator, take_over
+from headrace.node.coordinators.shard import Shard
+from headrace.node.coordinators.topics import ImageTopics
+from headrace.node.partition import Partition
+from headrace.protocol.coordinator_records import GROUP_RECORDS
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+TOPIC = "__consumer_offsets"
+# What a shard knows of the broker's settings has the same names there and here.
+SETTINGS = tuple(field.name for field in fields(GroupSettings) if field.name != "overrides")
+
+
+class GroupCoordinator(Coordinator):
+    def __init__(self, node: "Node") -> None:
+        super().__init__(node, TOPIC, GROUP_RECORDS, self._machine, self._nothing)
+        self.topics = ImageTopics(node.metadata.image)
+        self._settings = group_settings(node)
+
+    def _machine(self, partition: Partition) -> Groups:
+        return Groups(self._settings, self.topics, self._node.dice)
+
+    def _nothing(self, now: Now, shard: Shard, effect: Any) -> None:
+        raise AssertionError(f"groups ask for no {effect}")
+
+    def configured(self) -> None:
+        """The broker's or a group's settings changed. All shards share one object, changed in place."""
+        take_over(self._settings, group_settings(self._node))
+
+    def create_topic(self, now: Now) -> None:
+        settings = self._node.settings
+        self.ensure_topic(
+            now,
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            },
+        )
+
+    def marker_appended(self, partition: Partition, producer_id: int, is_commit: bool) -> None:
+        """A transaction ended; if it was in our topic, the offsets committed inside of it count now, or
+        never.
+        """
+        if partition.topic == TOPIC:
+            shard = self.at(partition.index)
+            if shard is not None:
+                shard.replay_end(producer_id, is_commit)
+
+    def topics_changed(self, now: Now, removed: Sequence[str]) -> None:
+        """Topics came, grew or went, and that is committed."""
+        self.topics.changed()
+        for shard in self.loaded_shards():
+            decisions = shard.machine.topics_changed(now)
+            if removed:
+                decisions += shard.machine.forget_topics(now, removed)
+            for decision in decisions:
+                if not shard.carry_out(now, decision):
+                    break
+
+
+def group_settings(node: "Node") -> GroupSettings:
+    settings = node.settings
+    return GroupSettings(
+        **{name: getattr(settings, name) for name in SETTINGS},
+        overrides={
+            name: dict(values)
+            for (resource, name), values in node.metadata.image.configs.items()
+            if resource == GROUP_RESOURCE
+        },
+    )

@@ -1,0 +1,106 @@
+"""Writing the end of a transaction into every partition that it touched.
+
+A transaction is complete once all its markers are below the high watermark of their partitions. Where a disk
+is full the marker is tried again after a while; where a directory is offline the next start finishes the
+transaction. A topic that is gone needs no marker.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.base.time import Now
+from headrace.machines.transactions.effects import WriteMarkers
+from headrace.node.parking import Waiter
+from headrace.node.partition import Partition
+from headrace.records.builder import end_marker
+from headrace.storage.errors import CoordinatorFenced, StaleProducerEpoch, StorageError
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+RETRY_MS = 1_000
+
+
+class MarkersUnderWay(Waiter):
+    """The markers of one transaction: those to be written, and those waiting to be committed."""
+
+    __slots__ = ("_appended", "_markers", "_node", "_then", "_unwritten")
+
+    def __init__(self, node: "Node", markers: WriteMarkers, then: Callable[[Now], None]) -> None:
+        super().__init__()
+        self._node = node
+        self._markers = markers
+        self._then = then  # told when all are committed
+        self._unwritten = list(markers.partitions)
+        self._appended: list[tuple[Partition, int]] = []  # and the end offset that has to be committed
+
+    def expired(self, now: Now) -> None:
+        """Write what is not written yet."""
+        left: list[tuple[str, int]] = []
+        for topic, index in self._unwritten:
+            partition = self._partition(topic, index)
+            if partition is None:
+                continue
+            if partition.is_offline or not self._write(now, partition):
+                left.append((topic, index))
+        self._unwritten = left
+        if left and not self._node.is_stopping:
+            self._node.deadlines.add(now.after_ms(RETRY_MS), self)
+        self.woken(now)
+
+    def _partition(self, topic: str, index: int) -> Partition | None:
+        partitions = self._node.partitions.of_name(topic)
+        return partitions[index] if partitions is not None and index < len(partitions) else None
+
+    def _write(self, now: Now, partition: Partition) -> bool:
+        """Whether this partition needs nothing more than time."""
+        markers = self._markers
+        batch = end_marker(
+            committed=markers.is_commit,
+            coordinator_epoch=markers.coordinator_epoch,
+            producer_id=markers.producer_id,
+            producer_epoch=markers.epoch,
+            timestamp=now.wall_ms,
+        )
+        try:
+            if markers.transaction_version >= 2 and self._is_ended(now, partition):
+                return True
+            appended = partition.append(memoryview(bytearray(batch)), now, from_client=False)
+        except (StaleProducerEpoch, CoordinatorFenced) as fault:
+            # somebody newer has ended this producer's transaction here already
+            self._node.report(
+                "warning",
+                "end_marker_refused",
+                partition=f"{partition.topic}-{partition.index}",
+                transactional_id=markers.transactional_id,
+                error=str(fault),
+            )
+            return True
+        except StorageError as fault:
+            self._node.partitions.storage_failed(now, partition, fault)
+            return False
+        self._node.groups.marker_appended(partition, markers.producer_id, markers.is_commit)
+        self._appended.append((partition, appended.last_offset + 1))
+        return True
+
+    def _is_ended(self, now: Now, partition: Partition) -> bool:
+        """Each end has its own epoch (KIP-890): one that the partition has seen was written before, and
+        what is open there now is the producer's next transaction.
+        """
+        producers = partition.opened(now).producer_state(now.wall_ms).entries
+        known = producers.get(self._markers.producer_id)
+        return known is not None and known.epoch >= self._markers.epoch
+
+    def woken(self, now: Now) -> None:
+        uncommitted = [
+            (partition, end)
+            for partition, end in self._appended
+            if partition.leader.high_watermark < end and not partition.is_deleted
+        ]
+        self._appended = uncommitted
+        self.leave()
+        for partition, _ in uncommitted:
+            self.wait_for(partition)
+        if not uncommitted and not self._unwritten and not self.is_done:
+            self.forget()
+            self._then(now)

@@ -1,0 +1,279 @@
+"""One partition of a coordinator's topic, and the machine that lives on it.
+
+The machine decides; the shard appends its records as one batch, has them replayed at once, and lets replies,
+answers and effects out when the high watermark has passed all that was replayed. An append that fails costs
+the machine: nobody can say what it had promised in its memory, so it is made anew from the log.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.base.time import NEVER, Instant, Now
+from headrace.machines.coordination import Decision, Writer
+from headrace.node.coordinators.loader import Loader
+from headrace.node.coordinators.tickets import Ticket
+from headrace.node.faults import FAULTS
+from headrace.node.parking import Waiter
+from headrace.node.partition import Partition
+from headrace.node.request import Request
+from headrace.protocol.coordinator_records import Kinds, Record, encode
+from headrace.protocol.errors import ErrorCode
+from headrace.records.builder import build_batch
+from headrace.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+
+class Machine(Protocol):
+    def replay(self, record: Record, writer: Writer | None = None, /) -> None: ...
+
+    def replay_end(self, producer_id: int, is_committed: bool, /) -> None: ...
+
+    def loaded(self, now: Now, /) -> Decision: ...
+
+    def deadline(self) -> Instant | None: ...
+
+    def wake(self, now: Now, /) -> list[Decision]: ...
+
+    def abandon(self) -> list[Any]: ...
+
+
+class Shard(Waiter):
+    __slots__ = ("_act", "_alarm", "_backlog", "_loader", "_make", "_node", "kinds", "machine", "partition")
+
+    def __init__(
+        self,
+        node: "Node",
+        partition: Partition,
+        kinds: Kinds,
+        make: Callable[[Partition], Machine],
+        act: Callable[[Now, "Shard", Any], None],
+    ) -> None:
+        super().__init__()
+        self._node = node
+        self.partition = partition
+        self.kinds = kinds
+        self._make = make
+        self._act = act  # carries out an effect, once what it follows from is committed
+        self._backlog: deque[tuple[int, Decision]] = deque()  # end offset, what waits for it
+        self._alarm: Alarm | None = None
+        self._loader: Loader | None = None
+        self.machine: Any = None  # None: not loaded
+
+    # --- loading -----------------------------------------------------------------------------------------
+
+    def load(self, now: Now) -> None:
+        """Make the machine from the log: at once when the log is empty, else a slice at a time."""
+        if self._loader is None and self.machine is None and not self.partition.is_offline:
+            try:
+                log = self.partition.opened(now)
+            except StorageError as fault:
+                self._node.partitions.storage_failed(now, self.partition, fault)
+                return
+            self._loader = Loader(self._node, self.partition, log, self._make(self.partition), self)
+            self._loader.go_on(now)
+
+    def loaded(self, now: Now, machine: Machine) -> None:
+        self._loader = None
+        self.machine = machine
+        self.carry_out(now, machine.loaded(now))
+
+    def load_failed(self, now: Now) -> None:
+        """The disk did: its directory is offline, and so is this coordinator."""
+        self._loader = None
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """Why requests are refused while there is no machine."""
+        return (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            if self._loader is not None
+            else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+
+    # --- decisions ---------------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        request: Request,
+        decision: Decision,
+        refused: Callable[[ErrorCode], Any],
+        ticket: Ticket | None = None,
+    ) -> Any:
+        """The reply to the request, or the ticket with which it is parked."""
+        now = request.now
+        if decision.records and not self._append(now, decision):
+            return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._arm(now)
+        reply = decision.reply
+        if decision.answers and ticket is not None and reply is None:
+            reply = self._own_answer(decision, ticket)
+        if self.is_committed:
+            if decision.answers or decision.effects:
+                self._release(now, decision)
+            return ticket if reply is None else reply
+        if reply is not None:
+            ticket = ticket or Ticket(self._node, request, refused)
+            decision.answers.append((ticket, reply))
+        self._hold(decision)
+        return ticket
+
+    def carry_out(self, now: Now, decision: Decision) -> bool:
+        """A decision that nobody asked for; False: its records could not be written."""
+        if decision.records and not self._append(now, decision):
+            return False
+        self._arm(now)
+        if self.is_committed:
+            self._release(now, decision)
+        else:
+            self._hold(decision)
+        return True
+
+    @staticmethod
+    def _own_answer(decision: Decision, ticket: Ticket) -> Any:
+        """What the request itself is answered, when its own decision ended the wait."""
+        for number, (holder, reply) in enumerate(decision.answers):
+            if holder is ticket:
+                del decision.answers[number]
+                return reply
+        return None
+
+    def replay_end(self, producer_id: int, is_committed: bool) -> None:
+        """An end marker was appended to this partition. A loader that is still at work will meet it."""
+        if self.machine is not None:
+            self.machine.replay_end(producer_id, is_committed)
+
+    def _append(self, now: Now, decision: Decision) -> bool:
+        writer = decision.writer
+        wall_ms = now.wall_ms
+        rows = [(wall_ms, *encode(record), ()) for record in decision.records]
+        if writer is None:
+            batch = build_batch(rows)
+        else:
+            batch = build_batch(
+                rows, producer_id=writer.producer_id, producer_epoch=writer.epoch, transactional=True
+            )
+        try:
+            self.partition.append(memoryview(bytearray(batch)), now, from_client=False)
+        except FAULTS as fault:
+            self._fail(now, fault)
+            return False
+        replay = self.machine.replay
+        for record in decision.records:
+            replay(record, writer)
+        return True
+
+    # --- what waits for the high watermark -----------------------------------------------------------------
+
+    @property
+    def is_committed(self) -> bool:
+        """All that was replayed is; a reply made now could leave now."""
+        partition = self.partition
+        log = partition.log
+        return log is not None and partition.leader.high_watermark >= log.log_end_offset
+
+    @property
+    def end_offset(self) -> int:
+        log = self.partition.log
+        assert log is not None, "a machine lives on an open log"
+        return log.log_end_offset
+
+    def _hold(self, decision: Decision) -> None:
+        if not self._backlog:
+            self.wait_for(self.partition)
+        self._backlog.append((self.end_offset, decision))
+
+    def woken(self, now: Now) -> None:
+        high_watermark = self.partition.leader.high_watermark
+        if self.partition.is_offline or self.partition.is_deleted:
+            self._give_up(now, ErrorCode.NOT_COORDINATOR)
+            return
+        while self._backlog and self._backlog[0][0] <= high_watermark:
+            self._release(now, self._backlog.popleft()[1])
+        if not self._backlog:
+            self.leave()
+
+    def _release(self, now: Now, decision: Decision) -> None:
+        for ticket, reply in decision.answers:
+            self._node.answer_parked(now, ticket, reply)
+        for effect in decision.effects:
+            self._act(now, self, effect)
+
+    # --- trouble -------------------------------------------------------------------------------------------
+
+    def _fail(self, now: Now, fault: Exception) -> None:
+        self._node.report(
+            "error",
+            "coordinator_append_failed",
+            partition=f"{self.partition.topic}-{self.partition.index}",
+            error=str(fault),
+        )
+        self._node.partitions.storage_failed(now, self.partition, fault)
+        self._give_up(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.load(now)
+
+    def _give_up(self, now: Now, code: ErrorCode) -> None:
+        """Throw the machine away; whoever waits is sent to find the coordinator again."""
+        self.leave()
+        waiting = [ticket for _, decision in self._backlog for ticket, _ in decision.answers]
+        self._backlog.clear()
+        if self.machine is not None:
+            waiting += self.machine.abandon()
+            self.machine = None
+        for ticket in waiting:
+            ticket.refuse(now, code)
+
+    def close(self, now: Now) -> None:
+        """The partition is gone, or led elsewhere."""
+        self._give_up(now, ErrorCode.NOT_COORDINATOR)
+        self._loader = None
+        self.is_done = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    # --- time
+    # ------------------------------------------------------------------------------------------------
+
+    def _arm(self, now: Now) -> None:
+        """One alarm on the node's heap. It may ring too early, when what it was set for was put off."""
+        at = self.machine.deadline()
+        if at is not None and (self._alarm is None or at < self._alarm.at):
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = Alarm(self, at)
+
+    def alarm(self, now: Now) -> None:
+        self._alarm = None
+        if self.machine is None:
+            return
+        for decision in self.machine.wake(now):
+            if not self.carry_out(now, decision):
+                return
+        self._arm(now)
+
+    def touch(self, now: Now) -> None:
+        """Something outside changed what the machine waits for."""
+        if self.machine is not None:
+            self._arm(now)
+
+
+class Alarm:
+    """The next moment at which a machine wants to be asked."""
+
+    __slots__ = ("_shard", "at", "is_done")
+
+    def __init__(self, shard: Shard, at: Instant) -> None:
+        self._shard = shard
+        self.at = at if at is not None else NEVER
+        self.is_done = False
+        shard._node.deadlines.add(at, self)
+
+    def expired(self, now: Now) -> None:
+        self.is_done = True
+        self._shard.alarm(now)
+
+    def cancel(self) -> None:
+        self.is_done = True
+        self._shard._node.deadlines.cancelled()

@@ -1,0 +1,145 @@
+"""AddPartitionsToTxn, key 24, versions 0–5: which partitions a transaction is about to write to.
+
+Up to version 3 clients send it for one transaction; from version 4 on brokers send it for many, to add or
+only to verify (KIP-890).
+"""
+
+from typing import Any
+
+from headrace.machines.transactions import errors
+from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
+from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.shard import Shard
+from headrace.node.node import Node
+from headrace.node.partitions import INTERNAL_TOPICS
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BATCHED_SINCE = 4
+
+Place = tuple[str, int]
+
+
+def handle(node: Node, request: Request) -> Any:
+    body: AddPartitionsToTxnRequest = request.body
+    is_batched = request.version >= BATCHED_SINCE
+    if is_batched and not node.allows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+        return refused_whole(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    transactions = body.transactions if is_batched else [only_transaction(body)]
+    shards: list[Shard] = []
+    results = [
+        AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id,
+            topic_results=added(node, request, transaction, shards),
+        )
+        for transaction in transactions
+    ]
+
+    def refused(code: ErrorCode) -> AddPartitionsToTxnResponse:
+        if is_batched:
+            return refused_whole(code)
+        topics = transactions[0].topics
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=told(topics, dict.fromkeys(places(topics), code))
+        )
+
+    if is_batched:
+        reply = AddPartitionsToTxnResponse(results_by_transaction=results)
+    else:
+        reply = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+    return when_all_committed(node, request, shards, reply, refused)
+
+
+def refused_whole(code: ErrorCode) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(error_code=code)
+
+
+def only_transaction(body: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=body.v3_and_below_transactional_id,
+        producer_id=body.v3_and_below_producer_id,
+        producer_epoch=body.v3_and_below_producer_epoch,
+        topics=body.v3_and_below_topics,
+    )
+
+
+def added(
+    node: Node, request: Request, transaction: AddPartitionsToTxnTransaction, shards: list[Shard]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """The result of each partition; all of them are added, or none is."""
+    topics = transaction.topics
+    transactional_id = transaction.transactional_id
+    if request.version < BATCHED_SINCE and not node.allows(
+        request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+    ):
+        return told(topics, dict.fromkeys(places(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    wrong = {place: code for place in places(topics) if (code := fault_of(node, request, place))}
+    if wrong:
+        return told(
+            topics,
+            {place: wrong.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places(topics)},
+        )
+    shard = node.transactions.shard_of(request.now, transactional_id)
+    if isinstance(shard, ErrorCode):
+        return told(topics, dict.fromkeys(places(topics), shard))
+    decision = shard.machine.add_partitions(
+        request.now,
+        transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        places(topics),
+        verify_only=transaction.verify_only,
+        transaction_version=1,
+    )
+    if not shard.carry_out(request.now, decision):
+        return told(topics, dict.fromkeys(places(topics), ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    shards.append(shard)
+    return told(
+        topics,
+        {
+            place: errors.told(errors.ADD_PARTITIONS_TO_TXN, request.version, code)
+            for place, code in decision.reply.items()
+        },
+    )
+
+
+def places(topics: list[AddPartitionsToTxnTopic]) -> list[Place]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def fault_of(node: Node, request: Request, place: Place) -> ErrorCode:
+    topic, index = place
+    if request.version < BATCHED_SINCE and (
+        topic in INTERNAL_TOPICS or not node.allows(request, Operation.WRITE, Resource.TOPIC, topic)
+    ):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    count = node.groups.topics.partition_count(topic)
+    if count is None or not 0 <= index < count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def told(
+    topics: list[AddPartitionsToTxnTopic], codes: dict[Place, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[topic.name, index]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,45 @@
+"""DeleteGroups, key 42, versions 0–2: groups without members, with all that they committed."""
+
+from typing import Any
+
+from headrace.node.authorization import Operation, Resource
+from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.shard import Shard
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+def handle(node: Node, request: Request) -> Any:
+    body: DeleteGroupsRequest = request.body
+    names = list(dict.fromkeys(body.groups_names))  # one that is named twice is deleted once
+    shards: list[Shard] = []
+    results = [
+        DeletableGroupResult(group_id=name, error_code=deleted(node, request, name, shards)) for name in names
+    ]
+
+    def refused(code: ErrorCode) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=name, error_code=code) for name in names]
+        )
+
+    return when_all_committed(node, request, shards, DeleteGroupsResponse(results=results), refused)
+
+
+def deleted(node: Node, request: Request, name: str, shards: list[Shard]) -> ErrorCode:
+    if not node.allows(request, Operation.DELETE, Resource.GROUP, name):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    shard = node.groups.shard_of(request.now, name)
+    if isinstance(shard, ErrorCode):
+        return shard
+    decision = shard.machine.delete_group(request.now, name)
+    code: ErrorCode = decision.reply
+    if not shard.carry_out(request.now, decision):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shards.append(shard)
+    return code

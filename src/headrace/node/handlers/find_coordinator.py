@@ -1,0 +1,67 @@
+"""FindCoordinator, key 10, versions 0–6: which broker leads the partition that a group or transactional id
+belongs to. The internal topic is made when it is first asked for; the answer waits until it is durable.
+"""
+
+from headrace.node.authorization import Operation, Resource
+from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.faults import FAULTS
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP = 0
+TRANSACTION = 1
+BATCHED_SINCE = 4
+NO_NODE = -1
+
+
+def handle(node: Node, request: Request) -> FindCoordinatorResponse | CommittedReply:
+    body: FindCoordinatorRequest = request.body
+    is_batched = request.version >= BATCHED_SINCE
+    keys = body.coordinator_keys if is_batched else [body.key]
+    found = [coordinator(node, request, body.key_type, key) for key in keys]
+    if is_batched:
+        reply = FindCoordinatorResponse(coordinators=found)
+    else:
+        one = found[0]
+        reply = FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+    return when_committed(node, request, node.metadata.end_offset, reply)
+
+
+def coordinator(node: Node, request: Request, key_type: int, key: str) -> Coordinator:
+    if key_type == GROUP:
+        operation, resource, denied = Operation.DESCRIBE, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif key_type == TRANSACTION:
+        operation, resource = Operation.DESCRIBE, Resource.TRANSACTIONAL_ID
+        denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        return missing(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type}")
+    if not node.allows(request, operation, resource, key):
+        return missing(key, denied)
+    keeper = node.groups if key_type == GROUP else node.transactions
+    try:
+        keeper.create_topic(request.now)
+        if key_type == TRANSACTION:
+            node.producer_ids.prepare(request.now)  # whoever looks for this coordinator will want one
+    except FAULTS as fault:
+        return missing(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(fault))
+    leader = keeper.leader_of(key)
+    endpoint = node.endpoint(leader, request.connection.listener) if leader is not None else None
+    if leader is None or endpoint is None:
+        return missing(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port, error_message=None)
+
+
+def missing(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=-1, error_code=code, error_message=message)

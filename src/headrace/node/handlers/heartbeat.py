@@ -1,0 +1,25 @@
+"""Heartbeat, key 12, versions 0–4: a member of a classic group is alive."""
+
+from typing import Any
+
+from headrace.node.authorization import Operation, Resource
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(node: Node, request: Request) -> Any:
+    body: HeartbeatRequest = request.body
+    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
+        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    shard = node.groups.shard_of(request.now, body.group_id)
+    if isinstance(shard, ErrorCode):
+        # a member whose group is being loaded has done nothing wrong: it is not sent to join again
+        is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return refused(ErrorCode.NONE if is_loading else shard)
+    return shard.answer(request, shard.machine.heartbeat(request.now, body), refused)
+
+
+def refused(code: ErrorCode) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code)

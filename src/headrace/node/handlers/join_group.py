@@ -1,0 +1,30 @@
+"""JoinGroup, key 11, versions 0–9: become a member of a classic group; answered after the rebalance."""
+
+from typing import Any
+
+from headrace.node.authorization import Operation, Resource
+from headrace.node.coordinators.callers import caller
+from headrace.node.coordinators.tickets import Ticket
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+NULL_NAME_SINCE = 7  # the first version in which the protocol's name can be absent
+
+
+def handle(node: Node, request: Request) -> Any:
+    body: JoinGroupRequest = request.body
+
+    def refused(code: ErrorCode) -> JoinGroupResponse:
+        name = None if request.version >= NULL_NAME_SINCE else ""
+        return JoinGroupResponse(error_code=code, member_id=body.member_id, protocol_name=name)
+
+    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
+        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    shard = node.groups.shard_of(request.now, body.group_id)
+    if isinstance(shard, ErrorCode):
+        return refused(shard)
+    ticket = Ticket(node, request, refused)
+    decision = shard.machine.join(request.now, body, request.version, caller(request), ticket)
+    return shard.answer(request, decision, refused, ticket)

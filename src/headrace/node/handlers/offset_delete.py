@@ -1,0 +1,52 @@
+"""OffsetDelete, key 47, version 0: forget committed offsets of topics that the group does not read now."""
+
+from typing import Any
+
+from headrace.node.authorization import Operation, Resource
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(node: Node, request: Request) -> Any:
+    body: OffsetDeleteRequest = request.body
+    if not node.allows(request, Operation.DELETE, Resource.GROUP, body.group_id):
+        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    shard = node.groups.shard_of(request.now, body.group_id)
+    if isinstance(shard, ErrorCode):
+        return refused(shard)
+    rest: list[OffsetDeleteResponseTopic] = []
+    known: list[OffsetDeleteRequestTopic] = []
+    for topic in body.topics:
+        if not node.allows(request, Operation.READ, Resource.TOPIC, topic.name):
+            rest.append(refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif node.groups.topics.partition_count(topic.name) is None:
+            rest.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            known.append(topic)
+    body.topics = known
+    decision = shard.machine.delete_offsets(request.now, body)
+    if not decision.reply.error_code:
+        decision.reply.topics += rest
+    return shard.answer(request, decision, refused)
+
+
+def refused(code: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code)
+
+
+def refused_topic(topic: OffsetDeleteRequestTopic, code: ErrorCode) -> OffsetDeleteResponseTopic:
+    return OffsetDeleteResponseTopic(
+        name=topic.name,
+        partitions=[
+            OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
+            for partition in topic.partitions
+        ],
+    )

@@ -1,0 +1,173 @@
+"""OffsetFetch, key 9, versions 1–10: what groups have committed. From version 8 on of many groups at once,
+from version 10 on with topics named by id.
+"""
+
+from typing import Any
+
+from headrace.node.authorization import Operation, Resource
+from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.shard import Shard
+from headrace.node.node import Node
+from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUPS_SINCE = 8
+IDS_SINCE = 10
+GROUP_ERROR_SINCE = 2
+NO_OFFSET = -1
+
+
+def handle(node: Node, request: Request) -> Any:
+    body: OffsetFetchRequest = request.body
+    asked = body.groups if request.version >= GROUPS_SINCE else [only_group(body)]
+    shards: list[Shard] = []
+    groups = [fetched(node, request, group, body.require_stable, shards) for group in asked]
+
+    def refused(code: ErrorCode) -> OffsetFetchResponse:
+        return replied(
+            request, [OffsetFetchResponseGroup(group_id=one.group_id, error_code=code) for one in asked]
+        )
+
+    return when_all_committed(node, request, shards, replied(request, groups), refused)
+
+
+def only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The one group of an old request, in the new form."""
+    return OffsetFetchRequestGroup(
+        group_id=body.group_id,
+        topics=None
+        if body.topics is None
+        else [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in body.topics
+        ],
+    )
+
+
+def replied(request: Request, groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+    if request.version >= GROUPS_SINCE:
+        return OffsetFetchResponse(groups=groups)
+    group = groups[0]
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    if group.error_code and request.version < GROUP_ERROR_SINCE:
+        # version 1 can tell an error only with each partition
+        body: OffsetFetchRequest = request.body
+        topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=NO_OFFSET,
+                        metadata="",
+                        error_code=group.error_code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in body.topics or ()
+        ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+
+
+def fetched(
+    node: Node,
+    request: Request,
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+    shards: list[Shard],
+) -> OffsetFetchResponseGroup:
+    """One group's offsets; `shards` gets the one that told them."""
+    if not node.allows(request, Operation.DESCRIBE, Resource.GROUP, group.group_id):
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
+    shard = node.groups.shard_of(request.now, group.group_id)
+    if isinstance(shard, ErrorCode):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=shard)
+    shards.append(shard)
+    wants_all = group.topics is None
+    refused: list[OffsetFetchResponseTopics] = []
+    if group.topics is not None:
+        known: list[OffsetFetchRequestTopics] = []
+        for topic in group.topics:
+            code = fault_of(node, request, topic)
+            if code is ErrorCode.NONE:
+                known.append(topic)
+            else:
+                refused.append(refused_topic(topic, code))
+        group.topics = known
+    reply: OffsetFetchResponseGroup = shard.machine.fetch_offsets(request.now, group, require_stable)
+    if reply.error_code:
+        return reply
+    if wants_all and node.authorizer is not None:
+        reply.topics = [
+            topic
+            for topic in reply.topics
+            if node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        ]
+    if request.version >= IDS_SINCE:
+        name_by_id(node, reply)
+    reply.topics += refused
+    return reply
+
+
+def fault_of(node: Node, request: Request, topic: OffsetFetchRequestTopics) -> ErrorCode:
+    if request.version >= IDS_SINCE:
+        name = node.groups.topics.name_of(topic.topic_id)
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        topic.name = name
+    if not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+def name_by_id(node: Node, reply: OffsetFetchResponseGroup) -> None:
+    """Topics that are gone have no id, and nothing to read either: they are left out."""
+    named: list[OffsetFetchResponseTopics] = []
+    for topic in reply.topics:
+        topic_id = node.groups.topics.id_of(topic.name)
+        if topic_id is not None:
+            topic.topic_id = topic_id
+            named.append(topic)
+    reply.topics = named
+
+
+def refused_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+            )
+            for index in topic.partition_indexes
+        ],
+    )
