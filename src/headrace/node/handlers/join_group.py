@@ -10,15 +10,13 @@ from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-NULL_NAME_SINCE = 7  # the first version in which the protocol's name can be absent
-
 
 def handle(node: Node, request: Request) -> Any:
     body: JoinGroupRequest = request.body
 
     def refused(code: ErrorCode) -> JoinGroupResponse:
-        name = None if request.version >= NULL_NAME_SINCE else ""
-        return JoinGroupResponse(error_code=code, member_id=body.member_id, protocol_name=name)
+        # versions below 7 cannot say null, and nobody reads the name beside an error
+        return JoinGroupResponse(error_code=code, member_id=body.member_id, protocol_name="")
 
     if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
         return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)

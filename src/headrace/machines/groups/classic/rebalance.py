@@ -190,4 +190,4 @@ def dismiss(group: ClassicGroup, member: Member, error: ErrorCode, decision: Dec
 
 
 def refusal(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
+    return JoinGroupResponse(error_code=error, protocol_name="", member_id=member_id)

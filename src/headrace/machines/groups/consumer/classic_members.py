@@ -47,7 +47,7 @@ def join(
         return _join(shard, now, group, request, version, caller)
     except Refused as refused:
         return Decision(
-            JoinGroupResponse(error_code=refused.code, protocol_name=None, member_id=request.member_id)
+            JoinGroupResponse(error_code=refused.code, protocol_name="", member_id=request.member_id)
         )
 
 
@@ -57,12 +57,12 @@ def _join(
     if shard.settings.group_consumer_migration_policy.lower() == "disabled":
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group has another protocol")
     member_id = request.member_id or id_text(shard.dice.randbytes(16))
-    check_room(shard, group, member_id)
+    check_room(shard, group, member_id, request.group_instance_id)
     subscription = _subscription(group, request)
     if not request.member_id and request.group_instance_id is None and version >= KNOWN_MEMBER_ID_VERSION:
         return Decision(
             JoinGroupResponse(
-                error_code=ErrorCode.MEMBER_ID_REQUIRED, protocol_name=None, member_id=member_id
+                error_code=ErrorCode.MEMBER_ID_REQUIRED, protocol_name="", member_id=member_id
             )
         )
 
