@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 from harness.broker import CACHE
 from harness.kafka import classpath
 
-SOURCE = Path(__file__).parent / "java" / "Tools.java"
+SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 CLASSES = CACHE / "java"
 
 TOOLS = {
@@ -27,6 +27,13 @@ TOOLS = {
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
 }
 
 
@@ -40,23 +47,22 @@ class Outcome(NamedTuple):
         return self.out.splitlines()
 
 
-def compiled() -> Path:
-    """Compiles the runner when it is newer than its class file."""
-    target = CLASSES / "Tools.class"
-    if not target.exists() or target.stat().st_mtime < SOURCE.stat().st_mtime:
+def compiled() -> str:
+    """The class path with our own programs on it, compiled when one is newer than its class file."""
+    targets = [CLASSES / f"{source.stem}.class" for source in SOURCES]
+    if any(not t.exists() or t.stat().st_mtime < s.stat().st_mtime for s, t in zip(SOURCES, targets)):
         shutil.rmtree(CLASSES, ignore_errors=True)
         CLASSES.mkdir(parents=True)
-        command = ["javac", "-nowarn", "-cp", classpath(), "-d", str(CLASSES), str(SOURCE)]
+        command = ["javac", "-nowarn", "-cp", classpath(), "-d", str(CLASSES), *map(str, SOURCES)]
         subprocess.run(command, check=True, timeout=120)
-    return CLASSES
+    return f"{CLASSES}:{classpath()}"
 
 
 class JavaTools:
     """`tools("kafka-topics", "--list", …)` → exit code and output, without a JVM's start."""
 
     def __init__(self) -> None:
-        path = f"{compiled()}:{classpath()}"
-        command = ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", "-cp", path, "Tools"]
+        command = ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", "-cp", compiled(), "Tools"]
         self._jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __call__(self, tool: str, *arguments: str, stdin: str = "") -> Outcome:

@@ -1,24 +1,10 @@
 // kafkajs as producer and admin: `node story.js BOOTSTRAP TOPIC` prints one JSON line per step.
-// It consumes only in groups, so what it wrote is read back by others.
-const { Kafka, logLevel, CompressionTypes, CompressionCodecs, ConfigResourceTypes } = require('kafkajs')
+// What it wrote is read back by others.
+const { CompressionTypes, CompressionCodecs, ConfigResourceTypes } = require('kafkajs')
+const { tell, refusal, until, run } = require('./telling')
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 
-const [bootstrap, topic] = process.argv.slice(2)
-const kafka = new Kafka({ clientId: 'story', brokers: [bootstrap], logLevel: logLevel.NOTHING })
-const tell = (step, told) => console.log(JSON.stringify({ step, told }))
-const refusal = async (attempt) => attempt.then(() => 'accepted', (error) => error.errors?.[0]?.type ?? error.type ?? error.message)
-
-async function until(ask, expected) {
-  const deadline = Date.now() + 30000
-  for (;;) {
-    const answer = await ask().catch((error) => error.type)
-    if (answer === expected) return
-    if (Date.now() > deadline) throw new Error(`still ${answer}, expected ${expected}`)
-    await new Promise((resolve) => setTimeout(resolve, 20))
-  }
-}
-
-async function main() {
+async function story(kafka, topic) {
   const admin = kafka.admin()
   await admin.connect()
   const partitions = async () => (await admin.fetchTopicMetadata({ topics: [topic] })).topics[0].partitions.length
@@ -73,7 +59,4 @@ async function main() {
   await admin.disconnect()
 }
 
-main().catch((error) => {
-  console.error(error)
-  process.exit(1)
-})
+run(story)
