@@ -1,0 +1,114 @@
+"""A broker as the listener of transaction stories: requests over one socket, its log read from its files."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from harness.broker import Broker
+from harness.wait import eventually
+from headrace.protocol.api import APIS, message_types
+from headrace.protocol.compiler import codec
+from headrace.protocol.coordinator_records import TRANSACTION_RECORDS, decode
+from headrace.protocol.coordinator_records.transactions import TransactionLogKey, TransactionLogValue
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.framing import encode_request_header
+from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.list_transactions import ListTransactionsRequest
+from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from headrace.protocol.notation import Request
+from headrace.records.reader import batches, read_rows
+
+FEATURE = "transaction.version"
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+
+
+class BrokerCoordinator:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.socket = socket.create_connection(("127.0.0.1", broker.port), 30)
+        topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+        self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def ask(self, request: Request, version: int) -> Any:
+        body = codec(type(request), version).encode(request)
+        self.socket.sendall(encode_request_header(request.KEY, version, 1, "story", len(body)) + body)
+        (size,) = struct.unpack(">i", self._exactly(4))
+        response = codec(message_types(APIS[request.KEY])[1], version)
+        return response.decode(self._exactly(size), 4 + response.header_version)
+
+    def _exactly(self, count: int) -> bytes:
+        chunks = bytearray()
+        while len(chunks) < count:
+            chunk = self.socket.recv(count - len(chunks))
+            assert chunk, "closed by the broker"
+            chunks += chunk
+        return bytes(chunks)
+
+    def finalize(self, *, transaction_version: int) -> None:
+        """Sets the cluster's feature level, and returns when the broker knows."""
+
+        def level() -> int | None:
+            response = self.ask(
+                ApiVersionsRequest(client_software_name="story", client_software_version="1"), 3
+            )
+            return next(
+                (each.max_version_level for each in response.finalized_features if each.name == FEATURE), None
+            )
+
+        if level() == transaction_version:
+            return
+        kind = UPGRADE if transaction_version == 2 else SAFE_DOWNGRADE
+        update = FeatureUpdateKey(feature=FEATURE, max_version_level=transaction_version, upgrade_type=kind)
+        self.ask(UpdateFeaturesRequest(feature_updates=[update]), 1)
+        eventually(level, transaction_version)
+
+    def find(self, transactional_id: str) -> None:
+        """Returns when the id has a coordinator that has loaded its shard, and producer ids to give."""
+
+        def errors() -> set[ErrorCode]:
+            find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+            (found,) = self.ask(find, 4).coordinators
+            (described,) = self.ask(
+                DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0
+            ).transaction_states
+            idempotent = self.ask(InitProducerIdRequest(transactional_id=None), 4)
+            return {ErrorCode(each.error_code) for each in (found, described, idempotent)}
+
+        eventually(errors, {ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND})
+
+    def settle(self) -> None:
+        eventually(lambda: self._in_states("PrepareCommit", "PrepareAbort"), [])
+
+    def run_into_timeout(self) -> None:
+        eventually(lambda: self._in_states("Ongoing"), [])
+
+    def _in_states(self, *states: str) -> list[str]:
+        found = self.ask(ListTransactionsRequest(state_filters=list(states)), 0).transaction_states
+        return [each.transactional_id for each in found]
+
+    def raise_epoch(self, transactional_id: str, epoch: int) -> None:
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        while (response := self.ask(request, 4)).producer_epoch < epoch:
+            assert response.error_code == ErrorCode.NONE
+
+    def log(self, transactional_id: str) -> list[TransactionLogValue | None]:
+        values: list[TransactionLogValue | None] = []
+        for path in sorted(self.broker.data.glob("__transaction_state-*/*.log")):
+            content = path.read_bytes()
+            for position, header in batches(content):
+                for _, _, key, value, _ in [] if header.is_control else read_rows(content, position, header):
+                    record = decode(TRANSACTION_RECORDS, key, value)
+                    assert record is not None
+                    assert isinstance(record.key, TransactionLogKey)
+                    if record.key.transactional_id == transactional_id:
+                        values.append(record.value)
+        return values
