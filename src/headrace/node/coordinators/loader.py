@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.time import Now
+from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Writer
 from headrace.node.partition import Partition
 from headrace.protocol.coordinator_records import Record, decode
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Decoding and replaying a record takes some 6 µs: a slice is two to three milliseconds.
 RECORDS_PER_SLICE = 400
+# Between slices whoever else is ready has a turn; a deadline that is over already would come without one.
+PAUSE_SECONDS = 0.000_1
 
 
 @dataclass(slots=True)
@@ -114,7 +116,7 @@ class Loader:
             self._skipped(self._offset, fault)
             self._shard.load_failed(now)
             return
-        self._node.deadlines.add(now.mono, self)
+        self._node.deadlines.add(Instant(now.mono + PAUSE_SECONDS), self)
 
     def _replayed(self, chunk: bytes) -> Iterator[None]:
         for position, header in batches(chunk):

@@ -8,6 +8,7 @@ import pytest
 
 from harness.desk import Desk
 from headrace.node.coordinators.coordinator import java_hash
+from headrace.node.coordinators.loader import RECORDS_PER_SLICE
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
@@ -219,3 +220,34 @@ def test_clients_cannot_write_to_the_coordinators_topic() -> None:
     request: ProduceRequest = desk.produce_request("__consumer_offsets", batch)
     (topic,) = desk.ask(request, 9).responses
     assert topic.partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_others_are_served_while_a_coordinator_loads() -> None:
+    desk = Desk({**SETTINGS, "offsets.topic.num.partitions": "1"})
+    desk.create_topic("t", 1_000)
+    find(desk, "g")
+    request = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=index, committed_metadata=""
+                    )
+                    for index in range(1_000)
+                ],
+            )
+        ],
+    )
+    desk.ask(request, 8)
+
+    after = Desk({**SETTINGS, "offsets.topic.num.partitions": "1"}, disks=desk.disks, clock=desk.clock)
+    question = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    turns = 0
+    while (answer := after.ask(question, 9).groups[0]).error_code:
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        after.advance(0.000_1)
+        turns += 1
+    assert turns >= 1_000 / RECORDS_PER_SLICE - 1, "each slice gives way to others"
+    assert [one.committed_offset for one in answer.topics[0].partitions] == list(range(1_000))
