@@ -1,4 +1,5 @@
-"""What a node does without being asked: opening logs, retention, recovery points, recompression, checkpoints.
+"""What a node does without being asked: opening logs, retention, recovery points, recompression, compaction,
+checkpoints.
 
 Everything here is done in slices, so that ten thousand partitions never hold up a request: a slice looks at
 a few partitions, then gives way. What waits for the disk is a job; what computes runs in another process.
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
+from headrace.node.cleaner import Cleaner
 from headrace.node.partition import Partition
 from headrace.storage.errors import StorageError
 from headrace.storage.jobs import Job
@@ -71,7 +73,7 @@ class Slices:
 class Housekeeping:
     def __init__(self, node: "Node", now: Now) -> None:
         self._node = node
-        self._recompressing: set[str] = set()  # directories with a recompression under way
+        self._rewriting: set[str] = set()  # directories in which segments are being written anew
         self._awaiting_stop = False
         self._has_moved = False  # since the last checkpoint
         interval_ms = node.settings.log_retention_check_interval_ms
@@ -86,6 +88,17 @@ class Housekeeping:
             after=self._checkpoint,
         )
         self._recovery_points.start(now, RECOVERY_POINT_INTERVAL_MS)
+        self._cleaner = Cleaner(node, self)
+        backoff_ms = node.settings.log_cleaner_backoff_ms
+        self._cleaning = Slices(
+            node,
+            self._cleaner.partitions,
+            RETENTION_SLICE,
+            backoff_ms,
+            self._cleaner.look_at,
+            after=self._cleaner.start,
+        )
+        self._cleaning.start(now, backoff_ms)
 
     # --- retention and recompression ---------------------------------------------------------------------
 
@@ -125,15 +138,15 @@ class Housekeeping:
     def _recompress(self, partition: Partition) -> None:
         log = partition.log
         directory = partition.directory
-        if log is None or not partition.config.sealed_compression_type or directory in self._recompressing:
+        if log is None or not partition.config.sealed_compression_type or not self.may_rewrite(directory):
             return
         job = log.recompress_job()
         if job is None:
             return
-        self._recompressing.add(directory)
+        self.rewrites(directory)
 
         def finished(now: Now, result: Any) -> None:
-            self._recompressing.discard(directory)
+            self.rewritten(directory)
             if isinstance(result, BaseException):
                 self._node.report("warning", "recompression_failed", directory=directory, error=str(result))
             elif partition.log is log:
@@ -142,7 +155,18 @@ class Housekeeping:
                     self.remove_later(now, partition, doomed)
                 self._recompress(partition)
 
-        self._node.run(directory, "recompression", job, finished)
+        self._node.run(directory, "rewriting", job, finished)
+
+    # Recompression and compaction write new segments beside the old ones under the same names: one at a time
+
+    def may_rewrite(self, directory: str) -> bool:
+        return directory not in self._rewriting
+
+    def rewrites(self, directory: str) -> None:
+        self._rewriting.add(directory)
+
+    def rewritten(self, directory: str) -> None:
+        self._rewriting.discard(directory)
 
     # --- recovery points and checkpoints -------------------------------------------------------------------
 
@@ -159,6 +183,10 @@ class Housekeeping:
             return
         self._has_moved = True
         node.commit_of(partition.directory).want(now, partition)
+
+    def offsets_moved(self) -> None:
+        """Something that a checkpoint tells has changed."""
+        self._has_moved = True
 
     def _checkpoint(self, now: Now) -> None:
         """Where all logs stand, when any has moved since the last time."""

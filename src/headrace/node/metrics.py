@@ -30,6 +30,8 @@ class ApiMetrics:
 class Metrics:
     __slots__ = (
         "apis",
+        "cleaned_bytes",
+        "cleanings",
         "connections",
         "flushes",
         "held",
@@ -46,5 +48,7 @@ class Metrics:
         self.held = 0  # batches in front of their logs, of requests that may have been answered since
         self.held_bytes = 0
         self.flushes = 0
+        self.cleanings = 0  # passes of compaction
+        self.cleaned_bytes = 0  # that they read
         self.produced_batches = 0
         self.produced_bytes = 0

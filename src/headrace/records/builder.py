@@ -14,6 +14,7 @@ from headrace.records.batch import (
     ATTRIBUTES_AT,
     CONTROL,
     CRC_AT,
+    DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -95,12 +96,16 @@ def rebuild_batch(
     transactional: bool = False,
     control: bool = False,
     append_time: int = NO_TIMESTAMP,
+    delete_horizon: int = NO_TIMESTAMP,
 ) -> bytes:
     """One batch of rows that keep their offsets, as a cleaner writes it; gaps are allowed, no rows too.
 
-    The offset range is given, not derived: it outlives the records, for sequences are counted by it.
+    The offset range is given, not derived: it outlives the records, for sequences are counted by it. A
+    `delete_horizon` of 0 or more, when tombstones in it may go, takes the place of the base timestamp.
     """
     base_timestamp = rows[0][1] if rows else NO_TIMESTAMP
+    if delete_horizon >= 0:
+        base_timestamp = delete_horizon
     return _assemble(
         _codec.encode_at(rows, base_offset, base_timestamp),
         count=len(rows),
@@ -117,6 +122,7 @@ def rebuild_batch(
         transactional=transactional,
         control=control,
         append_time=append_time,
+        has_delete_horizon=delete_horizon >= 0,
     )
 
 
@@ -191,8 +197,11 @@ def _assemble(
     transactional: bool,
     control: bool,
     append_time: int,
+    has_delete_horizon: bool = False,
 ) -> bytes:
     attributes = int(codec)
+    if has_delete_horizon:
+        attributes |= DELETE_HORIZON
     if transactional:
         attributes |= TRANSACTIONAL
     if control:

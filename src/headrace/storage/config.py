@@ -37,3 +37,10 @@ class LogConfig:
         ""  # headrace.sealed.compression.type; empty: sealed segments stay as they are
     )
     validate_records: bool = False  # headrace.validate.records
+
+    @property
+    def roll_ms(self) -> int:
+        """How old the active segment may become: one that is not sealed cannot be compacted."""
+        if "compact" in self.cleanup_policy:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms

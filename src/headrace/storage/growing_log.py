@@ -170,7 +170,7 @@ class GrowingLog(OpenedLog):
         first = active.first_timestamp
         waited_ms = max_timestamp - first if first >= 0 <= max_timestamp else wall_ms - active.created_ms
         return (
-            waited_ms > config.segment_ms - self._roll_jitter_ms
+            waited_ms > self._roll_ms
             or (active.index_entries + 1) * active.time_index.entry_bytes > config.segment_index_bytes
         )
 
@@ -317,6 +317,7 @@ class GrowingLog(OpenedLog):
         if offset < self.flushed_offset:
             # the lower recovery point comes first: nothing written from here on was flushed
             self.flushed_offset = max(offset, 0)
+            self.first_dirty_offset = min(self.first_dirty_offset, self.flushed_offset)
             if self._lowered is not None:
                 self._lowered()
         self._tail.clear()

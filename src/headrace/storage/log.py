@@ -11,21 +11,23 @@ of the disk takes the whole directory offline (LogOffline) until a restart.
 from headrace.base.time import Instant, Now
 from headrace.storage import retention, timestamps
 from headrace.storage.checkpoints import PARTITION_METADATA
+from headrace.storage.compacted_log import CompactedLog
 from headrace.storage.disk import Span
 from headrace.storage.errors import (
     OffsetOutOfRange,
     is_full,
 )
 from headrace.storage.flushing import Flushed, FlushJob
-from headrace.storage.growing_log import Appended, GrowingLog
+from headrace.storage.growing_log import Appended
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
 from headrace.storage.opened_log import guarded
 from headrace.storage.producer_state import ProducerEntry
-from headrace.storage.recompression import SWAP, Recompressed, RecompressJob, swap_in
+from headrace.storage.recompression import Recompressed, RecompressJob
 from headrace.storage.recovery import Recovery
 from headrace.storage.retention import Doomed, RemoveJob
 from headrace.storage.segment import Segment, segment_path
 from headrace.storage.snapshots import snapshot_path
+from headrace.storage.swapping import swap_indexes, swap_log, withdraw_swap
 from headrace.storage.timestamps import TimestampedOffset
 
 # A log that was not written to for so long gives its file descriptor and its tail back: ten thousand
@@ -35,7 +37,7 @@ QUIET_MS = 60_000
 __all__ = ["Appended", "PartitionLog", "Recovery", "TimestampedOffset"]
 
 
-class PartitionLog(GrowingLog):
+class PartitionLog(CompactedLog):
     __slots__ = ()
 
     # --- reading ----------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ class PartitionLog(GrowingLog):
         end = self.log_end_offset
         limit = end if high_watermark is None else min(high_watermark, end)
         segments = self._segments
-        self._roll_if_quiet(wall_ms)
+        self.roll_if_old(wall_ms)
         self._rest_if_quiet(wall_ms)
         count = retention.deletable(
             segments.items,
@@ -211,14 +213,15 @@ class PartitionLog(GrowingLog):
             count -= 1  # the active segment has to wait for the space that the others leave
         return self._doom(segments.items[:count], wall_ms)
 
-    def _roll_if_quiet(self, wall_ms: int) -> None:
-        """segment.ms holds for a topic that nobody writes to any more."""
+    @guarded
+    def roll_if_old(self, wall_ms: int) -> None:
+        """segment.ms and max.compaction.lag.ms hold for a topic that nobody writes to any more."""
         active = self._active
         active.load()
         if not active.size:
             return
         since = active.first_timestamp if active.first_timestamp >= 0 else active.created_ms
-        if wall_ms - since > self._config.segment_ms - self._roll_jitter_ms:
+        if wall_ms - since > self._roll_ms:
             self._roll_if_room(wall_ms)
 
     def _rest_if_quiet(self, wall_ms: int) -> None:
@@ -311,11 +314,11 @@ class PartitionLog(GrowingLog):
         )
         if segment is None or result.generation != self.generation:
             if result.is_swap_ready:
-                path = segment_path(self.directory, result.base_offset)
-                RemoveJob([path + ".log" + SWAP, path + ".index" + SWAP]).run(self._disk)
+                withdraw_swap(self._disk, segment_path(self.directory, result.base_offset))
             return
         if result.is_swap_ready:
-            swap_in(self._disk, segment.path)
+            swap_indexes(self._disk, segment.path)
+            swap_log(self._disk, segment.path)
             segment.replaced()
             self._segments.forget_readers()
             self._is_renamed = True

@@ -6,6 +6,7 @@
     recovery-point-offset-checkpoint    per partition: everything below was flushed
     log-start-offset-checkpoint         per partition: everything below was deleted
     replication-offset-checkpoint       per partition: the high watermark
+    cleaner-offset-checkpoint           per compacted partition: where its dirty part begins
     <topic>-<partition>/                a log, with partition.metadata
       .headrace_fresh                   the checkpoints still speak of an earlier topic of this name
     <topic>-<partition>.<id>-delete/    a log that waits for its removal
@@ -83,6 +84,7 @@ class RemoveDirectoryJob:
 class LogDirectory:
     __slots__ = (
         "_boot_id",
+        "_cleaner_offsets",
         "_disk",
         "_files",
         "_found",
@@ -119,6 +121,7 @@ class LogDirectory:
         self._tainted: set[Partition] = set()  # deleted, and maybe still in the checkpoints on the disk
         self._fresh: set[Partition] = set()  # marked so, until a checkpoint is right about them
         self._high_watermarks: dict[Partition, int] = {}
+        self._cleaner_offsets: dict[Partition, int] = {}
         self._is_marked = True  # the boot id on the disk is this one
 
     @classmethod
@@ -171,6 +174,7 @@ class LogDirectory:
         self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
         self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
+        self._cleaner_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
 
     def _read_offsets(self, path: str) -> dict[Partition, int]:
         try:
@@ -289,6 +293,7 @@ class LogDirectory:
                 health=self._health,
                 recovery_point_lowered=self._write_recovery_points,
             )
+            log.first_dirty_offset = min(self._cleaner_offsets.get(key, 0), log.flushed_offset)
             if config.flush_messages <= 1 and log.flushed_offset < log.log_end_offset:
                 # What a killed process left unflushed, and what it had flushed since the last checkpoint
                 # alike: the first to ask after a restart is told no less than before, and nothing that may be
@@ -329,7 +334,12 @@ class LogDirectory:
     def _forget_offsets(self, key: Partition) -> bool:
         """Whether there was anything to forget."""
         known = False
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+        for offsets in (
+            self._recovery_points,
+            self._log_starts,
+            self._high_watermarks,
+            self._cleaner_offsets,
+        ):
             known |= offsets.pop(key, None) is not None
         return known
 
@@ -398,6 +408,7 @@ class LogDirectory:
                 checkpoints.RECOVERY_POINTS: checkpoints.render_offsets(self._recovery_points),
                 checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts),
                 checkpoints.HIGH_WATERMARKS: checkpoints.render_offsets(self._high_watermarks),
+                checkpoints.CLEANER_OFFSETS: checkpoints.render_offsets(self._cleaner_offsets),
             },
             self._still_fresh(),
         )
@@ -420,6 +431,7 @@ class LogDirectory:
         fresh = self._still_fresh()
         if fresh:
             files[checkpoints.RECOVERY_POINTS] = checkpoints.render_offsets(self._recovery_points)
+            files[checkpoints.CLEANER_OFFSETS] = checkpoints.render_offsets(self._cleaner_offsets)
         return CheckpointJob(files, fresh)
 
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
@@ -436,6 +448,8 @@ class LogDirectory:
             self._recovery_points[key] = log.flushed_offset
             if log.log_start_offset > self._log_starts.get(key, 0):
                 self._log_starts[key] = log.log_start_offset
+            if log.first_dirty_offset or key in self._cleaner_offsets:
+                self._cleaner_offsets[key] = log.first_dirty_offset
 
     def _write_recovery_points(self) -> None:
         self._note_offsets()

@@ -1,7 +1,8 @@
 """A log as it is found on the disk: opened, recovered as far as nobody vouches for it, and what it knows of
 itself.
 
-The first of three layers of one object: opened here, grown in `growing_log`, read and kept in `log`.
+The first of four layers of one object: opened here, grown in `growing_log`, compacted in `compacted_log`,
+read and kept in `log`.
 """
 
 from collections.abc import Callable
@@ -65,6 +66,7 @@ class OpenedLog:
         "_opens",
         "_producers",
         "_roll_jitter_ms",
+        "_roll_ms",
         "_scanned",
         "_segments",
         "_stamped_epoch",
@@ -72,6 +74,7 @@ class OpenedLog:
         "_unflushed_bytes",
         "_wall_ms",
         "directory",
+        "first_dirty_offset",
         "flushed_offset",
         "generation",
         "log_end_offset",
@@ -93,13 +96,14 @@ class OpenedLog:
         self._files = files
         self._health = health
         self.directory = directory
+        self._roll_jitter_ms = 0
         self.config = config
         self.generation = 0  # raised when offsets may mean other records than before
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.flushed_offset = 0
+        self.first_dirty_offset = 0  # compaction has seen all below
         self.producer_id_expiration_ms = 0
-        self._roll_jitter_ms = 0
         self._wall_ms = wall_ms  # of the opening: how new the newest write before it may be
         self._segments = Segments(disk, files, directory)
         self._tail = Tail()
@@ -141,6 +145,7 @@ class OpenedLog:
         log = cls(disk, directory, config, files, health or Health(), wall_ms)
         log.producer_id_expiration_ms = producer_id_expiration_ms
         log._roll_jitter_ms = roll_jitter_ms
+        log.config = config
         log._lowered = recovery_point_lowered
         log._open(recovery, wall_ms)
         return log
@@ -224,6 +229,7 @@ class OpenedLog:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._opens = opens_batches(config)
+        self._roll_ms = config.roll_ms - self._roll_jitter_ms
 
     @property
     def is_offline(self) -> bool:

@@ -1,9 +1,8 @@
 """Sealed segments packed tighter: `headrace.sealed.compression.type`.
 
 Offsets, producers, timestamps and order stay; only the codec of the batches changes. Control batches, and
-batches that cannot be opened, are kept byte for byte. The job writes `.cleaned` files beside the segment
-and, when all of it is durable, renames them to `.swap`; the log then puts them in the place of the old
-ones. A crash before leaves the old segment, a crash after is finished at the next start.
+batches that cannot be opened, are kept byte for byte. How the new segment takes the old one's place is told
+in `swapping`.
 """
 
 from dataclasses import dataclass
@@ -15,9 +14,7 @@ from headrace.storage.disk import Disk, File
 from headrace.storage.jobs import JobKind
 from headrace.storage.offset_index import OffsetIndex
 from headrace.storage.open_files import OpenFiles
-
-CLEANED = ".cleaned"
-SWAP = ".swap"
+from headrace.storage.swapping import CLEANED, offer_swap
 
 _WRITE_BYTES = 1024 * 1024
 
@@ -68,10 +65,8 @@ class RecompressJob:
             source.close()
             target.close()
         if after < before:
-            # the log's new name last: while it is missing there is nothing to swap
-            disk.rename(index_path, self.path + ".index" + SWAP)
-            disk.rename(self.path + ".log" + CLEANED, self.path + ".log" + SWAP)
             disk.sync_dir(self.directory)
+            offer_swap(disk, self.path)
         return Recompressed(
             self.directory, self.base_offset, self.generation, self.codec, before, after, after < before
         )
@@ -120,16 +115,3 @@ def _batch_at(file: File, position: int, end: int) -> tuple[bytes, int]:
     if len(prefix) < 12 or size > end - position:
         size = end - position
     return file.read(position, size), size
-
-
-def swap_in(disk: Disk, path: str) -> None:
-    """Put a finished segment in the old one's place; again after a crash in between.
-
-    While the new index lies beside the old log, or the other way round, the index's check at loading finds
-    out.
-    """
-    try:
-        disk.rename(path + ".index" + SWAP, path + ".index")
-    except FileNotFoundError:
-        pass  # a crash came after this step
-    disk.rename(path + ".log" + SWAP, path + ".log")

@@ -1,7 +1,7 @@
 """One segment: a file of batches and its three indexes, named by the offset it begins with.
 
 A segment costs nothing before it is used: files are opened, and indexes checked, at the first read or append.
-Sealed segments never change, but for a recompression that replaces the whole file.
+Sealed segments never change, but recompression and compaction replace whole files.
 """
 
 from collections.abc import Iterator
@@ -198,6 +198,8 @@ class Segment:
         """Other files stand under its names now."""
         self.forget_files()
         self._name_indexes("")
+        self.transaction_index = TransactionIndex(self._disk, self._files, self.path + ".txnindex")
+        self.packed_as = ""
         self.is_loaded = False
         self.size = 0
 

@@ -5,9 +5,9 @@ cleared away.
 from dataclasses import dataclass
 
 from headrace.storage.disk import Disk
-from headrace.storage.recompression import CLEANED, SWAP, swap_in
 from headrace.storage.retention import DELETED
 from headrace.storage.segment import TEMPORARY
+from headrace.storage.swapping import finish_swaps
 
 
 @dataclass(slots=True)
@@ -27,7 +27,6 @@ def survey(disk: Disk, directory: str) -> Survey:
     bases: list[int] = []
     snapshots: list[int] = []
     indexed: list[str] = []
-    swaps: list[str] = []
     for name in names:
         stem, _, suffix = name.partition(".")
         if not stem.isdigit():
@@ -38,28 +37,12 @@ def survey(disk: Disk, directory: str) -> Survey:
             snapshots.append(int(stem))
         elif suffix in ("index", "timeindex", "txnindex"):
             indexed.append(name)
-        elif suffix == "log" + SWAP:
-            swaps.append(name)
-        elif suffix.endswith((DELETED, CLEANED, TEMPORARY)):
+        elif suffix.endswith((DELETED, TEMPORARY)):
             disk.remove(f"{directory}/{name}")
-    for name in swaps:
-        base = int(name.partition(".")[0])
-        if base in bases:
-            swap_in(disk, f"{directory}/{base:020d}")
-        else:
-            disk.remove(f"{directory}/{name}")  # retention took the segment, the swap came too late
-    _remove_orphans(disk, directory, indexed, bases, names)
-    return Survey(bases, snapshots, not bases)
-
-
-def _remove_orphans(
-    disk: Disk, directory: str, indexed: list[str], bases: list[int], names: list[str]
-) -> None:
-    """Indexes without a log, which a new segment of that name must not inherit, and swaps without one."""
-    known = set(bases)
+    found = set(bases)
+    finish_swaps(disk, directory, names, bases)
+    # indexes without a log, which a new segment of that name must not inherit
     for name in indexed:
-        if int(name.partition(".")[0]) not in known:
+        if int(name.partition(".")[0]) not in found:
             disk.remove(f"{directory}/{name}")
-    for name in names:
-        if name.endswith(".index" + SWAP) and name.replace(".index", ".log") not in names:
-            disk.remove(f"{directory}/{name}")
+    return Survey(bases, snapshots, not bases)

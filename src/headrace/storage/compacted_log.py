@@ -1,0 +1,118 @@
+"""A log whose old records go when newer ones of the same key have come (cleanup.policy compact).
+
+The third layer of one log. A pass is a job that works on sealed segments beside appends and reads; its result
+is taken only if the log still has those segments.
+"""
+
+from itertools import pairwise
+
+from headrace.storage import retention
+from headrace.storage.cleanable import Dirt, find_dirt
+from headrace.storage.cleaning import Cleaned, CleanJob, Limits, Rewritten, Source
+from headrace.storage.growing_log import GrowingLog
+from headrace.storage.opened_log import guarded
+from headrace.storage.retention import Doomed
+from headrace.storage.segment import Segment, segment_path
+from headrace.storage.sieve import Rules
+from headrace.storage.swapping import swap_indexes, swap_log, withdraw_swap
+
+# log.cleaner.dedupe.buffer.size times log.cleaner.io.buffer.load.factor, as they are by default
+MAP_BYTES = 120_795_955
+
+
+class CompactedLog(GrowingLog):
+    __slots__ = ()
+
+    @guarded
+    def dirt(self, wall_ms: int, high_watermark: int) -> Dirt | None:
+        """What compaction could take up now; None without any, and for a log that is not compacted."""
+        if "compact" not in self._config.cleanup_policy or len(self._segments) < 2:
+            return None
+        limit = min(self.last_stable_offset(high_watermark), self.flushed_offset)
+        return find_dirt(self._segments.items, self._config, self.first_dirty_offset, limit, wall_ms)
+
+    def clean_job(
+        self,
+        wall_ms: int,
+        high_watermark: int,
+        *,
+        map_bytes: int = MAP_BYTES,
+        bytes_per_second: float | None = None,
+    ) -> CleanJob | None:
+        """A pass over all that may be cleaned, when enough of it is dirty or has been for too long."""
+        dirt = self.dirt(wall_ms, high_watermark)
+        if dirt is None or not dirt.is_due(self._config):
+            return None
+        return self._clean_job(dirt, wall_ms, map_bytes, bytes_per_second)
+
+    @guarded
+    def _clean_job(
+        self, dirt: Dirt, wall_ms: int, map_bytes: int, bytes_per_second: float | None
+    ) -> CleanJob:
+        config = self._config
+        segments = self._segments.items
+        return CleanJob(
+            self.directory,
+            self.generation,
+            [
+                self._source(segment, following)
+                for segment, following in pairwise(segments)
+                if following.base_offset <= dirt.end_offset
+            ],
+            dirt.first_offset,
+            [one.transaction_index.path for one in segments if len(one.transaction_index)],
+            Rules(
+                self.log_start_offset,
+                {
+                    entry.producer_id: (entry.last_offset, entry.epoch)
+                    for entry in self.producer_state(wall_ms)
+                },
+                wall_ms,
+                config.delete_retention_ms,
+            ),
+            Limits(config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes, map_bytes),
+            bytes_per_second,
+        )
+
+    @staticmethod
+    def _source(segment: Segment, following: Segment) -> Source:
+        segment.load()
+        return Source(
+            segment.base_offset,
+            following.base_offset,
+            segment.size,
+            segment.index_entries * segment.time_index.entry_bytes,
+            len(segment.transaction_index) > 0,
+        )
+
+    @guarded
+    def cleaned(self, result: Cleaned, wall_ms: int) -> list[Doomed]:
+        """Put new segments in the place of the old ones, unless the log has changed under them."""
+        if result.generation != self.generation or not all(map(self._still_has, result.segments)):
+            for rewritten in result.segments:
+                withdraw_swap(self._disk, segment_path(self.directory, rewritten.base_offset))
+            return []
+        doomed: list[Doomed] = []
+        for rewritten in result.segments:
+            doomed += self._swap(rewritten, wall_ms)
+        self.first_dirty_offset = max(self.first_dirty_offset, result.first_dirty_offset)
+        return doomed
+
+    def _still_has(self, rewritten: Rewritten) -> bool:
+        first = self._segments.number_of(rewritten.base_offset)
+        found = self._segments.items[first : first + 1 + len(rewritten.merged)]
+        return [one.base_offset for one in found] == [rewritten.base_offset, *rewritten.merged]
+
+    def _swap(self, rewritten: Rewritten, wall_ms: int) -> list[Doomed]:
+        first = self._segments.number_of(rewritten.base_offset)
+        segment, *merged = self._segments.items[first : first + 1 + len(rewritten.merged)]
+        swap_indexes(self._disk, segment.path)
+        self._segments.drop(merged)
+        doomed = [retention.doom(self._disk, one, (), self._config, wall_ms) for one in merged]
+        swap_log(self._disk, segment.path)
+        segment.replaced()
+        if merged:
+            segment.modified_ms = merged[-1].modified_ms
+        self._segments.forget_readers()
+        self._is_renamed = True
+        return doomed

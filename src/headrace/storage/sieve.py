@@ -1,0 +1,166 @@
+"""What compaction leaves of a batch.
+
+Of each key the newest record stays; a tombstone only until delete.retention.ms after the first pass that met
+it. So does the end marker of a transaction of which nothing else is left. When that time is over is written
+into the batch, as Kafka does it: attribute bit 6 says that the base timestamp is the *delete horizon*.
+
+A batch keeps its offsets, sequences and codec whatever goes of its records. One that keeps all of them is not
+touched, nor is one that cannot be opened. The last batch of each living producer stays without records, since
+its sequence is known from there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.records._codec import Row
+from headrace.records.batch import BatchHeader
+from headrace.records.builder import rebuild_batch
+from headrace.records.errors import BadRecords
+from headrace.records.reader import read_keys, read_rows
+from headrace.storage.config import INT64_MAX
+from headrace.storage.ended_transactions import EndedTransactions
+from headrace.storage.partition_producers import end_marker_of
+from headrace.storage.transaction_index import AbortedTransaction
+
+
+@dataclass(slots=True)
+class Rules:
+    """What a pass goes by."""
+
+    log_start_offset: int  # records below were deleted
+    producers: Mapping[int, tuple[int, int]]  # living ones: offset of the last data (-1: none), epoch
+    wall_ms: int
+    delete_retention_ms: int
+
+
+class Sieve:
+    __slots__ = (
+        "_covered_to",
+        "_newest",
+        "_rules",
+        "_transactions",
+        "aborted",
+        "records_kept",
+        "records_met",
+    )
+
+    def __init__(
+        self,
+        rules: Rules,
+        newest: Mapping[bytes, int],
+        covered_to: int,
+        aborted: list[AbortedTransaction],
+    ) -> None:
+        self._rules = rules
+        self._newest = newest
+        self._covered_to = covered_to
+        self._transactions = EndedTransactions(aborted)
+        self.aborted: list[AbortedTransaction] = []  # those whose marker stays and is still needed
+        self.records_met = 0
+        self.records_kept = 0
+
+    def sift(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
+        """The batch as it stays, None when nothing of it does. Its checksum is right."""
+        try:
+            return self._sift_control(batch, header) if header.is_control else self._sift_data(batch, header)
+        except BadRecords:
+            return batch
+
+    def _sift_data(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
+        self._transactions.met_data(header)
+        self.records_met += header.record_count
+        if header.base_offset >= self._covered_to:
+            # its keys are not known yet: a horizon that began now would be over too early
+            self.records_kept += header.record_count
+            return batch
+        is_aborted = self._transactions.is_aborted(header)
+        is_needed = header.has_producer and self._is_last_of_producer(header)
+        kept: list[bool] = []
+        has_tombstone = False
+        if not is_aborted and header.record_count:
+            newest, start = self._newest, self._rules.log_start_offset
+            drops_tombstones = self._is_over(header)
+            for offset, key, is_tombstone in read_keys(batch, 0, header):
+                stays = (
+                    key is not None
+                    and offset >= start
+                    and newest.get(key, offset) <= offset
+                    and not (is_tombstone and drops_tombstones)
+                )
+                kept.append(stays)
+                has_tombstone |= stays and is_tombstone
+        count = sum(kept)
+        self.records_kept += count
+        if not count:
+            if not is_needed:
+                return None
+            return batch if not header.record_count else emptied(header)
+        starts_horizon = has_tombstone and not header.has_delete_horizon
+        if count == header.record_count and not starts_horizon:
+            return batch
+        rows = [row for row, stays in zip(read_rows(batch, 0, header), kept, strict=True) if stays]
+        return self._rebuilt(rows, header, starts_horizon=starts_horizon)
+
+    def _sift_control(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
+        marker = end_marker_of(batch, header)
+        if marker is None:
+            return batch if header.record_count else None
+        has_data = self._transactions.met_marker(header)
+        if has_data:
+            aborted = self._transactions.aborted_by(header)
+            if aborted is not None:
+                self.aborted.append(aborted)
+        if has_data or header.base_offset >= self._covered_to or self._is_last_of_producer(header):
+            return batch
+        if header.has_delete_horizon:
+            return None if self._is_over(header) else batch
+        return self._rebuilt(read_rows(batch, 0, header), header, starts_horizon=True)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        """Its last data, or a marker that alone knows of its epoch."""
+        known = self._rules.producers.get(header.producer_id)
+        if known is None:
+            return False
+        last_offset, epoch = known
+        if last_offset >= 0:
+            return not header.is_control and header.last_offset == last_offset
+        return header.is_control and header.producer_epoch == epoch
+
+    def _is_over(self, header: BatchHeader) -> bool:
+        return header.has_delete_horizon and header.base_timestamp <= self._rules.wall_ms
+
+    def _rebuilt(self, rows: list[Row], header: BatchHeader, *, starts_horizon: bool) -> bytes:
+        rules = self._rules
+        horizon = -1
+        if starts_horizon:
+            horizon = min(rules.wall_ms + rules.delete_retention_ms, INT64_MAX)
+        elif header.has_delete_horizon:
+            horizon = header.base_timestamp
+        return rebuild_batch(
+            rows,
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            leader_epoch=header.leader_epoch,
+            codec=header.codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            control=header.is_control,
+            append_time=header.max_timestamp if header.is_log_append_time else -1,
+            delete_horizon=horizon,
+        )
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """A batch without its records: it still says which offsets and sequences it had."""
+    return rebuild_batch(
+        (),
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )

@@ -1,0 +1,117 @@
+"""Segments written anew, and how they take the place of the old ones.
+
+    1  the job writes `.cleaned` files beside the segments and makes them durable; a start removes those
+    2  the job renames them to `.swap`, the log last, and makes the names durable: from here on the new
+       segment stands, and a start that finds it finishes the work
+    3  the log puts the indexes into place, renames the segments that were merged away to `.deleted`, and then
+       puts the new log into the place of the old one that has its name
+
+A crash before 2 leaves the old segments, one after 2 the new one; never both, and nothing in between. Several
+new segments are made `.swap` one after the other in the order of their offsets, so that what counts is always
+a beginning of the row: no tombstone is gone while an older segment still has the value it deleted.
+"""
+
+from headrace.records.batch import HEADER_BYTES, read_header
+from headrace.storage.disk import Disk
+from headrace.storage.segment import segment_path
+
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+# The log last: while it is missing there is nothing to swap.
+SUFFIXES = (".timeindex", ".index", ".txnindex", ".log")
+_INDEXES = (".timeindex", ".index")
+_LOG = ".log"
+
+
+def offer_swap(disk: Disk, path: str) -> None:
+    """Step 2, for one segment; its `.cleaned` files are durable."""
+    for suffix in SUFFIXES:
+        _rename(disk, path + suffix + CLEANED, path + suffix + SWAP)
+    disk.sync_dir(path.rpartition("/")[0])
+
+
+def swap_indexes(disk: Disk, path: str) -> None:
+    """The first half of step 3. Until the log follows, the index's check at loading finds out."""
+    for suffix in SUFFIXES[:-1]:
+        _rename(disk, path + suffix + SWAP, path + suffix)
+
+
+def swap_log(disk: Disk, path: str) -> None:
+    """The end of step 3."""
+    disk.rename(path + _LOG + SWAP, path + _LOG)
+
+
+def withdraw_swap(disk: Disk, path: str) -> None:
+    """A new segment that nobody wants any more. Its log goes back to `.cleaned` first: while that is there,
+    a start takes nothing of the rest.
+    """
+    _rename(disk, path + _LOG + SWAP, path + _LOG + CLEANED)
+    for suffix in SUFFIXES[:-1]:
+        for stage in (SWAP, CLEANED):
+            _remove(disk, path + suffix + stage)
+    _remove(disk, path + _LOG + CLEANED)
+
+
+def finish_swaps(disk: Disk, directory: str, names: list[str], bases: list[int]) -> None:
+    """What a crash left of all this; `bases` loses the segments that were merged away."""
+    leftovers = [name for name in names if name.endswith((CLEANED, SWAP))]
+    touched = sorted({int(stem) for name in leftovers if (stem := name.partition(".")[0]).isdigit()})
+    for base in touched:
+        name = f"{base:020d}{_LOG}"
+        if name + CLEANED not in names and base in bases:
+            _finish_swap(disk, directory, base, bases, is_offered=name + SWAP in names)
+        withdraw_swap(disk, segment_path(directory, base))
+    if touched:
+        disk.sync_dir(directory)
+
+
+def _finish_swap(disk: Disk, directory: str, base: int, bases: list[int], *, is_offered: bool) -> None:
+    """A new segment counts if a segment begins where it ends, as one did when it was made: otherwise the log
+    was cut since. One that is not offered any more is in its place already, maybe without its indexes.
+    """
+    path = segment_path(directory, base)
+    if is_offered:
+        end = _end_offset(disk, path + _LOG + SWAP)
+        if end not in bases:
+            return
+        for merged in [other for other in bases if base < other < end]:
+            _remove_segment(disk, segment_path(directory, merged))
+            bases.remove(merged)
+    _rename(disk, path + ".txnindex" + SWAP, path + ".txnindex")
+    for suffix in _INDEXES:
+        _remove(disk, path + suffix)  # made from the log when it is loaded: those found may be the old log's
+    if is_offered:
+        swap_log(disk, path)
+
+
+def _end_offset(disk: Disk, path: str) -> int:
+    file = disk.open(path)
+    try:
+        end, position, size = -1, 0, file.size()
+        while position + HEADER_BYTES <= size:
+            header = read_header(file.read(position, HEADER_BYTES))
+            end = header.next_offset
+            position += header.size
+        return end
+    finally:
+        file.close()
+
+
+def _remove_segment(disk: Disk, path: str) -> None:
+    for suffix in reversed(SUFFIXES):
+        _remove(disk, path + suffix)
+
+
+def _rename(disk: Disk, old: str, new: str) -> None:
+    try:
+        disk.rename(old, new)
+    except FileNotFoundError:
+        return  # not every segment has all of them, and a crash may have come after this step
+
+
+def _remove(disk: Disk, path: str) -> None:
+    try:
+        disk.remove(path)
+    except FileNotFoundError:
+        return
