@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from headrace.base.time import Instant
 from headrace.machines.groups.assignors import Target
 from headrace.machines.groups.consumer import records
 from headrace.machines.groups.consumer.member import Member, MemberState, Partitions
@@ -58,11 +59,11 @@ class ConsumerGroup:
         self.assignor_counts: Counter[str] = Counter()
         self.classic_count = 0
 
-        # In memory alone: the version of the cluster's topics for which `metadata_hash` is known to hold, and
-        # for which (and when, by the wall clock) all patterns were resolved.
+        # In memory alone: the version of the cluster's topics for which `metadata_hash` is known to hold;
+        # that for which all patterns were resolved, and when they may be again.
         self.topics_version = -1
         self.regexes_version = -1
-        self.regexes_ms = 0
+        self.next_regexes_at = Instant(0.0)
 
     # --- what others ask ------------------------------------------------------------------------------------
 

@@ -24,10 +24,10 @@ from headrace.machines.groups.consumer.member import (
     Partitions,
 )
 from headrace.machines.groups.consumer.membership import check_room, known_member, static_member_of, take_over
-from headrace.machines.groups.consumer.migration import group_to_join
+from headrace.machines.groups.consumer.migration import group_to_join, take_over_classic
 from headrace.machines.groups.consumer.progress import Change, advance
 from headrace.machines.groups.consumer.refusal import Refused
-from headrace.machines.groups.consumer.timing import SESSION, await_session
+from headrace.machines.groups.consumer.timing import SESSION, await_revocation, await_session
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
@@ -126,8 +126,10 @@ def _validate(shard: Shard, request: ConsumerGroupHeartbeatRequest, version: int
 def _beat(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Decision:
     decision = Decision()
     is_joining = request.member_epoch == JOIN_EPOCH
-    group = group_to_join(shard, now, request.group_id, decision) if is_joining else _existing(shard, request)
-    check_room(shard, group, request.member_id)
+    group = (
+        group_to_join(shard, request.group_id, decision.records) if is_joining else _existing(shard, request)
+    )
+    check_room(shard, group, request.member_id, request.instance_id)
     member_id = request.member_id or id_text(shard.dice.randbytes(16))
     if request.instance_id is None:
         before = _dynamic_member(group, member_id, request, is_joining=is_joining)
@@ -156,6 +158,7 @@ def _beat(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, caller
         owned = {topic.topic_id: topic.partitions for topic in request.topic_partitions}
     member = advance(shard, now, group, Change(before, member, owned), decision.records)
     await_session(shard, now, group.group_id, member)
+    take_over_classic(shard, now, group, decision)
 
     is_full = (
         request.rebalance_timeout_ms != -1
@@ -258,7 +261,10 @@ def _leave(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest) -> De
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         # What it had is kept for its return; its session timer runs on.
         assigned = {topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()}
-        absent = replace(member, epoch=STATIC_LEAVE_EPOCH, assigned=assigned, revoking={})
+        absent = replace(
+            member, epoch=STATIC_LEAVE_EPOCH, state=MemberState.STABLE, assigned=assigned, revoking={}
+        )
+        await_revocation(shard, now, group.group_id, absent)
         return Decision(reply, [records.current_assignment(group.group_id, absent)])
     decision = remove_members(shard, now, group, [member])
     decision.reply = reply

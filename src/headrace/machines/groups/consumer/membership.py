@@ -13,9 +13,12 @@ from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
 
 
-def check_room(shard: Shard, group: ConsumerGroup, member_id: str) -> None:
+def check_room(shard: Shard, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    """A static member that comes back under a new id takes up no more room than before."""
     size_max = shard.settings.group_consumer_max_size
-    if len(group.members) >= size_max and member_id not in group.members:
+    if len(group.members) < size_max or member_id in group.members:
+        return
+    if instance_id is None or instance_id not in group.static_members:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {size_max} members already")
 
 

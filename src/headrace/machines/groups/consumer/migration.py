@@ -38,8 +38,8 @@ UPGRADES = ("upgrade", "bidirectional")
 DOWNGRADES = ("downgrade", "bidirectional")
 
 
-def group_to_join(shard: Shard, now: Now, group_id: str, decision: Decision) -> ConsumerGroup:
-    """The group as it is, as it will be once the decision's records are replayed, or a new one."""
+def group_to_join(shard: Shard, group_id: str, written: list[Record]) -> ConsumerGroup:
+    """The group as it is, as it will be once the written records are replayed, or a new one."""
     group = shard.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
@@ -48,57 +48,59 @@ def group_to_join(shard: Shard, now: Now, group_id: str, decision: Decision) -> 
     if not isinstance(group, ClassicGroup):
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a group of another kind")
     if group.is_empty:
-        decision.records += group.tombstones()
+        written += group.tombstones()
         return ConsumerGroup(group_id)
-    return _upgrade(shard, now, group, decision)
+    return _upgraded(shard, group, written)
 
 
 # --- classic to consumer ------------------------------------------------------------------------------------
 
 
-def _upgrade(shard: Shard, now: Now, classic: ClassicGroup, decision: Decision) -> ConsumerGroup:
+def _upgraded(shard: Shard, classic: ClassicGroup, written: list[Record]) -> ConsumerGroup:
     policy = shard.settings.group_consumer_migration_policy.lower()
-    reason = None
     if policy not in UPGRADES:
-        reason = "online upgrades are disabled"
-    elif classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        reason = "it is not a group of consumers"
-    elif len(classic.members) > shard.settings.group_consumer_max_size:
-        reason = "it has more members than a consumer group may have"
-    if reason is not None:
-        raise _cannot_upgrade(classic, reason)
-
+        raise _cannot_upgrade(classic, "online upgrades are disabled")
+    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _cannot_upgrade(classic, "it is not a group of consumers")
+    if len(classic.members) > shard.settings.group_consumer_max_size:
+        raise _cannot_upgrade(classic, "it has more members than a consumer group may have")
     try:
-        members = [_upgraded(shard, classic, member) for member in classic.members.values()]
+        members = [_upgraded_member(shard, classic, member) for member in classic.members.values()]
     except MalformedMessage as error:
-        raise _cannot_upgrade(classic, "its members' subscriptions cannot be read") from error
+        raise _cannot_upgrade(classic, "what its members say or have cannot be read") from error
+
     group_id, epoch = classic.group_id, classic.generation
     names = {name for member in members for name in member.topics}
-    decision.records += classic.tombstones()
     made = [records.member_metadata(group_id, member) for member in members]
     made.append(records.group_epoch(group_id, epoch, metadata_hash(names, shard.topics)))
     made += [records.member_target(group_id, member.member_id, _numbers(member)) for member in members]
     made.append(records.target_epoch(group_id, epoch, 0))
     made += [records.current_assignment(group_id, member) for member in members]
-    decision.records += made
-
-    for waiting in classic.members.values():
-        rebalance.dismiss(classic, waiting, ErrorCode.REBALANCE_IN_PROGRESS, decision)
-        shard.timers.cancel((rebalance.SESSION, group_id, waiting.member_id))
-    for pending in classic.pending:
-        shard.timers.cancel((rebalance.SESSION, group_id, pending))
-    for kind in (rebalance.JOIN, rebalance.SYNC, rebalance.ADOPT):
-        shard.timers.cancel((kind, group_id, ""))
-    for member in members:
-        await_session(shard, now, group_id, member)
-
+    written += classic.tombstones()
+    written += made
     group = ConsumerGroup(group_id)
     for record in made:
         group.replay(record)
     return group
 
 
-def _upgraded(shard: Shard, classic: ClassicGroup, member: ClassicMember) -> Member:
+def take_over_classic(shard: Shard, now: Now, group: ConsumerGroup, decision: Decision) -> None:
+    """Once nothing can go wrong any more: whoever waits for the classic group is told to join again."""
+    group_id = group.group_id
+    classic = shard.groups.get(group_id)
+    if not isinstance(classic, ClassicGroup):
+        return
+    for waiting in classic.members.values():
+        rebalance.dismiss(classic, waiting, ErrorCode.REBALANCE_IN_PROGRESS, decision)
+    for member_id in [*classic.members, *classic.pending]:
+        shard.timers.cancel((rebalance.SESSION, group_id, member_id))
+    for kind in (rebalance.JOIN, rebalance.SYNC, rebalance.ADOPT):
+        shard.timers.cancel((kind, group_id, ""))
+    for member in group.members.values():
+        await_session(shard, now, group_id, member)
+
+
+def _upgraded_member(shard: Shard, classic: ClassicGroup, member: ClassicMember) -> Member:
     protocol = classic.protocol or classic.voted_protocol()
     subscription = embedded.read_subscription(member.metadata_of(protocol))
     epoch = classic.generation

@@ -84,15 +84,17 @@ def _resolved_regexes(
         written.append(records.regex_gone(group.group_id, abandoned))
     wanted = {member.regex} - {""} - set(regexes)
     version = shard.topics.version
-    if group.regexes_version != version and now.wall_ms >= group.regexes_ms + REGEX_REFRESH_MS_MIN:
+    is_due = group.regexes_version != version and now.mono >= group.next_regexes_at
+    if is_due:
         wanted.update(regexes)
-        group.regexes_version, group.regexes_ms = version, now.wall_ms
     for regex in sorted(wanted):
         topics = resolve(regex, shard.topics)
         known = regexes.get(regex)
         if known is None or known.topics != topics:
             regexes[regex] = ResolvedRegex(topics, version, now.wall_ms)
             written.append(records.resolved_regex(group.group_id, regex, topics, version, now.wall_ms))
+    if is_due:
+        group.regexes_version, group.next_regexes_at = version, now.after_ms(REGEX_REFRESH_MS_MIN)
     return regexes
 
 

@@ -18,8 +18,9 @@ def may_assign(shard: Shard, now: Now, group: ConsumerGroup) -> bool:
     """Targets are not computed for every member of a hundred that start together, but for all that came
     since.
     """
-    interval_ms = shard.settings.of_group(group.group_id).assignment_interval_ms
-    return not interval_ms or not group.assignment_ms or now.wall_ms >= group.assignment_ms + interval_ms
+    age_ms = now.wall_ms - group.assignment_ms
+    # An assignment of the future: the wall clock was set back, and nothing shall wait for it to catch up.
+    return age_ms < 0 or age_ms >= shard.settings.of_group(group.group_id).assignment_interval_ms
 
 
 def target_of(group: ConsumerGroup, member: Member) -> Target:

@@ -1,0 +1,370 @@
+"""A group coordinator on its desk: topics that come and go, a log that is replayed, consumers that obey.
+
+After every decision the coordinator is judged: what the log says, whole or compacted, rebuilds the same
+state; and no partition is held by two members.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from headrace.base.time import ManualClock
+from headrace.machines.coordination import Caller, Decision
+from headrace.machines.groups.consumer import ConsumerGroup
+from headrace.machines.groups.groups import Groups
+from headrace.machines.groups.settings import GroupSettings
+from headrace.protocol.coordinator_records import GROUP_RECORDS, Record, decode, encode
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from headrace.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.protocol.versioned import decode_versioned, encode_versioned
+
+GROUP = "readers"
+APP = Caller("app", "/10.0.0.1")
+Place = tuple[bytes, int]
+
+
+class FakeTopics:
+    def __init__(self, **partitions: int) -> None:
+        self.version = 0
+        self._topics: dict[str, tuple[bytes, int]] = {}
+        for name, count in partitions.items():
+            self.create(name, count)
+
+    def create(self, name: str, partitions: int) -> None:
+        self.version += 1
+        self._topics[name] = (name.encode().ljust(12, b".") + self.version.to_bytes(4, "big"), partitions)
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.version += 1
+        self._topics[name] = (self._topics[name][0], partitions)
+
+    def delete(self, name: str) -> None:
+        self.version += 1
+        del self._topics[name]
+
+    def partition_count(self, topic: str, /) -> int | None:
+        return self._topics[topic][1] if topic in self._topics else None
+
+    def id_of(self, topic: str, /) -> bytes | None:
+        return self._topics[topic][0] if topic in self._topics else None
+
+    def name_of(self, topic_id: bytes, /) -> str | None:
+        return next((name for name, (found, _) in self._topics.items() if found == topic_id), None)
+
+    def names(self) -> list[str]:
+        return sorted(self._topics)
+
+    def places(self, *names: str) -> set[Place]:
+        """All partitions of these topics."""
+        known = [self._topics[name] for name in names if name in self._topics]
+        return {(topic_id, number) for topic_id, count in known for number in range(count)}
+
+
+class Coordinator:
+    def __init__(self, topics: FakeTopics, **settings: Any) -> None:
+        # Targets follow every change at once, so that a story need not wait between its sentences.
+        self.settings = GroupSettings(**{"group_consumer_assignment_interval_ms": 0} | settings)
+        self.topics = topics
+        self.clock = ManualClock()
+        self.groups = Groups(self.settings, topics, random.Random(7))
+        self.groups.loaded(self.clock.now())
+        self.log: list[Record] = []
+        self.answers: list[tuple[Any, Any]] = []
+
+    @property
+    def group(self) -> ConsumerGroup:
+        group = self.groups.groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def settle(self, decision: Decision) -> Any:
+        """Does what the owner of a coordinator does with a decision."""
+        for record in decision.records:
+            written = decode(GROUP_RECORDS, *encode(record))
+            assert written == record, "records survive the log"
+            self.log.append(record)
+            self.groups.replay(record)
+        self.answers += decision.answers
+        if decision.records:
+            self.judge()
+        return decision.reply
+
+    def judge(self) -> None:
+        assert self.rebuilt(self.log).state() == self.groups.state()
+        assert self.rebuilt(compacted(self.log)).state() == self.groups.state()
+        for group in self.groups.groups.values():
+            if isinstance(group, ConsumerGroup):
+                no_partition_has_two_owners(group)
+
+    def rebuilt(self, log: list[Record]) -> Groups:
+        groups = Groups(self.settings, self.topics, random.Random(7))
+        for record in log:
+            groups.replay(record)
+        return groups
+
+    def restart(self) -> None:
+        """Another coordinator takes over with the log."""
+        self.groups = self.rebuilt(compacted(self.log))
+        self.settle(self.groups.loaded(self.clock.now()))
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.clock.mono + seconds
+        while (deadline := self.groups.deadline()) is not None and deadline <= end:
+            self.clock.advance(max(deadline - self.clock.mono, 0))
+            for decision in self.groups.wake(self.clock.now()):
+                self.settle(decision)
+        self.clock.advance(end - self.clock.mono)
+
+    def heartbeat(
+        self, *, version: int = 1, caller: Caller = APP, **fields: Any
+    ) -> ConsumerGroupHeartbeatResponse:
+        reply: ConsumerGroupHeartbeatResponse = self.settle(
+            self.decide(version=version, caller=caller, **fields)
+        )
+        return reply
+
+    def decide(self, *, version: int = 1, caller: Caller = APP, **fields: Any) -> Decision:
+        request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP} | fields)
+        return self.groups.consumer_heartbeat(self.clock.now(), request, version, caller)
+
+
+def compacted(log: list[Record]) -> list[Record]:
+    """The last record of every key, tombstones kept for once."""
+    last = {encode(record)[0]: position for position, record in enumerate(log)}
+    return [log[position] for position in sorted(last.values())]
+
+
+def no_partition_has_two_owners(group: ConsumerGroup) -> None:
+    held: dict[Place, str] = {}
+    for member in group.members.values():
+        for partitions in (member.assigned, member.revoking):
+            for topic, numbers in partitions.items():
+                for number in numbers:
+                    other = held.setdefault((topic, number), member.member_id)
+                    assert other == member.member_id, f"{number} of {topic!r}: {other} and {member.member_id}"
+    assert held == group.owners
+
+
+class Consumer:
+    """Speaks the consumer protocol, as clients do: gives up first, says so, and takes what it is given."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        member_id: str,
+        *topics: str,
+        regex: str | None = None,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+    ) -> None:
+        self.coordinator = coordinator
+        self.member_id = member_id
+        self.topics = list(topics)
+        self.regex = regex
+        self.instance_id = instance_id
+        self.assignor = assignor
+        self.epoch = 0
+        self.owned: set[Place] = set()
+        self.error = ErrorCode.NONE
+        self._has_news = True  # what it owns or wants has changed since it last said so
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(number for _, number in self.owned)
+
+    def subscribe(self, *topics: str) -> None:
+        self.topics = list(topics)
+        self._has_news = True
+
+    def beat(self, *, is_answer_lost: bool = False) -> ConsumerGroupHeartbeatResponse:
+        fields: dict[str, Any] = {}
+        if self._has_news or self.epoch == 0:
+            fields["rebalance_timeout_ms"] = 30_000
+            fields["subscribed_topic_names"] = self.topics
+            fields["subscribed_topic_regex"] = self.regex
+            fields["server_assignor"] = self.assignor
+            fields["topic_partitions"] = self._told_owned()
+        response = self.coordinator.heartbeat(
+            member_id=self.member_id, member_epoch=self.epoch, instance_id=self.instance_id, **fields
+        )
+        if is_answer_lost:
+            self._has_news = True
+            return response
+        self._has_news = False
+        self.error = ErrorCode(response.error_code)
+        if self.error:
+            self.owned.clear()
+            self.epoch = 0
+        else:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self._take(response)
+        return response
+
+    def settle(self, beats: int = 4) -> Consumer:
+        for _ in range(beats):
+            self.beat()
+        return self
+
+    def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
+        self.owned.clear()
+        self.epoch = 0
+        self._has_news = True
+        return self.coordinator.heartbeat(
+            member_id=self.member_id, member_epoch=epoch, instance_id=self.instance_id
+        )
+
+    def _told_owned(self) -> list[TopicPartitions]:
+        topics: dict[bytes, list[int]] = {}
+        for topic, number in sorted(self.owned):
+            topics.setdefault(topic, []).append(number)
+        return [TopicPartitions(topic_id=topic, partitions=numbers) for topic, numbers in topics.items()]
+
+    def _take(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        assert response.assignment is not None
+        assigned = {
+            (topic.topic_id, number)
+            for topic in response.assignment.topic_partitions
+            for number in topic.partitions
+        }
+        if assigned != self.owned:
+            self._has_news = True
+        self.owned = assigned
+
+
+class ClassicConsumer:
+    """Speaks the classic protocol with cooperative rebalancing, as it goes on inside a consumer group.
+
+    It never leads: whoever tells it to, of its own group, is the test.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, *topics: str, member_id: str = "", instance_id: str | None = None
+    ) -> None:
+        self.coordinator = coordinator
+        self.topics = list(topics)
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.generation = -1
+        self.owned: set[tuple[str, int]] = set()
+        self.is_rejoining = True
+
+    def join(self, ticket: Any = None) -> JoinGroupResponse | None:
+        """None: the answer comes later, through the ticket."""
+        owned: dict[str, list[int]] = {}
+        for topic, number in sorted(self.owned):
+            owned.setdefault(topic, []).append(number)
+        subscription = ConsumerProtocolSubscription(
+            topics=self.topics,
+            owned_partitions=[TopicPartition(topic=name, partitions=own) for name, own in owned.items()],
+            generation_id=self.generation,
+        )
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocols=[
+                JoinGroupRequestProtocol(
+                    name="cooperative-sticky", metadata=encode_versioned(subscription, 3)
+                )
+            ],
+        )
+        now, caller = self.coordinator.clock.now(), Caller("old", "/10.0.0.2")
+        groups = self.coordinator.groups
+        response = self.coordinator.settle(groups.join(now, request, 9, caller, ticket))
+        if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            return self.join(ticket)
+        if response is not None:
+            self.joined(response)
+        return response
+
+    def joined(self, response: JoinGroupResponse) -> None:
+        assert response.error_code == ErrorCode.NONE
+        self.member_id, self.generation = response.member_id, response.generation_id
+        self.is_rejoining = False
+
+    def sync(self, ticket: Any = None, **fields: Any) -> SyncGroupResponse | None:
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocol_name="cooperative-sticky",
+            **fields,
+        )
+        now, caller = self.coordinator.clock.now(), Caller("old", "/10.0.0.2")
+        response = self.coordinator.settle(self.coordinator.groups.sync(now, request, 5, caller, ticket))
+        if response is not None:
+            self.synced(response)
+        return response
+
+    def synced(self, response: SyncGroupResponse) -> None:
+        if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.is_rejoining = True
+            return
+        assert response.error_code == ErrorCode.NONE
+        assignment = decode_versioned(ConsumerProtocolAssignment, response.assignment)
+        assigned = {
+            (topic.topic, number) for topic in assignment.assigned_partitions for number in topic.partitions
+        }
+        # Cooperative members join again as soon as they have given something up.
+        self.is_rejoining = not self.owned <= assigned
+        self.owned = assigned
+
+    def beat(self) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id=GROUP,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        groups = self.coordinator.groups
+        response: HeartbeatResponse = self.coordinator.settle(
+            groups.heartbeat(self.coordinator.clock.now(), request)
+        )
+        error = ErrorCode(response.error_code)
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.is_rejoining = True
+        return error
+
+    def settle(self, beats: int = 4) -> ClassicConsumer:
+        for _ in range(beats):
+            if self.is_rejoining:
+                self.join()
+                self.sync()
+            else:
+                self.beat()
+        return self
+
+    def leave(self) -> Any:
+        request = LeaveGroupRequest(
+            group_id=GROUP,
+            members=[MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)],
+        )
+        self.owned.clear()
+        return self.coordinator.settle(
+            self.coordinator.groups.leave(self.coordinator.clock.now(), request, 5)
+        )
