@@ -5,13 +5,17 @@ import click
 from headrace.cli.options import broker_options
 from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, print_json, print_table
+from headrace.cli.transactions import transactions
 from headrace.client.admin import Admin, ClusterDescription, LogDirectory
 from headrace.client.errors import UnsupportedByBroker
 
 
 @click.group("cluster")
 def command() -> None:
-    """Show the brokers of a cluster."""
+    """Show the brokers and the transactions of a cluster."""
+
+
+command.add_command(transactions)
 
 
 @command.command()

@@ -57,3 +57,7 @@ def bytes_text(count: float) -> str:
 
 def count_text(number: float, noun: str) -> str:
     return f"{number:,.0f} {noun}" if number == 1 else f"{number:,.0f} {noun}s"
+
+
+def number_text(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -15,6 +15,7 @@ from typing import Any, Self
 from headrace.base.time import Instant
 from headrace.client.attempts import Attempts
 from headrace.client.cluster import Address, Cluster, Topic, parse_bootstrap
+from headrace.client.connection import Question
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.network import Call, Network, clock
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -63,7 +64,7 @@ class Client:
 
     def call(
         self,
-        request: Request,
+        request: Question,
         *,
         what: str,
         broker: Callable[[], int | None] | None = None,

@@ -10,6 +10,7 @@ what is no Kafka at all is named if we can tell.
 """
 
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -38,6 +39,16 @@ class Answer(NamedTuple):
     correlation_id: int
     response: Any  # the Response that belongs to the request's type
     version: int
+
+
+class ByVersion(NamedTuple):
+    """A request that is said in other fields from some version on: made when the version is known."""
+
+    kind: type[Request]
+    make: Callable[[int], Request]
+
+
+Question = Request | ByVersion
 
 
 class _Unanswered(NamedTuple):
@@ -101,7 +112,7 @@ class Connection:
 
     def send(
         self,
-        request: Request,
+        question: Question,
         deadline: Instant,
         *,
         version_max: int | None = None,
@@ -109,9 +120,13 @@ class Connection:
     ) -> int:
         """Queues a request and returns its correlation id; only once the connection is ready."""
         assert self.is_ready, "versions are not known yet"
-        return self._enqueue(
-            request, self.version_for(type(request), version_max), deadline, expects_answer=expects_answer
-        )
+        if isinstance(question, ByVersion):
+            version = self.version_for(question.kind, version_max)
+            request = question.make(version)
+        else:
+            version = self.version_for(type(question), version_max)
+            request = question
+        return self._enqueue(request, version, deadline, expects_answer=expects_answer)
 
     def _enqueue(self, request: Request, version: int, deadline: Instant, *, expects_answer: bool) -> int:
         correlation_id = self._next_correlation_id

@@ -21,9 +21,8 @@ from typing import Any
 from headrace import __version__
 from headrace.base.time import Instant
 from headrace.client.cluster import Address
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, Question
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
-from headrace.protocol.notation import Request
 from headrace.protocol.parts import Part
 
 CONNECT_TIMEOUT_S = 5.0
@@ -46,7 +45,7 @@ class Call:
 
     def __init__(
         self,
-        request: Request,
+        request: Question,
         deadline: Instant,
         version_max: int | None,
         expects_answer: bool,
@@ -219,7 +218,7 @@ class Network:
     def submit(
         self,
         address: Address,
-        request: Request,
+        request: Question,
         *,
         timeout_s: float,
         lane: str = "",

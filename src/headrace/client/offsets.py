@@ -45,7 +45,7 @@ def list_offsets(
     def result_of(told: Any) -> tuple[int, int]:
         return told.offset, told.timestamp
 
-    return _ask_leaders(client, wanted, request_for, result_of, "listing offsets")
+    return ask_leaders(client, wanted, request_for, result_of, "listing offsets")
 
 
 def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -58,10 +58,10 @@ def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> dict
             asked.partitions.append(DeleteRecordsPartition(partition_index=at.partition, offset=before[at]))
         return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=round(client.timeout_s * 1000))
 
-    return _ask_leaders(client, before, request_for, lambda told: told.low_watermark, "deleting records")
+    return ask_leaders(client, before, request_for, lambda told: told.low_watermark, "deleting records")
 
 
-def _ask_leaders(
+def ask_leaders(
     client: Client, wanted: Iterable[TopicPartition], request_for: Any, result_of: Any, what: str
 ) -> dict[TopicPartition, Any]:
     """Sends each leader its partitions, and again those that were not answered, until all are or time is

@@ -38,7 +38,9 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [w for w in all_commands() if w not in (("topic",), ("config",), ("cluster",))], ids=" ".join
+    "words",
+    [w for w in all_commands() if w not in (("topic",), ("group",), ("config",), ("cluster",))],
+    ids=" ".join,
 )
 def test_every_command_has_json(words: tuple[str, ...]) -> None:
     assert "--json" in CliRunner().invoke(headrace, [*words, "--help"]).output
@@ -69,6 +71,15 @@ def test_help_lists_all_commands_without_importing_them() -> None:
         ["topic", "create", "t", "-p", "0"],
         ["topic", "create", "t", "-c", "novalue"],
         ["topic", "trim", "t", "--before", "soon"],
+        ["group", "describe"],
+        ["group", "reset", "g", "--to", "earliest"],
+        ["group", "reset", "g", "--all-topics"],
+        ["group", "reset", "g", "--all-topics", "--to", "latest", "--by", "1"],
+        ["group", "reset", "g", "--all-topics", "-t", "t", "--to", "latest"],
+        ["group", "reset", "g", "--all-topics", "--to", "soon"],
+        ["group", "reset", "g", "-t", "t:3-1", "--to", "latest"],
+        ["group", "delete", "g", "-t", "t:x"],
+        ["cluster", "transactions", "--hanging", "tx"],
         ["config", "set", "topic", "t"],
         ["config", "get", "planet", "t"],
         ["consume", "t", "--from", "soon"],
@@ -108,6 +119,9 @@ def test_more_brokers_are_promised_and_not_faked(capsys: pytest.CaptureFixture[s
         ["produce", "t"],
         ["config", "get", "topic", "t"],
         ["cluster", "describe"],
+        ["cluster", "transactions"],
+        ["group", "list"],
+        ["group", "reset", "g", "--to", "latest", "-t", "t"],
         ["bench"],
     ],
     ids=" ".join,

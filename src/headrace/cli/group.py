@@ -1,0 +1,271 @@
+"""`headrace group`: who reads, how far, and from where next."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from headrace.cli.group_reset import reset
+from headrace.cli.options import broker_options
+from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
+from headrace.cli.session import connect
+from headrace.cli.terminal import count_text, number_text, print_json, print_table
+from headrace.client.client import Client
+from headrace.client.cluster import TopicPartition
+from headrace.client.errors import InvalidInput
+from headrace.client.groups import Group, Groups, Member
+from headrace.client.lag import PartitionLag, lag_of, total_lag
+from headrace.client.offsets import LATEST, list_offsets
+
+# Share and streams groups keep their offsets elsewhere; brokers of before KIP-848 tell no type.
+WITH_OFFSETS = ("", "classic", "consumer")
+
+
+@click.group("group")
+def command() -> None:
+    """List, describe, reset and delete consumer groups, and show their lag."""
+
+
+command.add_command(reset)
+
+
+# --- list ------------------------------------------------------------------------------------------------
+
+
+@command.command("list")
+@click.option("--state", "states", multiple=True, help="Only groups in this state, such as Stable or Empty.")
+@click.option("--type", "types", multiple=True, help="Only groups of this type: classic or consumer.")
+@broker_options
+def list_groups(
+    states: tuple[str, ...], types: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool
+) -> None:
+    """List groups.
+
+    A pipe gets one name per line.
+    """
+    with connect(bootstrap, timeout) as client:
+        groups = [
+            group
+            for group in Groups(client).all()
+            if _is_one_of(group.state, states) and _is_one_of(group.type, types)
+        ]
+    if as_json:
+        print_json([group._asdict() for group in groups])
+    elif not sys.stdout.isatty():
+        for group in groups:
+            click.echo(group.group)
+    else:
+        print_table(
+            ("GROUP", "TYPE", "STATE", "PROTOCOL"),
+            [(group.group, group.type or "?", group.state or "?", group.protocol_type) for group in groups],
+        )
+
+
+def _is_one_of(value: str, wanted: tuple[str, ...]) -> bool:
+    return not wanted or value.lower() in {each.lower() for each in wanted}
+
+
+# --- describe --------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@broker_options
+def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
+    """Show the state of groups, and their members with what they read."""
+    with connect(bootstrap, timeout) as client:
+        groups = Groups(client).describe(names)
+    if as_json:
+        print_json([_group_as_json(group) for group in groups])
+        return
+    for group in groups:
+        _print_group(group)
+
+
+def _print_group(group: Group) -> None:
+    click.secho(group.group, bold=True)
+    facts = [f"{group.type} group", group.state, f"coordinator {group.coordinator}"]
+    if group.protocol_type and group.protocol_type != "consumer":
+        facts.append(f"protocol {group.protocol_type}")
+    if group.assignor:
+        facts.append(f"assignor {group.assignor}")
+    if group.epoch is not None:
+        facts.append(f"epoch {group.epoch}")
+    click.echo(", ".join([*facts, count_text(len(group.members), "member")]))
+    if group.members:
+        rows = [
+            (
+                member.member_id,
+                member.client_id,
+                member.host,
+                member.instance_id or "-",
+                _assignment_text(member),
+            )
+            for member in group.members
+        ]
+        print_table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "READS"), rows)
+    click.echo()
+
+
+def _assignment_text(member: Member) -> str:
+    if member.assignment is None:
+        return "?"
+    text = partitions_text(member.assignment) or "-"
+    if member.target is not None and member.target != member.assignment:
+        text += f" → {partitions_text(member.target) or '-'}"
+    return text
+
+
+def _group_as_json(group: Group) -> dict[str, object]:
+    return group._asdict() | {
+        "members": [
+            member._asdict() | {"assignment": _as_json(member.assignment), "target": _as_json(member.target)}
+            for member in group.members
+        ]
+    }
+
+
+def _as_json(partitions: Sequence[TopicPartition] | None) -> list[dict[str, object]] | None:
+    return None if partitions is None else [at._asdict() for at in partitions]
+
+
+# --- lag -------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", nargs=-1)
+@broker_options
+def lag(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
+    """Show how far groups are behind: by partition for the NAMES, else one line for each group."""
+    with connect(bootstrap, timeout) as client:
+        groups = Groups(client)
+        all_names = (listed.group for listed in groups.all() if listed.type in WITH_OFFSETS)
+        described = groups.describe(names or all_names)
+        committed = {group.group: groups.committed(group.group) for group in described}
+        read = {at for offsets in committed.values() for at in offsets}
+        read |= {at for group in described for member in group.members for at in member.assignment or ()}
+        ends = _ends_of(client, read)
+    lags = {group.group: lag_of(group, committed[group.group], ends) for group in described}
+    if as_json:
+        print_json([_lag_as_json(group, lags[group.group]) for group in described])
+    elif names:
+        for group in described:
+            _print_lag(group, lags[group.group])
+    else:
+        print_table(
+            ("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG"),
+            [
+                (
+                    group.group,
+                    group.state,
+                    len(group.members),
+                    len(lags[group.group]),
+                    total_lag(lags[group.group]),
+                )
+                for group in described
+            ],
+            right=("MEMBERS", "PARTITIONS", "LAG"),
+        )
+
+
+def _ends_of(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+    """The end of each partition that is there; a group may remember topics that were deleted."""
+    client.refresh()
+    there = [at for at in partitions if client.cluster.leader_of(at) is not None]
+    return {at: offset for at, (offset, _) in list_offsets(client, dict.fromkeys(there, LATEST)).items()}
+
+
+def _print_lag(group: Group, lags: list[PartitionLag]) -> None:
+    click.secho(group.group, bold=True)
+    click.echo(f"{group.state}, {count_text(len(group.members), 'member')}, lag {total_lag(lags):,}")
+    if lags:
+        rows = [
+            (
+                lag.at.topic,
+                lag.at.partition,
+                number_text(lag.committed),
+                number_text(lag.end),
+                number_text(lag.lag),
+                lag.client_id or "-",
+                lag.member or "-",
+            )
+            for lag in lags
+        ]
+        headings = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "MEMBER")
+        print_table(headings, rows, right=("PARTITION", "COMMITTED", "END", "LAG"))
+    click.echo()
+
+
+def _lag_as_json(group: Group, lags: list[PartitionLag]) -> dict[str, object]:
+    return {
+        "group": group.group,
+        "type": group.type,
+        "state": group.state,
+        "members": len(group.members),
+        "lag": total_lag(lags),
+        "partitions": [
+            {
+                **lag.at._asdict(),
+                "committed": lag.committed,
+                "end": lag.end,
+                "lag": lag.lag,
+                "member": lag.member,
+                "client_id": lag.client_id,
+            }
+            for lag in lags
+        ],
+    }
+
+
+# --- delete ----------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option(
+    "--topic",
+    "-t",
+    "topics",
+    type=PARTITIONS,
+    multiple=True,
+    help="Only the offsets of this topic, or of some partitions of it; the group stays.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@broker_options
+def delete(
+    names: tuple[str, ...],
+    topics: tuple[Chosen, ...],
+    yes: bool,
+    bootstrap: str,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Delete groups without members, or only what they remember of some topics."""
+    if not yes and sys.stdin.isatty():
+        what = f"the offsets of {', '.join(topic for topic, _ in topics)} in " if topics else ""
+        click.confirm(f"Delete {what}{', '.join(names)}?", abort=True, err=True)
+    with connect(bootstrap, timeout) as client:
+        groups = Groups(client)
+        for name in names:
+            if topics:
+                groups.delete_offsets(name, _remembered(groups, name, topics))
+            else:
+                groups.delete(name)
+            if not as_json:
+                click.echo(f"deleted {'offsets of ' if topics else ''}{name}")
+    if as_json:
+        print_json(list(names))
+
+
+def _remembered(groups: Groups, name: str, topics: Sequence[Chosen]) -> list[TopicPartition]:
+    """The partitions chosen that the group has offsets of: the topic itself may be gone."""
+    committed = groups.committed(name)
+    chosen = [
+        at
+        for topic, indexes in topics
+        for at in sorted(committed)
+        if at.topic == topic and (not indexes or at.partition in indexes)
+    ]
+    if not chosen:
+        raise InvalidInput(f"group {name!r} has no offsets there")
+    return chosen

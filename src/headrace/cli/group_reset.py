@@ -1,0 +1,148 @@
+"""`headrace group reset`: a group without members goes on from somewhere else."""
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from headrace.cli.moments import Moment, parse_moment
+from headrace.cli.options import broker_options
+from headrace.cli.partitions import PARTITIONS, Chosen
+from headrace.cli.ranges import resolve
+from headrace.cli.session import connect
+from headrace.cli.terminal import count_text, note, number_text, print_json, print_table
+from headrace.client.client import Client
+from headrace.client.cluster import TopicPartition
+from headrace.client.errors import InvalidInput, KafkaError
+from headrace.client.groups import Committed, Groups
+from headrace.client.lag import Move, planned, shifted
+from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.protocol.errors import ErrorCode
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--to", "where", metavar="WHERE", help="As --from of consume: earliest, latest, an offset, a time."
+)
+@click.option("--by", type=int, metavar="N", help="So many records on, or back when N is negative.")
+@click.option(
+    "--topic", "-t", "topics", type=PARTITIONS, multiple=True, help="A topic, or some partitions of it."
+)
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has an offset of.")
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@broker_options
+def reset(
+    name: str,
+    where: str | None,
+    by: int | None,
+    topics: tuple[Chosen, ...],
+    all_topics: bool,
+    execute: bool,
+    bootstrap: str,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Show where a group would go on after a reset; with --execute, put it there.
+
+    The group must have no members. An offset that a partition does not have becomes the nearest that it has.
+
+    Example: headrace group reset readers --topic orders:0,1 --to -1h --execute
+    """
+    if (where is None) == (by is None):
+        raise click.UsageError("Say where to: either --to WHERE or --by N.")
+    if bool(topics) == all_topics:
+        raise click.UsageError("Say what to reset: either --topic TOPIC or --all-topics.")
+    moment = None if where is None else _moment(where)
+    with connect(bootstrap, timeout) as client:
+        groups = Groups(client)
+        _refuse_active(groups, name)
+        committed = groups.committed(name)
+        partitions = _chosen(client, topics) if topics else sorted(committed)
+        if not partitions:
+            raise InvalidInput(f"group {name!r} has no offsets; name a --topic")
+        moves = _moves(client, partitions, committed, moment, by)
+        if execute:
+            groups.commit(name, {move.at: move.after for move in moves})
+    if as_json:
+        print_json({"group": name, "executed": execute, "partitions": [_move_as_json(m) for m in moves]})
+        return
+    _print_moves(moves)
+    if execute:
+        click.echo(f"reset {name} in {count_text(len(moves), 'partition')}")
+    else:
+        click.echo("nothing was changed; --execute does it")
+
+
+def _moment(where: str) -> Moment:
+    try:
+        return parse_moment(where, wall_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--to") from None
+
+
+def _refuse_active(groups: Groups, name: str) -> None:
+    """An offset that is set under living members would be overwritten by their next commit."""
+    try:
+        (group,) = groups.describe([name])
+    except KafkaError as error:
+        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return  # a reset may come before the first member
+        raise
+    if group.is_active:
+        members = count_text(len(group.members), "member")
+        raise InvalidInput(f"group {name!r} is {group.state} with {members}; a reset needs it without any")
+
+
+def _chosen(client: Client, topics: Sequence[Chosen]) -> list[TopicPartition]:
+    chosen: set[TopicPartition] = set()
+    for topic, indexes in topics:
+        known = range(len(client.topic(topic).partitions))
+        for index in indexes or known:
+            if index not in known:
+                raise InvalidInput(f"topic {topic!r} has partitions 0 to {known[-1]}, and no {index}")
+            chosen.add(TopicPartition(topic, index))
+    return sorted(chosen)
+
+
+def _moves(
+    client: Client,
+    partitions: Sequence[TopicPartition],
+    committed: dict[TopicPartition, Committed],
+    moment: Moment | None,
+    by: int | None,
+) -> list[Move]:
+    if moment is not None:
+        wanted = resolve(client, partitions, moment)
+    else:
+        missing = [at for at in partitions if at not in committed]
+        if missing:
+            raise InvalidInput(f"the group has no offset in {missing[0]} from which --by could count")
+        assert by is not None
+        wanted = shifted(partitions, committed, by)
+    starts = {at: told[0] for at, told in list_offsets(client, dict.fromkeys(partitions, EARLIEST)).items()}
+    ends = {at: told[0] for at, told in list_offsets(client, dict.fromkeys(partitions, LATEST)).items()}
+    return planned(wanted, committed, starts, ends)
+
+
+def _print_moves(moves: list[Move]) -> None:
+    rows = [
+        (move.at.topic, move.at.partition, number_text(move.before), move.after, move.lag) for move in moves
+    ]
+    headings = ("TOPIC", "PARTITION", "NOW", "THEN", "LAG THEN")
+    print_table(headings, rows, right=("PARTITION", "NOW", "THEN", "LAG THEN"))
+    for move in moves:
+        if move.is_clamped:
+            note(f"{move.at} has offsets {move.start} to {move.end}, and no {move.wanted}")
+
+
+def _move_as_json(move: Move) -> dict[str, object]:
+    return {
+        **move.at._asdict(),
+        "before": move.before,
+        "wanted": move.wanted,
+        "after": move.after,
+        "start": move.start,
+        "end": move.end,
+        "lag": move.lag,
+    }

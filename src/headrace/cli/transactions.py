@@ -1,0 +1,109 @@
+"""`headrace cluster transactions`: what is under way, and what hangs."""
+
+import time
+from typing import Any
+
+import click
+
+from headrace.cli.moments import iso_time
+from headrace.cli.options import broker_options
+from headrace.cli.partitions import partitions_text
+from headrace.cli.session import connect
+from headrace.cli.terminal import print_json, print_table
+from headrace.client.admin import Admin
+from headrace.client.client import Client
+from headrace.client.cluster import TopicPartition
+from headrace.client.transactions import OpenTransaction, Transaction, Transactions
+
+# Kafka's default of transaction.max.timeout.ms: an open transaction that is older was to be aborted long ago.
+OLDEST_S = 15 * 60.0
+
+
+@click.command()
+@click.argument("ids", nargs=-1)
+@click.option("--hanging", is_flag=True, help="Those that no coordinator will ever end.")
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0),
+    default=OLDEST_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --hanging: silent for so long; the broker's transaction.max.timeout.ms, or more.",
+)
+@broker_options
+def transactions(
+    ids: tuple[str, ...], hanging: bool, older_than: float, bootstrap: str, timeout: float, as_json: bool
+) -> None:
+    """List transactional ids, show those with the IDS in full, or find transactions that hang.
+
+    A transaction that hangs holds up everybody who reads its partition with read_committed.
+    """
+    if hanging and ids:
+        raise click.UsageError("Hanging transactions have no id: --hanging goes without IDS.")
+    with connect(bootstrap, timeout) as client:
+        if hanging:
+            _tell_hanging(_find_hanging(client, older_than), as_json=as_json)
+        elif ids:
+            _tell(Transactions(client).describe(ids), as_json=as_json)
+        else:
+            listed = Transactions(client).all()
+            if as_json:
+                print_json([one._asdict() for one in listed])
+            else:
+                print_table(("TRANSACTIONAL ID", "PRODUCER", "STATE", "COORDINATOR"), listed)
+
+
+def _find_hanging(client: Client, older_than_s: float) -> list[OpenTransaction]:
+    partitions = [
+        TopicPartition(topic.name, partition.index)
+        for topic in Admin(client).topics()
+        for partition in topic.partitions
+    ]
+    before_ms = round((time.time() - older_than_s) * 1000)
+    return Transactions(client).hanging_in(partitions, before_ms)
+
+
+def _tell_hanging(found: list[OpenTransaction], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_flat(one) for one in found])
+        return
+    if not found:
+        click.echo("no transaction hangs")
+        return
+    rows = [
+        (
+            one.at.topic,
+            one.at.partition,
+            one.producer_id,
+            one.producer_epoch,
+            one.coordinator_epoch,
+            one.start_offset,
+            iso_time(one.last_timestamp_ms),
+        )
+        for one in found
+    ]
+    headings = ("TOPIC", "PARTITION", "PRODUCER", "EPOCH", "COORDINATOR EPOCH", "FIRST OFFSET", "LAST WRITE")
+    print_table(headings, rows, right=("PARTITION", "PRODUCER", "EPOCH", "COORDINATOR EPOCH", "FIRST OFFSET"))
+
+
+def _flat(one: OpenTransaction) -> dict[str, Any]:
+    fields = one._asdict()
+    at: TopicPartition = fields.pop("at")
+    return at._asdict() | fields
+
+
+def _tell(described: list[Transaction], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [one._asdict() | {"partitions": [at._asdict() for at in one.partitions]} for one in described]
+        )
+        return
+    for one in described:
+        click.secho(one.transactional_id, bold=True)
+        click.echo(f"{one.state}, coordinator {one.coordinator}")
+        click.echo(f"producer {one.producer_id}, epoch {one.producer_epoch}")
+        if one.started_ms is not None:
+            click.echo(f"began {iso_time(one.started_ms)}, timeout {one.timeout_ms / 1000:g} s")
+        if one.partitions:
+            click.echo(f"writes to {partitions_text(one.partitions)}")
+        click.echo()
