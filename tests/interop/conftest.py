@@ -20,7 +20,7 @@ import pytest
 from clients.conftest import QUICK_COORDINATORS
 from harness.broker import CACHE, Broker
 from harness.kafka import Kafka
-from interop.java_tools import JavaTools
+from interop.java_tools import JavaTools, Run
 
 HERE = Path(__file__).parent
 
@@ -44,6 +44,11 @@ def brokers(
 def tools() -> Iterator[JavaTools]:
     with JavaTools() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def run(tools: JavaTools) -> Run:
+    return Run(tools)
 
 
 @pytest.fixture(scope="session")

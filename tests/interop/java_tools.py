@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from harness.broker import CACHE
+from harness.broker import CACHE, Broker
 from harness.kafka import classpath
+from interop.side_by_side import plain
 
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 CLASSES = CACHE / "java"
 
+NOISE = re.compile(r"SLF4J|\tat |\t\.\.\. ")
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
@@ -84,3 +87,20 @@ class JavaTools:
         assert self._jvm.stdout is not None
         self._jvm.stdin.close()
         self._jvm.stdout.close()
+
+
+class Run:
+    """`run(broker, "kafka-topics", "--list")` → the outcome in plain form: no addresses, no stack traces."""
+
+    def __init__(self, tools: JavaTools) -> None:
+        self.tools = tools
+
+    def __call__(self, broker: Broker, tool: str, *arguments: str, stdin: str = "") -> Outcome:
+        outcome = self.tools(tool, "--bootstrap-server", broker.bootstrap, *arguments, stdin=stdin)
+        error = "\n".join(line for line in outcome.err.splitlines() if not NOISE.match(line))
+        return Outcome(outcome.code, plain(outcome.out, broker), plain(error, broker))
+
+
+def create(run: Run, broker: Broker, topic: str, partitions: int = 1, *more: str) -> None:
+    made = run(broker, "kafka-topics", "--create", "--topic", topic, "--partitions", str(partitions), *more)
+    assert made.code == 0, made

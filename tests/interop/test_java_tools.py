@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.broker import Broker
-from interop.java_tools import JavaTools, Outcome
-from interop.side_by_side import assert_same, plain
+from interop.java_tools import JavaTools, Run, create
+from interop.side_by_side import assert_same
 
 Brokers = tuple[Broker, Broker]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -39,32 +38,11 @@ SERVED = [
 ]
 
 
-@pytest.fixture
-def run(tools: JavaTools) -> Callable[..., Outcome]:
-    """Runs a tool with the broker's address and returns its outcome in plain form."""
-
-    def call(broker: Broker, tool: str, *arguments: str, stdin: str = "") -> Outcome:
-        outcome = tools(tool, "--bootstrap-server", broker.bootstrap, *arguments, stdin=stdin)
-        error = "\n".join(
-            line for line in outcome.err.splitlines() if not line.startswith(("SLF4J", "\tat ", "\t... "))
-        )
-        return Outcome(outcome.code, plain(outcome.out, broker), plain(error, broker))
-
-    return call
-
-
 def produced(topic: str, count: int) -> str:
     return "".join(f"h:{number}\tkey-{number}\tvalue {number} of {topic}\n" for number in range(count))
 
 
-def create(run: Callable[..., Outcome], broker: Broker, topic: str, partitions: int = 1, *more: str) -> None:
-    made = run(broker, "kafka-topics", "--create", "--topic", topic, "--partitions", str(partitions), *more)
-    assert made.code == 0, made
-
-
-def test_topics_are_created_described_widened_and_deleted(
-    brokers: Brokers, run: Callable[..., Outcome], topic: str
-) -> None:
+def test_topics_are_created_described_widened_and_deleted(brokers: Brokers, run: Run, topic: str) -> None:
     def story(broker: Broker) -> list[object]:
         told: list[object] = []
 
@@ -102,7 +80,7 @@ def test_topics_are_created_described_widened_and_deleted(
 
 
 def test_topic_configs_are_described_with_every_key_default_and_synonym(
-    brokers: Brokers, run: Callable[..., Outcome], topic: str
+    brokers: Brokers, run: Run, topic: str
 ) -> None:
     def story(broker: Broker) -> list[str]:
         create(run, broker, topic)
@@ -112,9 +90,7 @@ def test_topic_configs_are_described_with_every_key_default_and_synonym(
     assert len(assert_same(brokers, story)) > 30
 
 
-def test_topic_configs_are_added_and_deleted(
-    brokers: Brokers, run: Callable[..., Outcome], topic: str
-) -> None:
+def test_topic_configs_are_added_and_deleted(brokers: Brokers, run: Run, topic: str) -> None:
     def story(broker: Broker) -> list[object]:
         create(run, broker, topic)
         told: list[object] = []
@@ -136,9 +112,7 @@ def test_topic_configs_are_added_and_deleted(
     assert_same(brokers, story)
 
 
-def test_broker_configs_are_added_and_deleted(
-    brokers: Brokers, run: Callable[..., Outcome], topic: str
-) -> None:
+def test_broker_configs_are_added_and_deleted(brokers: Brokers, run: Run, topic: str) -> None:
     """One broker's setting, then the cluster's default, and what a topic inherits of them."""
 
     def story(broker: Broker) -> list[object]:
@@ -168,9 +142,7 @@ def test_broker_configs_are_added_and_deleted(
     assert_same(brokers, story)
 
 
-def test_broker_configs_agree_wherever_both_have_the_key(
-    brokers: Brokers, run: Callable[..., Outcome]
-) -> None:
+def test_broker_configs_agree_wherever_both_have_the_key(brokers: Brokers, run: Run) -> None:
     own = {"listeners", "advertised.listeners", "log.dirs", "log.dir"}
 
     def story(broker: Broker) -> dict[str, str]:
@@ -190,9 +162,7 @@ def test_broker_configs_agree_wherever_both_have_the_key(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_console_producer_and_consumer(
-    brokers: Brokers, run: Callable[..., Outcome], topic: str, codec: str
-) -> None:
+def test_console_producer_and_consumer(brokers: Brokers, run: Run, topic: str, codec: str) -> None:
     def story(broker: Broker) -> list[str]:
         create(run, broker, topic, 2)
         reader = [f"--reader-property={option}" for option in ("parse.key=true", "parse.headers=true")]
@@ -214,9 +184,7 @@ def test_console_producer_and_consumer(
     assert len(assert_same(brokers, story)) == 100
 
 
-def test_console_consumer_begins_where_it_is_told(
-    brokers: Brokers, run: Callable[..., Outcome], topic: str
-) -> None:
+def test_console_consumer_begins_where_it_is_told(brokers: Brokers, run: Run, topic: str) -> None:
     def story(broker: Broker) -> list[str]:
         create(run, broker, topic)
         values = "".join(f"{number}\n" for number in range(50))
@@ -231,7 +199,7 @@ def test_console_consumer_begins_where_it_is_told(
     assert told == ["17", "18", "19", "20", "21", "0", "1", "2", "49"]
 
 
-def test_offsets_for_every_special_time(brokers: Brokers, run: Callable[..., Outcome], topic: str) -> None:
+def test_offsets_for_every_special_time(brokers: Brokers, run: Run, topic: str) -> None:
     def story(broker: Broker) -> list[object]:
         create(run, broker, topic, 3)
         lines = "".join(f"k{number}\t{number}\n" for number in range(100))
@@ -257,9 +225,7 @@ def test_offsets_for_every_special_time(brokers: Brokers, run: Callable[..., Out
     assert_same(brokers, story)
 
 
-def test_records_are_deleted(
-    brokers: Brokers, run: Callable[..., Outcome], topic: str, tmp_path: Path
-) -> None:
+def test_records_are_deleted(brokers: Brokers, run: Run, topic: str, tmp_path: Path) -> None:
     def story(broker: Broker) -> list[object]:
         create(run, broker, topic)
         run(broker, "kafka-console-producer", "--topic", topic, stdin="".join(f"{n}\n" for n in range(20)))
@@ -276,7 +242,7 @@ def test_records_are_deleted(
     assert_same(brokers, story)
 
 
-def test_log_directories_are_described(brokers: Brokers, run: Callable[..., Outcome], topic: str) -> None:
+def test_log_directories_are_described(brokers: Brokers, run: Run, topic: str) -> None:
     def story(broker: Broker) -> object:
         create(run, broker, topic, 2)
         run(broker, "kafka-console-producer", "--topic", topic, "--sync", stdin="one\ntwo\n")
@@ -293,7 +259,7 @@ def test_log_directories_are_described(brokers: Brokers, run: Callable[..., Outc
     assert_same(brokers, story)
 
 
-def test_api_versions_are_kafkas(brokers: Brokers, run: Callable[..., Outcome]) -> None:
+def test_api_versions_are_kafkas(brokers: Brokers, run: Run) -> None:
     """Nothing is advertised beyond Kafka's ranges, and what this broker serves has exactly them."""
 
     def story(broker: Broker) -> dict[str, str]:
@@ -306,7 +272,7 @@ def test_api_versions_are_kafkas(brokers: Brokers, run: Callable[..., Outcome]) 
     assert not tested.keys() - oracle.keys()
 
 
-def test_features_are_described(brokers: Brokers, run: Callable[..., Outcome]) -> None:
+def test_features_are_described(brokers: Brokers, run: Run) -> None:
     def story(broker: Broker) -> dict[str, str]:
         lines = run(broker, "kafka-features", "describe").lines
         return dict(re.match(r"Feature: (\S+)\s+(.*?)\s+Epoch: \d+", line).groups() for line in lines)  # type: ignore[union-attr]
@@ -317,7 +283,7 @@ def test_features_are_described(brokers: Brokers, run: Callable[..., Outcome]) -
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_producer_perf_tool(brokers: Brokers, run: Callable[..., Outcome], topic: str, acks: str) -> None:
+def test_producer_perf_tool(brokers: Brokers, run: Run, topic: str, acks: str) -> None:
     def story(broker: Broker) -> object:
         create(run, broker, topic, 2)
         outcome = run(
