@@ -55,6 +55,8 @@ class Coordinator:
             if partition.leader_id != self._node.id:
                 return ErrorCode.NOT_COORDINATOR
             shard = self._open(now, partition)
+        if partition.is_offline:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # its memory may know what its disk has lost
         return shard if shard.machine is not None else shard.refusal
 
     def partition_of(self, key: str) -> Partition | None:
@@ -82,8 +84,7 @@ class Coordinator:
         shard.load(now)
         return shard
 
-    # --- all of them
-    # -----------------------------------------------------------------------------------------
+    # --- all of them ------------------------------------------------------------------------------------
 
     def shards(self, now: Now) -> Iterator[Shard | ErrorCode]:
         """Every shard of this node, loaded or with the reason why not."""
@@ -109,8 +110,7 @@ class Coordinator:
         self._shards.clear()
         self._places.clear()
 
-    # --- the topic
-    # -------------------------------------------------------------------------------------------
+    # --- the topic --------------------------------------------------------------------------------------
 
     def ensure_topic(
         self, now: Now, partitions: int, replication_factor: int, configs: Mapping[str, str | None]

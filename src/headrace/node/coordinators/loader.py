@@ -65,7 +65,7 @@ class Loader:
 
     def go_on(self, now: Now) -> None:
         """Order the next chunk, or be done."""
-        if self._partition.is_deleted or self._shard.is_done:
+        if self._is_pointless:
             return
         log = self._log
         try:
@@ -87,6 +87,10 @@ class Loader:
         job = ReadChunk(span.file.path, span.position, span.size)
         self._node.run(self._partition.directory, "loading", job, self._chunk_read)
 
+    @property
+    def _is_pointless(self) -> bool:
+        return self._partition.is_deleted or self._shard.is_done or self._node.is_stopping
+
     def _chunk_read(self, now: Now, result: Any) -> None:
         if isinstance(result, OSError):
             if result.errno == ENOENT:
@@ -103,7 +107,7 @@ class Loader:
     def expired(self, now: Now) -> None:
         """The next slice."""
         records = self._records
-        if records is None or self._partition.is_deleted or self._shard.is_done:
+        if records is None or self._is_pointless:
             return
         try:
             for _ in range(RECORDS_PER_SLICE):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.base.time import NEVER, Instant, Now
+from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Decision, Writer
 from headrace.node.coordinators.loader import Loader
 from headrace.node.coordinators.tickets import Ticket
@@ -24,6 +24,10 @@ from headrace.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
+
+
+# A machine that was thrown away is made anew after a pause: a disk that is full stays so for a while.
+RELOAD_AFTER_MS = 1_000
 
 
 class Machine(Protocol):
@@ -66,6 +70,7 @@ class Shard(Waiter):
 
     def load(self, now: Now) -> None:
         """Make the machine from the log: at once when the log is empty, else a slice at a time."""
+        self._reset(None)
         if self._loader is None and self.machine is None and not self.partition.is_offline:
             try:
                 log = self.partition.opened(now)
@@ -212,7 +217,7 @@ class Shard(Waiter):
         )
         self._node.partitions.storage_failed(now, self.partition, fault)
         self._give_up(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self.load(now)
+        self._reset(Alarm(self._node, now.after_ms(RELOAD_AFTER_MS), self.load))
 
     def _give_up(self, now: Now, code: ErrorCode) -> None:
         """Throw the machine away; whoever waits is sent to find the coordinator again."""
@@ -230,50 +235,47 @@ class Shard(Waiter):
         self._give_up(now, ErrorCode.NOT_COORDINATOR)
         self._loader = None
         self.is_done = True
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._reset(None)
 
-    # --- time
-    # ------------------------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------------------
 
     def _arm(self, now: Now) -> None:
         """One alarm on the node's heap. It may ring too early, when what it was set for was put off."""
         at = self.machine.deadline()
         if at is not None and (self._alarm is None or at < self._alarm.at):
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm = Alarm(self, at)
+            self._reset(Alarm(self._node, at, self._ring))
 
-    def alarm(self, now: Now) -> None:
+    def _reset(self, alarm: "Alarm | None") -> None:
+        if self._alarm is not None and not self._alarm.is_done:
+            self._alarm.cancel()
+        self._alarm = alarm
+
+    def _ring(self, now: Now) -> None:
         self._alarm = None
-        if self.machine is None:
+        if self.machine is None or self._node.is_stopping:
             return
         for decision in self.machine.wake(now):
             if not self.carry_out(now, decision):
                 return
         self._arm(now)
 
-    def touch(self, now: Now) -> None:
-        """Something outside changed what the machine waits for."""
-        if self.machine is not None:
-            self._arm(now)
-
 
 class Alarm:
-    """The next moment at which a machine wants to be asked."""
+    """Something to be done at a moment, unless it is cancelled before."""
 
-    __slots__ = ("_shard", "at", "is_done")
+    __slots__ = ("_act", "_node", "at", "is_done")
 
-    def __init__(self, shard: Shard, at: Instant) -> None:
-        self._shard = shard
-        self.at = at if at is not None else NEVER
+    def __init__(self, node: "Node", at: Instant, act: Callable[[Now], None]) -> None:
+        self._node = node
+        self._act = act
+        self.at = at
         self.is_done = False
-        shard._node.deadlines.add(at, self)
+        node.deadlines.add(at, self)
 
     def expired(self, now: Now) -> None:
         self.is_done = True
-        self._shard.alarm(now)
+        self._act(now)
 
     def cancel(self) -> None:
         self.is_done = True
-        self._shard._node.deadlines.cancelled()
+        self._node.deadlines.cancelled()

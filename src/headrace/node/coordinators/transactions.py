@@ -84,8 +84,7 @@ class TransactionCoordinator(Coordinator):
 
         MarkersUnderWay(self._node, effect, written).expired(now)
 
-    # --- the beginning of one in a partition
-    # -----------------------------------------------------------------
+    # --- the beginning of one in a partition ------------------------------------------------------------
 
     def fault_of_write(self, request: Request, partition: Partition, records: memoryview) -> ErrorCode:
         """Why a transactional batch of a produce request is refused; NONE when it may be appended."""
