@@ -224,9 +224,12 @@ class Groups(Shard):
             if isinstance(group, ClassicGroup):
                 del self.groups[group_id]
             return
-        if not isinstance(group, ClassicGroup):
+        if isinstance(group, ClassicGroup):
+            group.recorded = value
+        else:
             group = self.groups[group_id] = ClassicGroup(group_id)
-        group.recorded = value
+            group.recorded = value
+            group.restore()  # of a downgraded group: requests may come before its ADOPT timer rings
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         self.offsets.replay_end(producer_id, is_committed)

@@ -189,6 +189,8 @@ def downgrade(
     decision.records.append(_classic_record(shard, now, group, staying, targets))
     for member_id in group.members:
         await_nothing(shard, group.group_id, member_id)
+    # The classic group exists once the record is replayed: then its sessions and its rebalance begin.
+    shard.timers.set((rebalance.ADOPT, group.group_id, ""), now.mono)
 
 
 def _classic_record(

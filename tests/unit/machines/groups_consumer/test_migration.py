@@ -1,0 +1,299 @@
+"""Groups change their protocol while members of both are at work."""
+
+import pytest
+
+from harness.consumer_groups import GROUP, ClassicConsumer, Consumer, Coordinator, FakeTopics
+from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.consumer import ConsumerGroup
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment
+from headrace.protocol.messages.join_group import JoinGroupResponse
+from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
+from headrace.protocol.versioned import encode_versioned
+
+
+def share(*partitions: int, user_data: bytes | None = None) -> bytes:
+    topics = [AssignedTopic(topic="orders", partitions=list(partitions))]
+    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=topics, user_data=user_data), 3)
+
+
+def classic_pair(coordinator: Coordinator, **first_share: bytes) -> tuple[ClassicConsumer, ClassicConsumer]:
+    """A classic group of two, the first having partitions 0 and 1 of four, the second 2 and 3."""
+    first, second = ClassicConsumer(coordinator, "orders"), ClassicConsumer(coordinator, "orders")
+    first.join("first joins")
+    second.join("second joins")
+    coordinator.pass_time(7)  # the initial delay, twice: the second came while it ran
+    answers = dict(coordinator.answers)
+    first.joined(answers["first joins"])
+    second.joined(answers["second joins"])
+    second.sync("second syncs")
+    shares = {first.member_id: share(0, 1, **first_share), second.member_id: share(2, 3)}  # type: ignore[arg-type]
+    first.sync(
+        "first syncs",
+        assignments=[
+            SyncGroupRequestAssignment(member_id=name, assignment=bytes_) for name, bytes_ in shares.items()
+        ],
+    )
+    answers = dict(coordinator.answers)
+    first.synced(answers["first syncs"])
+    second.synced(answers["second syncs"])
+    assert isinstance(coordinator.groups.groups[GROUP], ClassicGroup)
+    return first, second
+
+
+def places(*partitions: int) -> set[tuple[str, int]]:
+    return {("orders", number) for number in partitions}
+
+
+def test_a_classic_group_is_upgraded_while_its_members_read() -> None:
+    topics = FakeTopics(orders=4)
+    coordinator = Coordinator(topics)
+    first, second = classic_pair(coordinator)
+    generation = first.generation
+
+    new = Consumer(coordinator, "new", "orders")
+    response = new.beat()
+    assert (response.error_code, new.epoch, new.owned) == (0, generation + 1, set())
+    group = coordinator.group
+    assert group.classic_count == 2
+    assert group.members[first.member_id].epoch == generation
+    # Both keep what they have until they join again and give up.
+    assert (first.owned, second.owned) == (places(0, 1), places(2, 3))
+    assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+
+    for _ in range(4):
+        first.settle(1)
+        second.settle(1)
+        new.beat()
+    assert first.generation == second.generation == new.epoch == generation + 1
+    owned = [len(first.owned), len(second.owned), len(new.owned)]
+    assert sorted(owned) == [1, 1, 2]
+    named = {("orders", number) for _, number in new.owned}
+    assert first.owned | second.owned | named == places(0, 1, 2, 3)
+    assert coordinator.group.state_name == "Stable"
+    assert (first.beat(), second.beat()) == (ErrorCode.NONE, ErrorCode.NONE)
+
+
+def test_the_last_one_of_the_new_protocol_leaves_and_the_group_is_classic_again() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    first, second = classic_pair(coordinator)
+    new = Consumer(coordinator, "new", "orders")
+    for _ in range(4):
+        new.beat()
+        first.settle(1)
+        second.settle(1)
+    epoch = coordinator.group.epoch
+
+    assert new.leave().error_code == ErrorCode.NONE
+    classic = coordinator.groups.groups[GROUP]
+    assert isinstance(classic, ClassicGroup)
+    coordinator.pass_time(0)
+    assert set(classic.members) == {first.member_id, second.member_id}
+    assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+
+    coordinator.answers.clear()
+    first.join("first again")
+    second.join("second again")
+    answers = dict(coordinator.answers)
+    assert answers["first again"].generation_id == answers["second again"].generation_id == epoch + 1
+    leaders = [answer.leader for answer in answers.values()]
+    assert leaders == [first.member_id] * 2
+    assert [member.member_id for member in answers["first again"].members] == [
+        first.member_id,
+        second.member_id,
+    ]
+
+
+def test_members_of_a_downgraded_group_have_their_sessions() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    classic_pair(coordinator)
+    Consumer(coordinator, "new", "orders").settle(1).leave()
+    coordinator.pass_time(31)  # neither joins again
+    group = coordinator.groups.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert group.is_empty
+
+
+def test_a_crash_of_the_last_one_of_the_new_protocol_downgrades_too() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    first, second = classic_pair(coordinator)
+    Consumer(coordinator, "new", "orders").beat()
+    for _ in range(5):
+        coordinator.pass_time(7.6)
+        first.settle(2)
+        second.settle(2)
+    assert isinstance(coordinator.groups.groups[GROUP], ConsumerGroup)
+    coordinator.pass_time(7.5)
+    assert isinstance(coordinator.groups.groups[GROUP], ClassicGroup)
+    assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_whoever_waits_for_a_rebalance_when_the_group_is_upgraded_joins_again() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    first, second = classic_pair(coordinator)
+    coordinator.answers.clear()
+    first.join("waits for the second")
+    Consumer(coordinator, "new", "orders").beat()
+    [(ticket, answer)] = coordinator.answers
+    assert ticket == "waits for the second"
+    assert isinstance(answer, JoinGroupResponse)
+    assert (answer.error_code, answer.member_id) == (ErrorCode.REBALANCE_IN_PROGRESS, first.member_id)
+    first.is_rejoining = True
+    first.settle()
+    second.settle()
+    assert coordinator.group.members[first.member_id].epoch == coordinator.group.epoch
+
+
+def test_a_refused_join_upgrades_nothing() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    first, second = classic_pair(coordinator)
+    coordinator.answers.clear()
+    first.join("waits for the second")
+    broken = Consumer(coordinator, "new", regex="(")
+    broken.beat()
+    assert broken.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert isinstance(coordinator.groups.groups[GROUP], ClassicGroup)
+    assert coordinator.answers == []
+    second.join("second")
+    assert {ticket for ticket, _ in coordinator.answers} == {"waits for the second", "second"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "first_share"),
+    [
+        ({"group_consumer_migration_policy": "disabled"}, {}),
+        ({"group_consumer_migration_policy": "Downgrade"}, {}),
+        ({"group_consumer_max_size": 1}, {}),
+        ({}, {"user_data": b"of an assignor of one's own"}),
+    ],
+)
+def test_an_upgrade_is_refused(settings: dict[str, object], first_share: dict[str, bytes]) -> None:
+    coordinator = Coordinator(FakeTopics(orders=4), **settings)
+    first, _ = classic_pair(coordinator, **first_share)
+    new = Consumer(coordinator, "new", "orders")
+    new.beat()
+    assert new.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert isinstance(coordinator.groups.groups[GROUP], ClassicGroup)
+    assert first.beat() is ErrorCode.NONE
+
+
+def test_without_downgrades_the_group_stays_what_it_is() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4), group_consumer_migration_policy="upgrade")
+    first, second = classic_pair(coordinator)
+    new = Consumer(coordinator, "new", "orders").settle(1)
+    new.leave()
+    for _ in range(4):
+        first.settle(1)
+        second.settle(1)
+    assert coordinator.group.classic_count == 2
+    assert first.owned | second.owned == places(0, 1, 2, 3)
+
+
+def test_a_classic_member_joins_a_consumer_group() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    new = Consumer(coordinator, "new", "orders").settle()
+    old = ClassicConsumer(coordinator, "orders")
+    for _ in range(4):
+        old.settle(1)
+        new.beat()
+    assert (len(new.owned), len(old.owned)) == (2, 2)
+    assert old.beat() is ErrorCode.NONE
+
+    [response] = old.leave().members
+    assert response.error_code == ErrorCode.NONE
+    new.settle()
+    assert len(new.owned) == 4
+
+
+def test_a_classic_member_cannot_join_where_migration_is_disabled() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4), group_consumer_migration_policy="disabled")
+    Consumer(coordinator, "new", "orders").settle()
+    old = ClassicConsumer(coordinator, "orders", member_id="old")
+    with pytest.raises(AssertionError):
+        old.join()
+    assert set(coordinator.group.members) == {"new"}
+
+
+def test_a_classic_member_that_does_not_join_again_is_removed() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    new = Consumer(coordinator, "new", "orders").settle()
+    old = ClassicConsumer(coordinator, "orders").settle(2)
+    another = Consumer(coordinator, "another", "orders")
+    another.beat()
+    for _ in range(3):
+        assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS  # alive, and does not do as it is told
+        coordinator.pass_time(6.5)
+    assert old.member_id in coordinator.group.members
+    old.beat()
+    coordinator.pass_time(1)
+    assert old.member_id not in coordinator.group.members
+    assert new.member_id in coordinator.group.members
+
+
+def test_a_classic_member_that_never_syncs_is_removed() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    new = Consumer(coordinator, "new", "orders").settle()
+    old = ClassicConsumer(coordinator, "orders")
+    old.join()
+    for _ in range(3):
+        old.beat()
+        new.beat()
+        coordinator.pass_time(6.8)
+    assert set(coordinator.group.members) == {"new"}
+
+
+def test_a_static_member_comes_back_with_the_other_protocol() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    keeps = Consumer(coordinator, "keeps", "orders").settle()
+    old = ClassicConsumer(coordinator, "orders", instance_id="one")
+    for _ in range(4):
+        old.settle(1)
+        keeps.beat()
+    owned = {number for _, number in old.owned}
+    assert len(owned) == 2
+
+    # To the consumer protocol: no leave is needed, and what it had is still its own.
+    new = Consumer(coordinator, "one-again", "orders", instance_id="one")
+    new.beat()
+    assert (new.error, set(new.partitions)) == (ErrorCode.NONE, owned)
+    assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
+
+    # And back to the classic one.
+    back = ClassicConsumer(coordinator, "orders", instance_id="one")
+    back.settle(2)
+    assert {number for _, number in back.owned} == owned
+    assert coordinator.group.classic_count == 1
+
+
+def test_the_last_one_of_the_new_protocol_comes_back_as_a_classic_member() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    last = Consumer(coordinator, "last", "orders", instance_id="one").settle()
+    old = ClassicConsumer(coordinator, "orders")
+    for _ in range(4):
+        old.settle(1)
+        last.beat()
+    back = ClassicConsumer(coordinator, "orders", instance_id="one")
+    response = back.join("ticket")
+    assert response is not None
+    assert response.error_code == ErrorCode.NONE
+    group = coordinator.groups.groups[GROUP]
+    coordinator.pass_time(0)
+    assert isinstance(group, ClassicGroup)
+    assert set(group.members) == {old.member_id, back.member_id}
+    assert group.generation == response.generation_id
+
+
+def test_an_empty_group_makes_room_for_the_other_protocol() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4), group_initial_rebalance_delay_ms=0)
+    Consumer(coordinator, "new", "orders").settle().leave()
+    old = ClassicConsumer(coordinator, "orders")
+    old.join("joins")
+    coordinator.pass_time(0)
+    assert isinstance(coordinator.groups.groups[GROUP], ClassicGroup)
+    old.joined(dict(coordinator.answers)["joins"])
+    old.leave()
+    coordinator.pass_time(0)
+
+    again = Consumer(coordinator, "again", "orders").settle()
+    assert isinstance(coordinator.groups.groups[GROUP], ConsumerGroup)
+    assert (again.epoch, again.partitions) == (1, [0, 1, 2, 3])
