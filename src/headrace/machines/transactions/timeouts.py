@@ -14,6 +14,10 @@ class Timeouts:
         self._due: dict[str, Instant] = {}
         self._heap: list[tuple[Instant, str]] = []  # what `_due` no longer says is skipped
 
+    def __len__(self) -> int:
+        """How many deadlines are kept, with those that mean nothing any more."""
+        return len(self._heap)
+
     def set(self, transactional_id: str, at: Instant) -> None:
         self._due[transactional_id] = at
         heappush(self._heap, (at, transactional_id))
