@@ -237,7 +237,7 @@ class Shard(Waiter):
         self.is_done = True
         self._reset(None)
 
-    # --- time ------------------------------------------------------------------------------------------------
+    # --- time -----------------------------------------------------------------------------------------------
 
     def _arm(self, now: Now) -> None:
         """One alarm on the node's heap. It may ring too early, when what it was set for was put off."""
