@@ -223,6 +223,9 @@ def test_configs_are_set_appended_subtracted_and_deleted(admin: AdminClient, nam
     )
     becomes(admin, name, "cleanup.policy", "delete")
     becomes(admin, name, "retention.ms", "604800000")
+    configs = configs_of(admin, ConfigResource.Type.TOPIC, name)
+    assert configs["cleanup.policy"].is_default
+    assert configs["retention.ms"].is_default
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,9 @@ def test_configs_are_changed_step_by_step(client: KafkaAdminClient, new_topic: C
     eventually(modified, {"retention.ms": "99000", "cleanup.policy": "delete,compact"})
     alter(retention_ms=("DELETE", None), cleanup_policy=("SUBTRACT", "delete"))
     eventually(modified, {"cleanup.policy": "compact"})
+    with pytest.raises(InvalidConfigurationError):
+        alter(retention_ms=("SET", "soon"))
+    assert modified() == {"cleanup.policy": "compact"}
 
 
 def test_the_cluster_and_its_directories_are_described(

@@ -247,7 +247,11 @@ class _KafkaPythonListener(kafka.ConsumerRebalanceListener):
 
 
 class KafkaPythonMember(Member):
-    """kafka-python; a pattern makes it ask for metadata within a poll, which a short poll gives up."""
+    """kafka-python.
+
+    For a pattern it asks for metadata within a poll, on a connection where a fetch may be waiting: the poll has
+    to last longer than the fetch.
+    """
 
     def _subscribe(self, client: Any) -> None:
         topics = {"pattern": self._pattern} if self._pattern else {"topics": self.subscription}
@@ -261,6 +265,7 @@ class KafkaPythonMember(Member):
             "heartbeat_interval_ms": HEARTBEAT_MS,
             "metadata_max_age_ms": REFRESH_MS,
             "group_instance_id": self.instance,
+            "fetch_max_wait_ms": 50,
         }
         client = kafka.KafkaConsumer(
             bootstrap_servers=self.bootstrap, group_id=self.group, **settings | self.settings
