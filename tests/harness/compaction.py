@@ -13,8 +13,8 @@ from headrace.storage.log import PartitionLog
 Keyed = dict[bytes, bytes]
 
 
-def rows(log: PartitionLog) -> list[Row]:
-    """Every record of data, aborted or not; offsets must rise."""
+def rows(log: PartitionLog, *, with_control: bool = False) -> list[Row]:
+    """Every record, aborted or not, in the order of its offset; or only those of data."""
     found = []
     before = -1
     for batch in split(content(log)):
@@ -25,7 +25,7 @@ def rows(log: PartitionLog) -> list[Row]:
         offsets = [row.offset for row in stored]
         assert offsets == sorted(set(offsets)), "offsets rise inside of a batch"
         assert all(base <= offset <= base + delta for offset in offsets)
-        if not attributes & CONTROL:
+        if with_control or not attributes & CONTROL:
             found += [row for row in stored if row.offset >= log.log_start_offset]
     return found
 

@@ -193,6 +193,8 @@ class OpenedLog:
         if recovery.trust == "killed":
             scanned = recovering.recover_killed(items[-1], interval, has_gaps=has_gaps)
         else:
+            self._remove_segments(recovering.overlapped(items))
+            items = self._segments.items
             if not has_gaps:
                 self._remove_segments(items[: recovering.contiguous_from(items, recovery.recovery_point)])
             scanned = recovering.recover_lost(

@@ -139,6 +139,28 @@ def recover_lost(
     return scanned
 
 
+def overlapped(segments: list[Segment]) -> list[Segment]:
+    """Segments that compaction merged into the one before them, and whose removal a lost machine forgot."""
+    found: list[Segment] = []
+    end_offset = -1
+    for number, segment in enumerate(segments):
+        if segment.base_offset < end_offset:
+            found.append(segment)
+        elif number + 1 < len(segments):
+            end_offset = _valid_end(segment)
+    return found
+
+
+def _valid_end(segment: Segment) -> int:
+    """Where its last valid batch ends."""
+    position, end_offset = _last_indexed(segment)
+    walk = _Walk(segment.file())
+    while (header := walk.valid_at(position)) is not None:
+        position += header.size
+        end_offset = header.next_offset
+    return end_offset
+
+
 def contiguous_from(segments: list[Segment], recovery_point: int) -> int:
     """The number of the first segment after which no flushed one is missing.
 
