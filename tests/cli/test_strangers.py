@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
 
@@ -96,6 +97,16 @@ def test_one_that_says_nothing(stranger: Serve, capsys: pytest.CaptureFixture[st
 
 def test_one_that_hangs_up(stranger: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     assert "closed the connection" in told(capsys, stranger(lambda connection: None))
+
+
+def test_one_that_resets_the_connection(stranger: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    """What hanging up becomes when our question was on its way: the user is told the same."""
+
+    def reset(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    assert "closed the connection" in told(capsys, stranger(reset))
 
 
 def test_the_next_address_of_a_host_is_tried(

@@ -202,16 +202,16 @@ def test_configs_are_changed_step_by_step(client: KafkaAdminClient, new_topic: C
         answer = client.describe_configs([ConfigResource("topic", topic)])
         return {key: entry["value"] for key, entry in answer["topic"][topic].items()}
 
-    def alter(**operations: tuple[str, str | None]) -> None:
+    def alter(**operations: tuple[str, str | None]) -> str:
         changes = {key.replace("_", "."): operation for key, operation in operations.items()}
-        client.alter_configs([ConfigResource("topic", topic, changes)])
+        answer = client.alter_configs([ConfigResource("topic", topic, changes)])
+        return str(answer["topic"][topic])
 
     alter(retention_ms=("SET", "99000"), cleanup_policy=("APPEND", "compact"))
     eventually(modified, {"retention.ms": "99000", "cleanup.policy": "delete,compact"})
     alter(retention_ms=("DELETE", None), cleanup_policy=("SUBTRACT", "delete"))
     eventually(modified, {"cleanup.policy": "compact"})
-    with pytest.raises(InvalidConfigurationError):
-        alter(retention_ms=("SET", "soon"))
+    assert "InvalidConfigurationError" in alter(retention_ms=("SET", "soon"))
     assert modified() == {"cleanup.policy": "compact"}
 
 

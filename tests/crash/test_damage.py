@@ -69,6 +69,7 @@ def test_a_tail_torn_at_every_byte_of_the_last_batch(trust: str) -> None:
         disk.open(path).truncate(size - torn)
         model.cut(last.base)
         log = open_log(disk, DIRECTORY, CONFIG, trust, recovery_point=model.flushed)
+        assert log.log_end_offset == last.base, "nothing of the torn batch, all before it"
         judge(log, model, disk)
 
 
@@ -81,6 +82,7 @@ def test_a_tail_of_rubbish(filling: bytes) -> None:
         disk, model = whole.crash("killed"), copy.deepcopy(written)
         disk.open(newest_log_path(disk)).append(filling * size)
         log = open_log(disk, DIRECTORY, CONFIG, "lost", recovery_point=model.flushed)
+        assert log.log_end_offset == model.end, "all that was written, and nothing of the rubbish"
         judge(log, model, disk)
 
 

@@ -138,7 +138,9 @@ def test_computing_happens_in_a_child(run: Run, tmp_path: Path) -> None:
     run(story())
 
 
-def test_an_idle_child_is_ended(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_child_is_ended_and_replaced(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jobs_module, "WORKER_IDLE_S", 0.01)
 
     async def story() -> None:
@@ -148,6 +150,10 @@ def test_an_idle_child_is_ended(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
             await world.until(lambda: bool(world.node.results))
             child = world.node.results[0][1][0]
             await world.until(lambda: not is_alive(child))
+            world.node.effects.append(RunJob(2, world.node.directory, "lane", Compute("pid")))
+            world.settle()
+            await world.until(lambda: len(world.node.results) == 2)
+            assert world.node.results[1][1][0] not in (child, os.getpid())
 
     run(story())
 

@@ -290,6 +290,9 @@ class Network:
             act(link)
         except ClientError as error:
             self._drop(link, error)
+        except (ConnectionResetError, BrokenPipeError):
+            # a peer that hangs up on what it has not read resets the connection: the same to the user
+            self._drop(link, link.connection.lost("the broker closed the connection"))
         except OSError as error:
             reason = f"the connection to {link.address} broke ({error.strerror or error})"
             self._drop(link, link.connection.lost(reason))
