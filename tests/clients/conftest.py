@@ -13,7 +13,7 @@ from harness.members import HEARTBEAT_MS, SESSION_TIMEOUT_MS
 from harness.wait import eventually
 
 WAIT_S = 30
-# Rebalances begin at once, a crashed member and a forgotten transaction are noticed within seconds.
+# Rebalances begin at once; crashed members, forgotten transactions and dirty logs are noticed within seconds.
 QUICK_COORDINATORS = {
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
@@ -25,6 +25,7 @@ QUICK_COORDINATORS = {
     "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
     "group.consumer.assignment.interval.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "log.cleaner.backoff.ms": "100",
 }
 
 
