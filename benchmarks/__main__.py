@@ -6,11 +6,11 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks import growth, lag, report, starting, throughput
+from benchmarks import bystander_bench, growth, lag, report, starting, throughput
 from benchmarks.bench import Bench
 from harness.broker import CACHE
 
-ROWS = ("T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T17", "lag")
+ROWS = ("T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T17", "lag", "hostile")
 TOGETHER = {"T1", "T2", "T3", "T4", "T5", "T9"}  # measured on one pair of warm brokers
 
 
@@ -48,6 +48,8 @@ def main() -> None:
         growth.run(bench)
     if "lag" in rows:
         lag.run(bench)
+    if "hostile" in rows:
+        bystander_bench.run(bench)
     bench.measures.sort(key=lambda measure: ROWS.index(measure.row))
     print(report.table(bench.measures))
     path = arguments.json or CACHE / "bench" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"

@@ -32,14 +32,17 @@ class Client:
         self.connection.socket.settimeout(PATIENCE_S)
         self.number = 0
 
-    def round(self) -> None:
-        """One record there and back; anything unexpected is an exception."""
+    def round(self) -> float:
+        """One record there and back; anything unexpected is an exception. How many seconds it took there."""
         self.number += 1
         value = b"record %d" % self.number
+        began = time.perf_counter()
         offset = self.produce(value)
+        produced_s = time.perf_counter() - began
         records = self.fetch(offset)
         if value not in records:
             raise ValueError(f"offset {offset} does not hold what was written there")
+        return produced_s
 
     def produce(self, value: bytes) -> int:
         records = wire.one_record_batch(value, time.time_ns() // 1_000_000)
@@ -76,13 +79,15 @@ class Client:
 
 def run(port: int) -> None:
     client = Client(port)
-    durations_ms: list[float] = []
+    rounds_ms: list[float] = []
+    produces_ms: list[float] = []
     error = ""
     asked_for: int | None = None  # rounds that the report is to hold
     while True:
-        if asked_for is not None and (error or len(durations_ms) >= asked_for):
-            print(json.dumps({"error": error, "durations_ms": durations_ms}), flush=True)
-            durations_ms, asked_for = [], None
+        if asked_for is not None and (error or len(rounds_ms) >= asked_for):
+            report = {"error": error, "rounds_ms": rounds_ms, "produces_ms": produces_ms}
+            print(json.dumps(report), flush=True)
+            rounds_ms, produces_ms, asked_for = [], [], None
         readable, _, _ = select.select([sys.stdin], [], [], PAUSE_S)
         if readable:
             line = sys.stdin.readline()
@@ -92,11 +97,12 @@ def run(port: int) -> None:
         if not error:
             began = time.perf_counter()
             try:
-                client.round()
+                produced_s = client.round()
             except (OSError, ValueError, struct.error) as fault:
                 error = f"round {client.number}: {fault!r}"
             else:
-                durations_ms.append(round((time.perf_counter() - began) * 1000, 3))
+                rounds_ms.append(round((time.perf_counter() - began) * 1000, 3))
+                produces_ms.append(round(produced_s * 1000, 3))
 
 
 class Bystander:
@@ -112,13 +118,20 @@ class Bystander:
 
     def rounds(self, count: int) -> list[float]:
         """How long each round since the last report took, once there are at least `count`."""
+        return self._report(count)["rounds_ms"]
+
+    def produces(self, count: int) -> list[float]:
+        """The same of their first halves: one record written."""
+        return self._report(count)["produces_ms"]
+
+    def _report(self, count: int) -> dict[str, list[float]]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
         report: dict[str, Any] = json.loads(self.process.stdout.readline())
         assert not report["error"], report["error"]
-        return [float(duration_ms) for duration_ms in report["durations_ms"]]
+        return report
 
     def stop(self) -> None:
         assert self.process.stdin is not None

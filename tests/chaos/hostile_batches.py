@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
     "control batch": (Batch(record(), attributes=CONTROL).encoded(), ErrorCode.INVALID_RECORD),
     "transactional, of nobody": (
         Batch(record(), attributes=TRANSACTIONAL).encoded(),
-        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "producer id with epoch -1": (
         Batch(record(), producer_id=9, producer_epoch=-1, base_sequence=0).encoded(),

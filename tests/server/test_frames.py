@@ -11,6 +11,7 @@ import pytest
 
 from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, rig
 
+METADATA = 3
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -65,7 +66,7 @@ def test_many_frames_in_one_read(run: Run, tmp_path: Path) -> None:
     run(story())
 
 
-@pytest.mark.parametrize("size", [16_000, 16_384, 65_536, 262_140, 300_000, 2_500_000, 9_000_000])
+@pytest.mark.parametrize("size", [16_000, 16_384, 65_536, 262_140, 300_000, 2_500_000, 8_000_000])
 def test_big_frames_arrive_whole(run: Run, tmp_path: Path, size: int) -> None:
     """Frames larger than every buffer, back to back and mixed with small ones."""
 
@@ -107,6 +108,7 @@ def test_big_buffers_are_given_back(run: Run, tmp_path: Path) -> None:
         (struct.pack(">i", 3), "frame of 3 bytes cannot be a request"),
         (struct.pack(">i", 2**31 - 1), "socket.request.max.bytes"),
         (struct.pack(">i", -(2**31)), "cannot be a request"),
+        (struct.pack(">ihhi", 9_000_000, METADATA, 1, 7), "too many for a request without records"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS client on a plaintext listener"),
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP client"),
         (b"\xff" * 64, "cannot be a request"),
@@ -188,5 +190,28 @@ def test_one_time_for_all_frames_of_a_read(run: Run, tmp_path: Path) -> None:
             for number in range(10):
                 assert await client.receive() == (number, b"")
             assert len({id(now) for now in world.node.moments}) < 10
+
+    run(story())
+
+
+def test_a_frame_that_grows_is_not_moved(run: Run, tmp_path: Path) -> None:
+    """Its room is as large as its length says; what it takes of the memory for requests grows with it."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            client = await world.client()
+            stream = request(SILENT, 0, bytes(6_000_000))
+            gate = world.process.gate
+            rooms, taken = [], []
+            for start in range(0, len(stream), 300_000):
+                await client.send(stream[start : start + 300_000])
+                arrived = min(start + 300_000, len(stream))
+                await world.until(lambda count=arrived: gate.bytes_in == count)
+                (channel,) = gate.channels.values()
+                rooms.append(channel._room)
+                taken.append(gate.memory.bytes_used)
+            assert len(set(rooms)) == 1
+            assert taken[0] < 2_000_000 < 6_000_000 < taken[-1]
+            assert world.node.frames == [stream[4:]]
 
     run(story())

@@ -204,7 +204,7 @@ def test_idle_connections_hold_no_buffer(run: Run, tmp_path: Path) -> None:
         async with rig(tmp_path) as world:
             for _ in range(20):
                 assert await (await world.client()).ask(ECHO, 1, b"x" * 5000) == b"x" * 5000
-            assert all(channel._buffer is None for channel in world.process.gate.channels.values())
+            assert all(channel._room is None for channel in world.process.gate.channels.values())
 
     run(story())
 

@@ -11,11 +11,13 @@ import struct
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from headrace.base.limits import UNSENT_BYTES_PER_CONNECTION_MAX
+from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, UNSENT_BYTES_PER_CONNECTION_MAX
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts
+from headrace.node.routes import PRODUCE
 from headrace.server.gate import SHARED_BUFFER_BYTES
 from headrace.server.outbox import CLOSED, FULL, MEMORY, MUTED, STOPPING, TURN, Outbox
+from headrace.server.room import Room
 from headrace.storage.disk import Span
 
 if TYPE_CHECKING:
@@ -25,14 +27,17 @@ if TYPE_CHECKING:
 # API key, version and correlation id: what every request begins with.
 FRAME_BYTES_MIN = 8
 
-# A frame's buffer grows as its bytes arrive, so that a lying length costs its sender about as much as it
-# costs us: at most this many times what has come, but so much at once.
+# What a frame may take of the memory for requests grows as its bytes arrive, so that a lying length costs its
+# sender about as much as it costs us: at most this many times what has come, but so much at once.
 GROWTH = 4
 TRUSTED_BYTES = 64 * 1024
 # A connection's first buffer. It is not counted against the memory for requests: thousands may have one.
 SMALL_BUFFER_BYTES = 16 * 1024
 # Bigger ones have room beyond the frame, so that the next frame's head is read along.
 BUFFER_STEP_BYTES = 64 * 1024
+
+# So much is received at a time: memory that is used for the first time costs a millisecond for every 1.5 MB.
+RECEIVED_BYTES_MAX = 512 * 1024
 
 # After so long without a break the other connections have their turn; the clock is read every few frames.
 TURN_S_MAX = 0.002
@@ -48,18 +53,19 @@ TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8
 GONE_STATES = (TCP_CLOSE, TCP_CLOSE_WAIT)
 
 _size_at = struct.Struct(">i").unpack_from
+_api_key_at = struct.Struct(">h").unpack_from
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
 
 
 class Channel(Outbox):
     __slots__ = (
-        "_buffer",
         "_end",
         "_frame_began_at",
         "_handle",
         "_mute_timer",
         "_now",
         "_rearm",
+        "_room",
         "_start",
         "_take_effects",
         "_taken",
@@ -72,8 +78,8 @@ class Channel(Outbox):
         self._take_effects = driver.node.take_effects
         self._rearm = driver.rearm
         self._now = gate.clock.now
-        self._buffer: memoryview | None = None  # our own; None: read into the shared one
-        self._start = 0  # of what is not handled yet, in our own buffer
+        self._room: Room | None = None  # our own; None: read into the shared one
+        self._start = 0  # of what is not handled yet, in our own room
         self._end = 0
         self._taken = 0  # of the memory for requests
         self._turn_began_at = (
@@ -107,7 +113,7 @@ class Channel(Outbox):
         self._holds |= CLOSED
         if self._mute_timer is not None:
             self._mute_timer.cancel()
-        self._drop_buffer()
+        self._drop_room()
         self._gate.memory.forget(self)
         self._unsent.clear()
         if self.connection.id in self._gate.channels:
@@ -115,19 +121,22 @@ class Channel(Outbox):
             self._driver.disconnected(self._gate.clock.now(), self.connection)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        buffer = self._buffer
-        return self._gate.shared_view if buffer is None else buffer[self._end :]
+        room = self._room
+        if room is None:
+            return self._gate.shared_view
+        end = self._end
+        return room.view[end : min(room.granted, end + RECEIVED_BYTES_MAX)]
 
     def buffer_updated(self, count: int) -> None:
         gate = self._gate
         gate.bytes_in += count
-        buffer = self._buffer
-        if buffer is None:
+        room = self._room
+        if room is None:
             is_full = count == SHARED_BUFFER_BYTES
             self._frames(gate.shared_view, 0, count)
         else:
-            is_full = self._end + count == len(buffer)
-            self._frames(buffer, self._start, self._end + count)
+            is_full = count == RECEIVED_BYTES_MAX or self._end + count == room.granted
+            self._frames(room.view, self._start, self._end + count)
         if is_full:
             self._share_turn()
         elif self._turn_began_at:
@@ -164,6 +173,9 @@ class Channel(Outbox):
                 fault = _describe(bytes(view[start : start + 4]), size, self._gate.limits.frame_bytes_max)
                 break
             if stop > end:
+                if size > FRAME_WITHOUT_RECORDS_BYTES_MAX and end - start >= 4 + FRAME_BYTES_MIN:
+                    fault = _hopeless(view, start + 4, size)
+                    self._gate.frames_refused += bool(fault)
                 break
             try:
                 parts = handle(now, connection, view[start + 4 : stop])
@@ -203,8 +215,8 @@ class Channel(Outbox):
         if start == end:
             self._start = self._end = 0
             self._frame_began_at = 0.0
-            if self._buffer is not None and (not self._taken or self._gate.memory.is_short):
-                self._drop_buffer()
+            if self._room is not None and (not self._taken or self._gate.memory.is_short):
+                self._drop_room()
         elif not self._holds & CLOSED:
             self._keep_rest(view, start, end, None if count else self._frame_began_at)
 
@@ -214,7 +226,7 @@ class Channel(Outbox):
         if began_at is None and self._taken and self._gate.memory.is_short:
             # Others wait for memory, and a frame is done: the next one takes its turn in the queue.
             rest = memoryview(bytes(view[start:end]))
-            self._drop_buffer()
+            self._drop_room()
             self._keep(rest, 0, len(rest))
         else:
             self._keep(view, start, end)
@@ -224,47 +236,65 @@ class Channel(Outbox):
         self.release(TURN)
 
     def _keep(self, view: memoryview, start: int, end: int) -> None:
-        """Hold on to view[start:end] in our own buffer, with room for the frame that begins there."""
+        """Hold on to view[start:end] in our own room, with enough of it for the frame that begins there."""
         left = end - start
-        needed = 4 + _size_at(view, start)[0] if left >= 4 else 4
-        needed = min(needed, max(TRUSTED_BYTES, GROWTH * left))
+        size = 4 + _size_at(view, start)[0] if left >= 4 else 4
+        needed = min(size, max(TRUSTED_BYTES, GROWTH * left))
         needed = max(needed, left + 1)  # whoever is read from has room to read into
-        buffer = self._buffer
-        if buffer is not None and needed <= len(buffer):
-            if start + needed > len(buffer):
-                buffer[:left] = view[start:end]
+        room = self._room
+        if room is not None and needed <= room.granted:
+            if start + needed > room.granted:
+                room.view[:left] = view[start:end]
                 start, end = 0, left
             self._start, self._end = start, end
             return
-        capacity = SMALL_BUFFER_BYTES
+        granted = SMALL_BUFFER_BYTES
         if needed > SMALL_BUFFER_BYTES:
-            capacity = (needed + 2 * BUFFER_STEP_BYTES) // BUFFER_STEP_BYTES * BUFFER_STEP_BYTES
-            if not self._gate.memory.take(self, capacity - self._taken):
+            granted = _stepped(needed)
+            if not self._gate.memory.take(self, granted - self._taken):
                 self.hold(MEMORY)
-                if buffer is not None:
+                if room is not None:
                     self._start, self._end = start, end
                     return
-                capacity = left  # what has arrived has to lie somewhere; at most the shared buffer's size
+                granted = left  # what has arrived has to lie somewhere; at most the shared buffer's size
             else:
-                self._taken = capacity
-        grown = memoryview(bytearray(capacity))
-        grown[:left] = view[start:end]
-        self._buffer = grown
-        self._start, self._end = 0, left
+                self._taken = granted
+        if room is not None and granted <= len(room.view):
+            if start:
+                room.view[:left] = view[start:end]
+            room.granted = granted
+            self._start, self._end = 0, left
+            return
+        self._move(view[start:end], granted, max(granted, _stepped(size)))
+
+    def _move(self, rest: memoryview, granted: int, size: int) -> None:
+        """To a room of that size."""
+        try:
+            room = Room(size, granted)
+        except OSError as error:
+            self.close(f"no room for a frame of {size} bytes: {error}")
+            return
+        room.view[: len(rest)] = rest
+        old, self._room = self._room, room
+        self._start, self._end = 0, len(rest)
+        if old is not None:
+            old.give_back(self._driver.soon)
 
     def memory_granted(self) -> None:
         self.release(MEMORY)
 
-    def _drop_buffer(self) -> None:
-        self._buffer = None
+    def _drop_room(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.give_back(self._driver.soon)
         self._start = self._end = 0
         taken, self._taken = self._taken, 0
         if taken:
             self._gate.memory.give_back(self, taken)
 
     def release_unused_buffer(self) -> None:
-        if self._buffer is not None and self._start == self._end:
-            self._drop_buffer()
+        if self._room is not None and self._start == self._end:
+            self._drop_room()
 
     @property
     def awaits_rest_of_frame(self) -> bool:
@@ -293,8 +323,8 @@ class Channel(Outbox):
     def _go_on(self) -> None:
         if self._holds or not self._is_paused:
             return
-        if self._buffer is not None and self._start != self._end:
-            self._frames(self._buffer, self._start, self._end)
+        if self._room is not None and self._start != self._end:
+            self._frames(self._room.view, self._start, self._end)
         if not self._holds:
             self._is_paused = False
             self._transport.resume_reading()
@@ -322,6 +352,19 @@ class Channel(Outbox):
 
 def _is_big(part: bytes | bytearray | memoryview | Span) -> bool:
     return type(part) is Span or len(part) > BIG_PART_BYTES  # type: ignore[arg-type]
+
+
+def _hopeless(view: memoryview, start: int, size: int) -> str:
+    """Why the node would refuse so long a frame when all of it has come; empty if it would not."""
+    (api_key,) = _api_key_at(view, start)
+    if api_key == PRODUCE:
+        return ""
+    return f"API {api_key} with {size} bytes: too many for a request without records"
+
+
+def _stepped(size: int) -> int:
+    """So many bytes, some more, and up to the next step."""
+    return (size + 2 * BUFFER_STEP_BYTES) // BUFFER_STEP_BYTES * BUFFER_STEP_BYTES
 
 
 def _describe(head: bytes, size: int, size_max: int) -> str:
