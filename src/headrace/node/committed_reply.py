@@ -1,11 +1,14 @@
 """A reply that is true once the metadata it speaks of is durable."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.base.time import Instant, Now
+from headrace.machines.metadata.controller.decision import Decision
+from headrace.node.faults import FAULTS, code_of
 from headrace.node.parking import Parked
 from headrace.node.request import Request
+from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -44,3 +47,27 @@ def when_committed(node: "Node", request: Request, offset: int, reply: R) -> R |
     if node.metadata.committed_offset >= offset:
         return reply
     return CommittedReply(node, request, offset, reply)
+
+
+class Item(Protocol):
+    """What became of one part of a request."""
+
+    error: ErrorCode
+    message: str | None
+
+
+T = TypeVar("T", bound=Item)
+
+
+def propose(node: "Node", now: Now, decision: Decision[list[T]]) -> int:
+    """Append a decision's records; the offset that makes its reply true.
+
+    When they cannot be appended, every item that would have succeeded is told why it did not.
+    """
+    try:
+        return node.metadata.propose(now, decision)
+    except FAULTS as fault:
+        for item in decision.reply:
+            if item.error is ErrorCode.NONE:
+                item.error, item.message = code_of(fault), str(fault)
+        return node.metadata.end_offset

@@ -11,8 +11,7 @@ from headrace.machines.metadata.controller.alter_configs import AlteredResource,
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import GROUP_RESOURCE, TOPIC_RESOURCE
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.committed_reply import CommittedReply, propose, when_committed
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -57,13 +56,7 @@ def alter(
             refused.append(refusal)
     validate_only: bool = request.body.validate_only
     decision = node.metadata.controller.alter_configs(granted, validate_only=validate_only)
-    try:
-        offset = node.metadata.propose(request.now, decision)
-    except FAULTS as fault:
-        for altered in decision.reply:
-            if altered.error is ErrorCode.NONE:
-                altered.error, altered.message = code_of(fault), str(fault)
-        offset = node.metadata.end_offset
+    offset = propose(node, request.now, decision)
     return refused + decision.reply, offset
 
 

@@ -2,8 +2,7 @@
 
 from headrace.machines.metadata.controller.create_partitions import GrownTopic, MorePartitions
 from headrace.node.authorization import Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.committed_reply import CommittedReply, propose, when_committed
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -25,13 +24,7 @@ def handle(node: Node, request: Request) -> CreatePartitionsResponse | Committed
         else:
             refused.append(GrownTopic(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     decision = node.metadata.controller.create_partitions(wanted, validate_only=body.validate_only)
-    try:
-        offset = node.metadata.propose(request.now, decision)
-    except FAULTS as fault:
-        for grown in decision.reply:
-            if grown.error is ErrorCode.NONE:
-                grown.error, grown.message = code_of(fault), str(fault)
-        offset = node.metadata.end_offset
+    offset = propose(node, request.now, decision)
     response = CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(name=grown.name, error_code=grown.error, error_message=grown.message)

@@ -7,9 +7,8 @@ from collections import Counter
 from headrace.machines.configs.describe import describe_topic
 from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
 from headrace.node.authorization import Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.committed_reply import CommittedReply, propose, when_committed
 from headrace.node.config_layers import broker_layers
-from headrace.node.faults import FAULTS, code_of
 from headrace.node.handlers.metadata import may_create
 from headrace.node.node import Node
 from headrace.node.request import Request
@@ -38,13 +37,7 @@ def handle(node: Node, request: Request) -> CreateTopicsResponse | CommittedRepl
         wanted[topic.name] = topic
         topics.append(new_topic(topic))
     decision = node.metadata.controller.create_topics(topics, validate_only=body.validate_only)
-    try:
-        offset = node.metadata.propose(request.now, decision)
-    except FAULTS as fault:
-        for created in decision.reply:
-            if created.error is ErrorCode.NONE:
-                created.error, created.message = code_of(fault), str(fault)
-        offset = node.metadata.end_offset
+    offset = propose(node, request.now, decision)
     results += [result(node, request, created, wanted[created.name]) for created in decision.reply]
     return when_committed(node, request, offset, CreateTopicsResponse(topics=results))
 

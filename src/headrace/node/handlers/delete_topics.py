@@ -3,8 +3,7 @@
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic, resolve
 from headrace.node.authorization import Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.committed_reply import CommittedReply, propose, when_committed
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -33,13 +32,7 @@ def handle(node: Node, request: Request) -> DeleteTopicsResponse | CommittedRepl
         else:
             refused.append(refusal)
     decision = node.metadata.controller.delete_topics(doomed)
-    try:
-        offset = node.metadata.propose(request.now, decision)
-    except FAULTS as fault:
-        for deleted in decision.reply:
-            if deleted.error is ErrorCode.NONE:
-                deleted.error, deleted.message = code_of(fault), str(fault)
-        offset = node.metadata.end_offset
+    offset = propose(node, request.now, decision)
     response = DeleteTopicsResponse(
         responses=[
             DeletableTopicResult(

@@ -6,8 +6,7 @@ in it, as in Kafka.
 
 from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.committed_reply import CommittedReply, propose, when_committed
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -34,13 +33,7 @@ def handle(node: Node, request: Request) -> ElectLeadersResponse | CommittedRepl
     decision = node.metadata.controller.elect_leaders(
         Election(body.election_type), [(topic, index) for topic, indexes in asked for index in indexes]
     )
-    try:
-        offset = node.metadata.propose(request.now, decision)
-    except FAULTS as fault:
-        for partition in decision.reply:
-            if partition.error is ErrorCode.NONE:
-                partition.error, partition.message = code_of(fault), str(fault)
-        offset = node.metadata.end_offset
+    offset = propose(node, request.now, decision)
     elected = iter(decision.reply)
     results = []
     for topic, indexes in asked:
