@@ -50,7 +50,10 @@ class FakeTopics:
 
     def create(self, name: str, partitions: int) -> None:
         self.version += 1
-        self._topics[name] = (name.encode().ljust(12, b".") + self.version.to_bytes(4, "big"), partitions)
+        self._topics[name] = (
+            name.encode()[-12:].rjust(12, b".") + self.version.to_bytes(4, "big"),
+            partitions,
+        )
 
     def grow(self, name: str, partitions: int) -> None:
         self.version += 1

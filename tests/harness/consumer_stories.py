@@ -2,19 +2,20 @@
 
     topic orders 4                  creates a topic; `grow orders 6` adds partitions
     join a topics=orders            ConsumerGroupHeartbeat 1 of member a at epoch 0
-      NONE a epoch=2 orders:4       the answer: the member, its epoch, how many partitions of each topic it has
+      NONE a epoch=2 orders:4       the answer: the member, its epoch, how many partitions of each topic
     beat a owns                     the next heartbeat; `owns`: it says that it owns what it was last given
     leave a                         at epoch -1; `leave a epoch=-2` for a while
-    classic-join x topics=orders    JoinGroup 9 of a member of the classic protocol; also `classic-sync`,
-                                    `classic-beat`, `classic-leave`
+    classic-join x topics=orders    JoinGroup 9 of a member of the classic protocol; also `classic-beat`,
+                                    `classic-leave`, `classic-sync` (gives=orders:0: a leader, to itself)
     commit a epoch=2 orders:0       OffsetCommit 9
     settle orders:4                 everybody beats until the group is stable and has that many partitions
     gone a                          time passes until a is no member any more
     describe                        ConsumerGroupDescribe
     log                             what was written to `__consumer_offsets` since the last `log`
 
-Words with = change what the member would say by itself. The same story is told to the machine alone and to
-brokers over a socket; what is written below a line was recorded from Kafka 4.3.1.
+Words with = change what the member would say by itself; `quietly` leaves an answer out that depends on the
+moment (Kafka resolves a pattern a little after it was asked to, we do it at once). The same story is told to
+the machine alone and to brokers over a socket; what is written below a line was recorded from Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from headrace.protocol.messages.consumer_protocol import (
+    AssignedTopic,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartition,
@@ -44,7 +46,7 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from headrace.protocol.messages.sync_group import SyncGroupRequest
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headrace.protocol.notation import Request
 from headrace.protocol.versioned import decode_versioned, encode_versioned
 
@@ -104,7 +106,8 @@ class Storyteller:
             told.append(line)
             if line and not line.startswith("#"):
                 command, *words = line.split()
-                told += [f"  {answer}".rstrip() for answer in self.commands[command](self, words)]
+                answers = self.commands[command](self, words)
+                told += [f"  {answer}".rstrip() for answer in answers if "quietly" not in words]
         return "\n".join(told) + "\n"
 
     # --- topics -------------------------------------------------------------------------------------------
@@ -270,6 +273,17 @@ class Storyteller:
             protocol_type="consumer",
             protocol_name=options.get("protocol", "cooperative-sticky"),
         )
+        if "gives" in options:
+            topic, numbers = options["gives"].split(":")
+            share = AssignedTopic(
+                topic=self._real(topic), partitions=[int(each) for each in numbers.split(",")]
+            )
+            request.assignments.append(
+                SyncGroupRequestAssignment(
+                    member_id=request.member_id,
+                    assignment=encode_versioned(ConsumerProtocolAssignment(assigned_partitions=[share]), 3),
+                )
+            )
         response = self.coordinator.ask(request, 5)
         if response.error_code:
             return [ErrorCode(response.error_code).name]

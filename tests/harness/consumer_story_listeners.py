@@ -88,9 +88,12 @@ class MachineListener:
 
 
 class BrokerListener:
+    """A broker with one shard of groups, so that what one group knows of topics another does, too."""
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.socket = socket.create_connection(("127.0.0.1", broker.port), 30)
+        self.probes = 0
 
     def close(self) -> None:
         self.socket.close()
@@ -125,20 +128,33 @@ class BrokerListener:
     def create_topic(self, name: str, partitions: int) -> bytes:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
-        eventually(lambda: self._partitions(name), partitions)
+        eventually(lambda: self._assignable(name), partitions)
         return bytes(self._metadata(name).topic_id)
 
     def grow_topic(self, name: str, partitions: int) -> None:
         topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
         self.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=10_000), 3)
-        eventually(lambda: self._partitions(name), partitions)
+        eventually(lambda: self._assignable(name), partitions)
 
     def _metadata(self, name: str) -> Any:
         [topic] = self.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics
         return topic
 
-    def _partitions(self, name: str) -> int:
-        return len(self._metadata(name).partitions)
+    def _assignable(self, name: str) -> int:
+        """How many partitions the coordinator knows: what a group of one would be given."""
+        self.probes += 1
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=f"probe-{self.probes}",
+            member_id="probe",
+            rebalance_timeout_ms=1_000,
+            subscribed_topic_names=[name],
+            topic_partitions=[],
+        )
+        response = self.ask(request, 1)
+        request.member_epoch = -1
+        self.ask(request, 1)
+        given = [] if response.assignment is None else response.assignment.topic_partitions
+        return sum(len(topic.partitions) for topic in given)
 
     def until(self, is_so: Callable[[], bool]) -> None:
         eventually(is_so, True)

@@ -296,4 +296,4 @@ def test_an_empty_group_makes_room_for_the_other_protocol() -> None:
 
     again = Consumer(coordinator, "again", "orders").settle()
     assert isinstance(coordinator.groups.groups[GROUP], ConsumerGroup)
-    assert (again.epoch, again.partitions) == (1, [0, 1, 2, 3])
+    assert (again.epoch, again.partitions) == (2, [0, 1, 2, 3])

@@ -9,7 +9,7 @@ def test_the_only_member_gets_everything_at_once() -> None:
     coordinator = Coordinator(topics)
     alone = Consumer(coordinator, "a", "orders")
     response = alone.beat()
-    assert (response.error_code, response.member_id, response.member_epoch) == (0, "a", 1)
+    assert (response.error_code, response.member_id, response.member_epoch) == (0, "a", 2)
     assert response.heartbeat_interval_ms == 5_000
     assert alone.owned == topics.places("orders")
     assert coordinator.group.state_name == "Stable"
@@ -22,15 +22,15 @@ def test_a_second_member_waits_until_the_first_has_given_up() -> None:
     second = Consumer(coordinator, "b", "orders")
 
     second.beat()
-    assert (second.epoch, second.partitions) == (2, [])
+    assert (second.epoch, second.partitions) == (3, [])
     assert coordinator.group.state_name == "Reconciling"
     first.beat()
-    assert (first.epoch, first.partitions) == (1, [0, 1])  # told to give up, and still at its epoch
+    assert (first.epoch, first.partitions) == (2, [0, 1])  # told to give up, and still at its epoch
     second.beat()
     assert second.partitions == []  # nobody knows yet whether the first has stopped reading
 
     first.beat()
-    assert first.epoch == 2
+    assert first.epoch == 3
     second.beat()
     assert second.partitions == [2, 3]
     assert coordinator.group.state_name == "Stable"
@@ -76,7 +76,7 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
     second = Consumer(coordinator, "b", "orders")
     second.beat()
     for _ in range(2):
-        coordinator.heartbeat(member_id="a", member_epoch=1)  # alive, but it never says what it owns
+        coordinator.heartbeat(member_id="a", member_epoch=2)  # alive, but it never says what it owns
         coordinator.pass_time(14)
         second.beat()
     assert set(coordinator.group.members) == {"a", "b"}
@@ -92,13 +92,13 @@ def test_partitions_are_added_and_their_topic_is_made_anew() -> None:
     alone = Consumer(coordinator, "a", "orders").settle()
     topics.grow("orders", 3)
     alone.settle()
-    assert (alone.epoch, alone.partitions) == (2, [0, 1, 2])
+    assert (alone.epoch, alone.partitions) == (3, [0, 1, 2])
     topics.delete("orders")
     alone.settle()
-    assert (alone.epoch, alone.partitions) == (3, [])
+    assert (alone.epoch, alone.partitions) == (4, [])
     topics.create("orders", 2)
     alone.settle()
-    assert (alone.epoch, alone.owned) == (4, topics.places("orders"))
+    assert (alone.epoch, alone.owned) == (5, topics.places("orders"))
 
 
 def test_a_topic_that_nobody_subscribed_to_changes_nothing() -> None:
@@ -126,9 +126,9 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     second = Consumer(coordinator, "b", "orders")
     second.beat()
     first.beat()
-    first.beat(is_answer_lost=True)  # it is at epoch 2 by now, and does not know
+    first.beat(is_answer_lost=True)  # it is at epoch 3 by now, and does not know
     first.beat()
-    assert (first.error, first.epoch, first.partitions) == (ErrorCode.NONE, 2, [0, 1])
+    assert (first.error, first.epoch, first.partitions) == (ErrorCode.NONE, 3, [0, 1])
 
 
 def test_a_lost_answer_to_a_join_leaves_one_member() -> None:
@@ -136,7 +136,7 @@ def test_a_lost_answer_to_a_join_leaves_one_member() -> None:
     alone = Consumer(coordinator, "a", "orders")
     alone.beat(is_answer_lost=True)
     alone.beat()
-    assert (alone.epoch, alone.partitions) == (1, [0, 1, 2, 3])
+    assert (alone.epoch, alone.partitions) == (2, [0, 1, 2, 3])
     assert list(coordinator.group.members) == ["a"]
 
 
@@ -179,14 +179,14 @@ def test_many_that_start_together_are_assigned_once_a_second() -> None:
     for member in members:
         member.beat()
     assert [member.partitions for member in members] == [list(range(12)), [], [], []]
-    assert (coordinator.group.epoch, coordinator.group.assignment_epoch) == (4, 1)
+    assert (coordinator.group.epoch, coordinator.group.assignment_epoch) == (5, 2)
     assert coordinator.group.state_name == "Assigning"
     coordinator.pass_time(1)
     for _ in range(3):
         for member in members:
             member.beat()
     assert [len(member.owned) for member in members] == [3, 3, 3, 3]
-    assert coordinator.group.assignment_epoch == 4
+    assert coordinator.group.assignment_epoch == 5
 
 
 def test_a_clock_that_was_set_back_stops_no_assignment() -> None:

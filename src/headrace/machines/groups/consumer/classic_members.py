@@ -61,9 +61,7 @@ def _join(
     subscription = _subscription(group, request)
     if not request.member_id and request.group_instance_id is None and version >= KNOWN_MEMBER_ID_VERSION:
         return Decision(
-            JoinGroupResponse(
-                error_code=ErrorCode.MEMBER_ID_REQUIRED, protocol_name="", member_id=member_id
-            )
+            JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, protocol_name="", member_id=member_id)
         )
 
     decision = Decision()

@@ -42,7 +42,7 @@ def _described(topics: Topics, member: Member, target: Target) -> api.Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.regex or None,
+        subscribed_topic_regex=member.regex,
         assignment=_named(topics, held),
         target_assignment=_named(topics, target),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,

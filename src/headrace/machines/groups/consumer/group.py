@@ -42,9 +42,9 @@ class ResolvedRegex(NamedTuple):
 class ConsumerGroup:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = 1  # a member at 0 would be one that joins; nobody has been assigned anything for 1
         self.metadata_hash = 0  # of the subscribed topics, when the epoch was last raised
-        self.assignment_epoch = 0
+        self.assignment_epoch = 1
         self.assignment_ms = 0  # when the targets were computed, by the wall clock; 0: unknown
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Target] = {}
@@ -145,13 +145,7 @@ class ConsumerGroup:
         return None
 
     def tombstones(self) -> list[Record]:
-        gone = [
-            record for member_id in self.members for record in records.member_gone(self.group_id, member_id)
-        ]
-        gone += [records.regex_gone(self.group_id, regex) for regex in self.regexes]
-        if self.has_partition_metadata:
-            gone.append(records.partition_metadata_gone(self.group_id))
-        return gone + records.group_gone(self.group_id)
+        return records.group_gone(self.group_id, self.members, self.regexes)
 
     def listed(self) -> ListedGroup:
         return ListedGroup(
@@ -201,7 +195,7 @@ class ConsumerGroup:
     def _replay_target_epoch(
         self, key: Any, value: groups.ConsumerGroupTargetAssignmentMetadataValue | None
     ) -> None:
-        self.assignment_epoch = 0 if value is None else value.assignment_epoch
+        self.assignment_epoch = 1 if value is None else value.assignment_epoch
         self.assignment_ms = 0 if value is None else value.assignment_timestamp
 
     def _replay_target(

@@ -61,7 +61,7 @@ def advance(shard: Shard, now: Now, group: ConsumerGroup, change: Change, writte
         owned=owned,
         owners=group.owners,
     )
-    if reconciled is not member:
+    if reconciled != member:
         written.append(records.current_assignment(group.group_id, reconciled))
         await_revocation(shard, now, group.group_id, reconciled)
     return reconciled
@@ -109,7 +109,7 @@ def _next_epoch(
     written: list[Record],
 ) -> int:
     version = shard.topics.version
-    if not has_changed and regexes == group.regexes and group.topics_version == version and group.epoch:
+    if not has_changed and regexes == group.regexes and group.topics_version == version:
         return group.epoch
     if not regexes or group.regexes_version == version:
         group.topics_version = version
@@ -118,11 +118,9 @@ def _next_epoch(
         names.difference_update(name for name in former.topics if group.topic_counts[name] == 1)
     names.update(member.topics, *(regex.topics for regex in regexes.values()))
     new_hash = metadata_hash(names, shard.topics)
-    is_same = not has_changed and regexes == group.regexes and new_hash == group.metadata_hash
-    if is_same and group.epoch:
+    if not has_changed and regexes == group.regexes and new_hash == group.metadata_hash:
         return group.epoch
     if group.has_partition_metadata:
         written.append(records.partition_metadata_gone(group.group_id))
-    # The first epoch is 1: a member at 0 would be one that joins.
     written.append(records.group_epoch(group.group_id, group.epoch + 1, new_hash))
     return group.epoch + 1

@@ -27,7 +27,7 @@ def reconcile(
     owned: Owned | None,
     owners: Mapping[tuple[bytes, int], str],
 ) -> Member:
-    """The member after this step; the same one if there is nothing to do.
+    """The member after this step, equal to what it was if there is nothing to do.
 
     `owned` is what the member says it owns, None if it says nothing; `subscribed` the ids of its topics.
     """
@@ -83,8 +83,6 @@ def _towards(
         if len(given) > len(had):
             assigned[topic] = given
     state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
-    if (member.epoch, member.state) == (target_epoch, state) and assigned == member.assigned:
-        return member  # it still waits
     return member.at_epoch(target_epoch, state, assigned, NO_PARTITIONS)
 
 

@@ -69,15 +69,35 @@ def partition_metadata_gone(group_id: str) -> Record:
 def member_gone(group_id: str, member_id: str) -> list[Record]:
     """In this order: what a member holds goes before the member."""
     return [
-        Record(groups.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        Record(groups.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        Record(groups.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+        _assignment_gone(group_id, member_id),
+        _target_gone(group_id, member_id),
+        _metadata_gone(group_id, member_id),
     ]
 
 
-def group_gone(group_id: str) -> list[Record]:
-    """Of a group whose members and patterns are gone."""
+def group_gone(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -> list[Record]:
+    """The whole group, its epoch last: that is what makes a group be."""
+    member_ids = list(member_ids)
     return [
+        *(_assignment_gone(group_id, member_id) for member_id in member_ids),
+        *(_target_gone(group_id, member_id) for member_id in member_ids),
         Record(groups.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *(_metadata_gone(group_id, member_id) for member_id in member_ids),
+        *(regex_gone(group_id, regex) for regex in regexes),
+        partition_metadata_gone(group_id),
         Record(groups.ConsumerGroupMetadataKey(group_id=group_id), None),
     ]
+
+
+def _assignment_gone(group_id: str, member_id: str) -> Record:
+    return Record(
+        groups.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None
+    )
+
+
+def _target_gone(group_id: str, member_id: str) -> Record:
+    return Record(groups.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+
+
+def _metadata_gone(group_id: str, member_id: str) -> Record:
+    return Record(groups.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
