@@ -4,12 +4,15 @@ Synonyms are told when asked for, texts from version 3 on. A resource without ch
 full. Loggers have no levels of their own here, so a BROKER_LOGGER has no settings.
 """
 
+from collections.abc import Callable, Mapping
+
 from headrace.base.limits import CONFIGS_PER_RESPONSE_MAX
-from headrace.machines.configs.definition import topic_config_keys
+from headrace.machines.configs.definition import group_config_keys, topic_config_keys
 from headrace.machines.configs.describe import (
     Described,
     describe_broker,
     describe_group,
+    describe_group_key,
     describe_topic,
     describe_topic_key,
 )
@@ -46,7 +49,7 @@ def handle(node: Node, request: Request) -> DescribeConfigsResponse | CommittedR
 
 
 class Teller:
-    """Tells the resources of one request. Topics that set nothing themselves share what is told of them."""
+    """Tells the resources of one request. Those that set nothing themselves share what is told of them."""
 
     def __init__(self, node: Node, request: Request) -> None:
         body: DescribeConfigsRequest = request.body
@@ -56,13 +59,15 @@ class Teller:
         self._tells_synonyms = body.include_synonyms
         self._tells_texts = body.include_documentation
         self._room = CONFIGS_PER_RESPONSE_MAX
-        self._defaults: dict[tuple[str, ...], list[DescribeConfigsResourceResult]] = {}  # by the chosen keys
+        self._shared: dict[tuple[int, str, tuple[str, ...]], list[DescribeConfigsResourceResult]] = {}
 
     def result(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
         answer = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
-            configs = self._configs(asked)
-            if len(configs) > self._room:
+            # once it is full nothing more is put together: that would cost as much as telling it
+            configs = self._configs(asked) if self._room else []
+            if not self._room or len(configs) > self._room:
+                self._room = 0
                 raise Refusal(
                     ErrorCode.POLICY_VIOLATION,
                     f"One response tells at most {CONFIGS_PER_RESPONSE_MAX} settings: ask again.",
@@ -76,24 +81,45 @@ class Teller:
 
     def _configs(self, asked: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
         kind, name = asked.resource_type, asked.resource_name
+        wanted = tuple(asked.configuration_keys or ())
         if kind == TOPIC_RESOURCE:
-            return self._topic(name, tuple(asked.configuration_keys or ()))
+            return self._topic(name, wanted)
         if kind == GROUP_RESOURCE:
-            return self._group(name, asked.configuration_keys)
+            return self._group(name, wanted)
         if kind not in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
         if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
             raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
-        wanted = asked.configuration_keys
-        if kind == BROKER_RESOURCE and name == ALL_BROKERS:
-            return [
-                self._told(config)
-                for config in describe_broker(self._layers, wanted, is_cluster_default=True)
-            ]
-        self._check_broker(name)
+        is_cluster_default = kind == BROKER_RESOURCE and name == ALL_BROKERS
+        if not is_cluster_default:
+            self._check_broker(name)
         if kind == BROKER_LOGGER_RESOURCE:
             return []
-        return [self._told(config) for config in describe_broker(self._layers, wanted)]
+        return self._once(
+            (kind, name, wanted),
+            lambda: describe_broker(self._layers, wanted, is_cluster_default=is_cluster_default),
+        )
+
+    def _once(
+        self, key: tuple[int, str, tuple[str, ...]], describe: Callable[[], list[Described]]
+    ) -> list[DescribeConfigsResourceResult]:
+        told = self._shared.get(key)
+        if told is None:
+            told = self._shared[key] = [self._told(config) for config in describe()]
+        return told
+
+    def _with(
+        self,
+        defaults: list[DescribeConfigsResourceResult],
+        overrides: Mapping[str, str],
+        describe_key: Callable[[str], Described],
+    ) -> list[DescribeConfigsResourceResult]:
+        if not overrides:
+            return defaults
+        return [
+            self._told(describe_key(config.name)) if config.name in overrides else config
+            for config in defaults
+        ]
 
     def _check_broker(self, name: str) -> None:
         own = self._node.id
@@ -112,28 +138,24 @@ class Teller:
         image = self._node.metadata.image
         if name not in image.topics:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        defaults = self._defaults.get(wanted)
-        if defaults is None:
-            defaults = [self._told(config) for config in describe_topic({}, self._layers, wanted)]
-            self._defaults[wanted] = defaults
-        overrides = image.topic_config(name)
-        if not overrides:
-            return defaults
-        keys = topic_config_keys()
-        return [
-            self._told(describe_topic_key(keys[config.name], overrides, self._layers))
-            if config.name in overrides
-            else config
-            for config in defaults
-        ]
+        keys, overrides = topic_config_keys(), image.topic_config(name)
+        return self._with(
+            self._once((TOPIC_RESOURCE, "", wanted), lambda: describe_topic({}, self._layers, wanted)),
+            overrides,
+            lambda key: describe_topic_key(keys[key], overrides, self._layers),
+        )
 
-    def _group(self, name: str, wanted: list[str] | None) -> list[DescribeConfigsResourceResult]:
+    def _group(self, name: str, wanted: tuple[str, ...]) -> list[DescribeConfigsResourceResult]:
         if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.GROUP, name):
             raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Authorization failed.")
         if not name:
             raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        overrides = self._node.metadata.image.group_config(name)
-        return [self._told(config) for config in describe_group(overrides, self._layers, wanted)]
+        keys, overrides = group_config_keys(), self._node.metadata.image.group_config(name)
+        return self._with(
+            self._once((GROUP_RESOURCE, "", wanted), lambda: describe_group({}, self._layers, wanted)),
+            overrides,
+            lambda key: describe_group_key(keys[key], overrides, self._layers),
+        )
 
     def _told(self, config: Described) -> DescribeConfigsResourceResult:
         return DescribeConfigsResourceResult(

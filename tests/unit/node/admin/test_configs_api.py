@@ -8,7 +8,8 @@ import pytest
 
 from harness.authorizers import Nobody
 from harness.desk import Desk
-from headrace.base.limits import CONFIG_CHARACTERS_MAX, CONFIGS_PER_RESPONSE_MAX
+from headrace.base.limits import CONFIG_CHARACTERS_MAX
+from headrace.node.handlers import describe_configs
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import alter_configs as legacy
 from headrace.protocol.messages import incremental_alter_configs as incremental
@@ -102,13 +103,18 @@ class TestDescribe:
             assert len(told) >= 33
             assert told["retention.ms"] == (str(number) if number % 2 else "604800000")
 
-    def test_a_request_for_the_same_topic_without_end_is_answered_in_part(self) -> None:
+    @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "1"), (GROUP, "readers")])
+    def test_a_request_for_the_same_without_end_is_answered_in_part(
+        self, kind: int, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(describe_configs, "CONFIGS_PER_RESPONSE_MAX", 1_000)
         desk = Desk()
         desk.create_topic("t")
-        resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
-        results = desk.ask(DescribeConfigsRequest(resources=[resource] * 20_000), 4).results
+        alter(desk, GROUP, "readers", ("consumer.session.timeout.ms", SET, "50000"))
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        results = desk.ask(DescribeConfigsRequest(resources=[resource] * 200), 4).results
         told = sum(len(result.configs) for result in results)
-        assert 0 < told <= CONFIGS_PER_RESPONSE_MAX
+        assert 0 < told <= 1_000
         assert results[0].error_code == 0
         assert results[-1].error_code == ErrorCode.POLICY_VIOLATION
 
