@@ -51,7 +51,7 @@ def consume(
 
 
 def table(outcome: Outcome, *own: str) -> object:
-    """A printed table: its columns, and its rows sorted; of the columns `own` only whether they are filled."""
+    """A printed table: its columns and its rows, sorted; of columns `own` only whether they are filled."""
     header: list[str] = []
     rows: list[list[object]] = []
     for line in outcome.lines:
