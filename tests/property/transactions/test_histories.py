@@ -254,17 +254,29 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), kind=st.sampled_from(("commit", "abort")), fate=fates)
     def end(self, data: st.DataObject, kind: str, fate: str) -> None:
-        producer = data.draw(st.sampled_from(list(self.producers.values())))
+        self.finish(data.draw(st.sampled_from(list(self.producers.values()))), kind, fate)
+
+    def finish(self, producer: Producer, kind: str, fate: str) -> None:
         answer = self.send(Message(producer, kind, producer.held, producer.serial), fate)
         if answer is not None and answer[0] is ErrorCode.NONE:
             producer.producer_id, producer.epoch = answer[1]
             producer.serial += 1
 
+    @precondition(lambda self: self.producers)
+    @rule(data=st.data(), kind=st.sampled_from(("commit", "abort")))
+    def transact(self, data: st.DataObject, kind: str) -> None:
+        """A whole transaction in which nothing goes wrong on the way."""
+        producer = data.draw(st.sampled_from(list(self.producers.values())))
+        self.send(Message(producer, "add", producer.held, producer.serial, (("s", 0),)), "answered")
+        self.finish(producer, kind, "answered")
+        self.write_markers()
+
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def arrive_late(self, data: st.DataObject) -> None:
         """Something sent before arrives now, perhaps again; nobody waits for the answer any more."""
-        self.deliver(data.draw(st.sampled_from(self.sent)))
+        is_recent = data.draw(st.booleans())
+        self.deliver(data.draw(st.sampled_from(self.sent[-4:] if is_recent else self.sent)))
 
     # the rest of the world
 

@@ -305,6 +305,14 @@ def test_init_tells_old_clients_the_old_error(version: int, answer: ErrorCode) -
     assert init(coordinator_in(State.EMPTY), (ID, EPOCH - 1), version).error_code == answer
 
 
+def test_init_asked_again_after_another_start_is_fenced() -> None:
+    coordinator = coordinator_in(State.EMPTY)
+    assert init(coordinator, (ID, EPOCH)).producer_epoch == EPOCH + 1
+    assert init(coordinator).producer_epoch == EPOCH + 2
+    assert init(coordinator, (ID, EPOCH)).error_code == FENCED
+    assert init(coordinator, (ID, EPOCH + 1)).error_code == FENCED
+
+
 def test_init_asked_again_after_a_crash_is_fenced() -> None:
     """The log does not say who asked: without that knowledge, caution wins (as in Kafka)."""
     coordinator = coordinator_in(State.EMPTY)
