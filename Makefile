@@ -45,8 +45,8 @@ interop: setup  ## clients and tools from other registries, each against Kafka 4
 	$(PYTEST) tests/interop --timeout=600
 	$(PYTEST) tests/clients --broker=kafka
 
-sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000, or SEED=7 to play one again
-	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000, or SEED=7 PLAY=logs to play one again
+	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY))
 
 fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
 	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done

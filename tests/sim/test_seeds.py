@@ -23,6 +23,16 @@ def test_no_judge_objects(block: int) -> None:
     assert seconds >= 20 * SEEDS_PER_BLOCK
 
 
+COORDINATORS = Options(play="coordinators")
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_no_judge_objects_to_the_coordinators(block: int) -> None:
+    for seed in range(block * SEEDS_PER_BLOCK + 1, (block + 1) * SEEDS_PER_BLOCK + 1):
+        outcome = simulate(seed, COORDINATORS)
+        assert outcome.failure is None, failure_text(outcome, COORDINATORS.play)
+
+
 def test_a_seed_gives_the_same_run_again() -> None:
     once, again, other = simulate(7), simulate(7), simulate(8)
     assert once == again
@@ -32,7 +42,8 @@ def test_a_seed_gives_the_same_run_again() -> None:
 def test_the_command_tells_what_it_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "3..4", "--seconds", "2"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("2 seeds, ")
+    assert told.startswith("logs: 2 seeds, ")
+    assert "coordinators: 2 seeds, " in told
     assert "simulated hours" in told
     assert "times real time" in told
 

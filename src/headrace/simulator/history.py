@@ -137,6 +137,78 @@ class ProducerIdGiven:
 
 
 @dataclass(slots=True)
+class TransactionBegun:
+    """A copier is about to write these values, all of them or none."""
+
+    copier: str
+    number: int
+    values: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class TransactionEnded:
+    """The answer to EndTxn left the node: it was committed, or aborted."""
+
+    copier: str
+    number: int
+    is_commit: bool
+
+
+@dataclass(slots=True)
+class CommittedRead:
+    """What a read_committed consumer shows its user of one fetch."""
+
+    consumer: str
+    partition: PartitionKey
+    records: list[tuple[int, bytes]]
+    last_stable_offset: int
+
+
+@dataclass(slots=True)
+class Assigned:
+    """A member was told its partitions in a generation of a classic group."""
+
+    group: str
+    member: str
+    generation: int
+    partitions: tuple[PartitionKey, ...]
+
+
+@dataclass(slots=True)
+class OffsetCommitted:
+    """A group's commit was acknowledged."""
+
+    group: str
+    partition: PartitionKey
+    offset: int
+
+
+@dataclass(slots=True)
+class CommittedOffsetTold:
+    """What a group was told that it has committed; -1: nothing."""
+
+    group: str
+    partition: PartitionKey
+    offset: int
+
+
+@dataclass(slots=True)
+class CoordinatorCompared:
+    """A coordinator when its node stopped, beside one made from what the disk holds."""
+
+    partition: str
+    difference: str  # empty: they are equal
+
+
+@dataclass(slots=True)
+class Copied:
+    """All has healed and everything was copied: what a read_committed reader finds, and the originals."""
+
+    originals: list[bytes]
+    copies: list[bytes]
+
+
+@dataclass(slots=True)
 class AnswerLeft:
     """A frame left on a client's connection; expected_id is that of its oldest unanswered request, -1 if
     none.
@@ -201,6 +273,14 @@ Event = (
     | DeletionAsked
     | RecordsDeleted
     | ProducerIdGiven
+    | TransactionBegun
+    | TransactionEnded
+    | CommittedRead
+    | Assigned
+    | OffsetCommitted
+    | CommittedOffsetTold
+    | CoordinatorCompared
+    | Copied
     | AnswerLeft
     | BatchRefused
     | NodeStarted

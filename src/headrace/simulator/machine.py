@@ -17,7 +17,15 @@ from headrace.base.time import Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run, Send
 from headrace.node.node import Node
-from headrace.simulator.history import FaultStruck, History, NodeStarted, NodeStopped, PartitionKey
+from headrace.simulator.history import (
+    CoordinatorCompared,
+    FaultStruck,
+    History,
+    NodeStarted,
+    NodeStopped,
+    PartitionKey,
+)
+from headrace.simulator.rebuilding import differences
 from headrace.simulator.wire import Wire
 from headrace.simulator.world import World
 from headrace.storage.disk import Disk, Span
@@ -75,6 +83,13 @@ class Machine:
             return
         self.history.add(NodeStarted(boot_id, _metadata_of(self.node)))
         self._after_call()
+
+    def kill(self) -> None:
+        """The process is gone between two calls: what it knew and what it wrote must agree."""
+        if self.node is not None:
+            for partition, difference in differences(self.node, self._disks):
+                self.history.add(CoordinatorCompared(partition, difference))
+            self.crash("killed")
 
     def crash(self, how: CrashKind) -> None:
         """The process is gone between two instructions; and with "lost", the machine's memory too."""

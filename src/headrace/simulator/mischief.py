@@ -27,6 +27,7 @@ class Odds:
     kill: int = 3  # the process, between two calls
     lose: int = 3  # the machine, with what was not fsynced
     crash_in_call: int = 6  # either, inside of a disk call, inline or in a job
+    loses_in_call: bool = True  # the machine may be lost there, not only the process
     stop_cleanly: int = 2
     slow_jobs: int = 3
     disk_full: int = 2
@@ -76,8 +77,7 @@ class Mischief:
     # --- the process and its machine --------------------------------------------------------------
 
     def _kill(self) -> str:
-        if self._machine.node is not None:
-            self._machine.crash("killed")
+        self._machine.kill()
         return "killed"
 
     def _lose(self) -> str:
@@ -88,7 +88,7 @@ class Mischief:
     def _crash_in_call(self) -> str:
         dice = self._world.dice
         calls, written = dice.randrange(12), dice.choice((0, 0, 1, 17, 60, 61, 70, 150))
-        how: CrashKind = "lost" if dice.randrange(2) else "killed"
+        how: CrashKind = "lost" if dice.randrange(2) and self._odds.loses_in_call else "killed"
         if self._machine.node is not None:
             self._machine.crash_at_call(calls, how, written)
         return f"{how} in disk call {calls}, {written} bytes of it written"

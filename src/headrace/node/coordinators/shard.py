@@ -43,6 +43,8 @@ class Machine(Protocol):
 
     def abandon(self) -> list[Any]: ...
 
+    def state(self) -> Any: ...
+
 
 class Shard(Waiter):
     __slots__ = ("_act", "_alarm", "_backlog", "_loader", "_make", "_node", "kinds", "machine", "partition")
@@ -77,8 +79,12 @@ class Shard(Waiter):
             except StorageError as fault:
                 self._node.partitions.storage_failed(now, self.partition, fault)
                 return
-            self._loader = Loader(self._node, self.partition, log, self._make(self.partition), self)
+            self._loader = Loader(self._node, self.partition, log, self.fresh_machine(), self)
             self._loader.go_on(now)
+
+    def fresh_machine(self) -> Machine:
+        """One that knows nothing yet."""
+        return self._make(self.partition)
 
     def loaded(self, now: Now, machine: Machine) -> None:
         self._loader = None

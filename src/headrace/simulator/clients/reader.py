@@ -15,6 +15,7 @@ class Reader(Script):
     def __init__(self, machine: Machine, name: str, topics: list[Topic]) -> None:
         super().__init__(machine, name)
         self._topics = topics
+        self.contents: dict[PartitionKey, list[tuple[int, bytes]]] = {}
 
     def story(self) -> Story:
         finished = Finished({}, {}, {})
@@ -27,6 +28,7 @@ class Reader(Script):
                     else:
                         yield Pause(0.1)
             yield from self._read(key, finished)
+        self.contents = finished.contents
         self.history.add(finished)
 
     def _read(self, key: PartitionKey, finished: Finished) -> Story:

@@ -6,13 +6,18 @@ from headrace.simulator.history import Judge
 from headrace.simulator.judges.acked_after_fsync import AckedAfterFsync
 from headrace.simulator.judges.acked_never_lost import AckedNeverLost
 from headrace.simulator.judges.answers_in_request_order import AnswersInRequestOrder
+from headrace.simulator.judges.committed_offsets_never_go_back import CommittedOffsetsNeverGoBack
+from headrace.simulator.judges.coordinators_rebuilt import CoordinatorsRebuilt
+from headrace.simulator.judges.copied_exactly_once import CopiedExactlyOnce
 from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
 from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMonotonic
 from headrace.simulator.judges.metadata_remembered import MetadataRemembered
 from headrace.simulator.judges.metadata_replayed import MetadataReplayed
 from headrace.simulator.judges.no_duplicates import NoDuplicates
 from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
+from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
+from headrace.simulator.judges.transactions_all_or_nothing import TransactionsAllOrNothing
 from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
 
 
@@ -30,4 +35,9 @@ def all_judges() -> list[Judge]:
         AckedNeverLost(),
         MetadataRemembered(),
         MetadataReplayed(),
+        CoordinatorsRebuilt(),
+        OneOwnerPerGeneration(),
+        CommittedOffsetsNeverGoBack(),
+        TransactionsAllOrNothing(),
+        CopiedExactlyOnce(),
     ]

@@ -1,0 +1,83 @@
+"""Copiers in a group, each with transactions: what one topic holds is written to another, exactly once.
+
+In half of the runs every record is fsynced before it is acknowledged, and machines may be lost; in the others
+only processes die, since default durability does not outlive a lost machine.
+"""
+
+from dataclasses import replace
+
+from headrace.simulator.clients.admin import Admin
+from headrace.simulator.clients.copier import Copier
+from headrace.simulator.clients.observer import Observer
+from headrace.simulator.clients.producer import Producer
+from headrace.simulator.clients.reader import Reader
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.history import Copied
+from headrace.simulator.machine import Machine
+from headrace.simulator.mischief import Mischief, Odds
+from headrace.simulator.plays import CALM_S, HEALING_S, stuck
+from headrace.simulator.world import World
+
+
+class Coordinators:
+    def __init__(self, world: World) -> None:
+        dice = world.dice
+        self._is_flushed = world.chance(0.5)
+        self._transaction_version = dice.choice((1, 2, 2))
+        self.settings = {
+            "offsets.topic.num.partitions": str(dice.randint(1, 3)),
+            "transaction.state.log.num.partitions": str(dice.randint(1, 3)),
+            "group.min.session.timeout.ms": "1000",
+            "group.initial.rebalance.delay.ms": dice.choice(("0", "200")),
+            "log.cleaner.backoff.ms": "1000",
+            "log.cleaner.min.cleanable.ratio": "0.1",
+        }
+        if self._is_flushed:
+            self.settings["log.flush.interval.messages"] = "1"
+
+    def live(self, machine: Machine, odds: Odds, seconds: float) -> None:
+        world = machine.world
+        if not self._is_flushed:
+            odds = replace(odds, lose=0, loses_in_call=False)
+        configs = {"retention.ms": "-1", "internal.segment.bytes": "8000"}
+        if self._is_flushed:
+            configs["flush.messages"] = "1"
+        source = Topic("source", world.dice.randint(1, 3), configs)
+        target = Topic("target", world.dice.randint(1, 3), configs)
+        admin = Admin(machine, "admin", [source, target], [], [source, target])
+        feeder = Producer(machine, "feeder", [source], acks=-1, is_idempotent=True)
+        feeder.pauses = (0.1, 0.8)
+        copiers = [
+            Copier(machine, f"copier{n}", source, target, transaction_version=self._transaction_version)
+            for n in range(1, 4)
+        ]
+        observer = Observer(machine, "observer", target)
+        mischief = Mischief(machine, [admin, feeder, *copiers, observer], odds)
+
+        machine.start()
+        admin.begin()
+        if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
+            raise stuck(machine, "topics are not created")
+        for client in (feeder, *copiers, observer):
+            client.begin()
+        mischief.begin()
+        world.run(world.mono + seconds)
+
+        mischief.stop()
+        admin.is_quiet = True
+        feeder.is_stopping = True
+        for copier in copiers:
+            copier.is_careful = True
+        machine.start()
+        world.run(world.mono + CALM_S)
+        if not world.run(world.mono + HEALING_S, is_done=lambda: feeder.is_idle):
+            raise stuck(machine, "the feeder has no answer")
+        reader = Reader(machine, "reader", [source])
+        reader.begin()
+        if not world.run(world.mono + HEALING_S, is_done=lambda: reader.is_over):
+            raise stuck(machine, "not everything can be read")
+        originals = [value for records in reader.contents.values() for _, value in records]
+        if not world.run(world.mono + HEALING_S, is_done=lambda: len(observer.shown) >= len(originals)):
+            raise stuck(machine, f"{len(observer.shown)} of {len(originals)} values are copied")
+        world.run(world.mono + CALM_S)  # one too many would come now
+        machine.history.add(Copied(originals, [value.split(b":", 2)[2] for value in observer.shown]))
