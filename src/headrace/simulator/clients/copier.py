@@ -145,8 +145,7 @@ class Copier(Script):
                     ends[key] = max(positions[key], end_of(data.records))
         return rows, ends
 
-    # --- one transaction
-    # -------------------------------------------------------------------------------------
+    # --- one transaction ---------------------------------------------------------------------------
 
     def _initialized(self) -> Step:
         request = InitProducerIdRequest(
