@@ -131,9 +131,15 @@ class Groups(Shard):
     # --- members of groups of the new protocol ----------------------------------------------------------
 
     def consumer_heartbeat(
-        self, now: Now, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller
+        self,
+        now: Now,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        caller: Caller,
+        may_see: consumer.MaySee = lambda topic: True,
     ) -> Decision:
-        return consumer.heartbeat(self, now, request, version, caller)
+        """`may_see` says which topics the member's patterns may find."""
+        return consumer.heartbeat(self, now, request, version, caller, may_see)
 
     def topics_changed(self, now: Now) -> list[Decision]:
         """Nothing to decide: groups of the new protocol compare `topics.version` with every heartbeat, and

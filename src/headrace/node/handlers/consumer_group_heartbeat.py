@@ -27,7 +27,13 @@ def handle(node: Node, request: Request) -> Any:
     shard = node.groups.shard_of(request.now, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
-    decision = shard.machine.consumer_heartbeat(request.now, body, request.version, caller(request))
+    decision = shard.machine.consumer_heartbeat(
+        request.now,
+        body,
+        request.version,
+        caller(request),
+        lambda name: node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name),
+    )
     return shard.answer(request, decision, refused)
 
 

@@ -10,12 +10,14 @@ from headrace.machines.groups.consumer.describe import describe
 from headrace.machines.groups.consumer.expiry import TIMERS, start_timers, time_over
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.consumer.heartbeat import heartbeat
+from headrace.machines.groups.consumer.patterns import MaySee
 from headrace.machines.groups.consumer.replay import CONSUMER_GROUP_KEYS, replay
 
 __all__ = [
     "CONSUMER_GROUP_KEYS",
     "TIMERS",
     "ConsumerGroup",
+    "MaySee",
     "classic_members",
     "describe",
     "heartbeat",

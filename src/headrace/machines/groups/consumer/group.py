@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, NamedTuple
 
 from headrace.base.time import Instant
@@ -60,10 +61,10 @@ class ConsumerGroup:
         self.classic_count = 0
 
         # In memory alone: the version of the cluster's topics for which `metadata_hash` is known to hold;
-        # that for which all patterns were resolved, and when they may be again.
+        # that for which all patterns were resolved, and when.
         self.topics_version = -1
-        self.regexes_version = -1
-        self.next_regexes_at = Instant(0.0)
+        self.patterns_version = -1
+        self.patterns_at = Instant(-inf)
 
     # --- what others ask ------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from headrace.machines.groups.consumer.member import (
 )
 from headrace.machines.groups.consumer.membership import check_room, known_member, static_member_of, take_over
 from headrace.machines.groups.consumer.migration import group_to_join, take_over_classic
+from headrace.machines.groups.consumer.patterns import MaySee, is_refresh_due
 from headrace.machines.groups.consumer.progress import Change, advance
 from headrace.machines.groups.consumer.refusal import Refused
 from headrace.machines.groups.consumer.timing import SESSION, await_revocation, await_session
@@ -40,12 +41,18 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
 
 
 def heartbeat(
-    shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller
+    shard: Shard,
+    now: Now,
+    request: ConsumerGroupHeartbeatRequest,
+    version: int,
+    caller: Caller,
+    may_see: MaySee,
 ) -> Decision:
+    """`may_see` says which topics the member's patterns may find."""
     group = shard.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
         member = group.members.get(request.member_id)
-        if member is not None and _is_without_news(shard, group, member, request, caller):
+        if member is not None and _is_without_news(shard, now, group, member, request, caller):
             config = shard.settings.of_group(request.group_id)
             timer = (SESSION, request.group_id, request.member_id)
             shard.timers.set(timer, now.after_ms(config.session_timeout_ms))
@@ -60,7 +67,7 @@ def heartbeat(
         _validate(shard, request, version)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return _leave(shard, now, request)
-        return _beat(shard, now, request, caller)
+        return _beat(shard, now, request, caller, may_see)
     except Refused as refused:
         return Decision(
             ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
@@ -68,7 +75,12 @@ def heartbeat(
 
 
 def _is_without_news(
-    shard: Shard, group: ConsumerGroup, member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    shard: Shard,
+    now: Now,
+    group: ConsumerGroup,
+    member: Member,
+    request: ConsumerGroupHeartbeatRequest,
+    caller: Caller,
 ) -> bool:
     return (
         member.epoch == request.member_epoch == group.assignment_epoch == group.epoch
@@ -83,6 +95,7 @@ def _is_without_news(
         and group.topics_version == shard.topics.version
         and member.classic is None
         and caller == (member.client_id, member.client_host)
+        and not (group.regexes and is_refresh_due(shard, now, group))
     )
 
 
@@ -123,7 +136,9 @@ def _validate(shard: Shard, request: ConsumerGroupHeartbeatRequest, version: int
 # --- joining and going on -----------------------------------------------------------------------------------
 
 
-def _beat(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Decision:
+def _beat(
+    shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, caller: Caller, may_see: MaySee
+) -> Decision:
     decision = Decision()
     is_joining = request.member_epoch == JOIN_EPOCH
     group = (
@@ -156,7 +171,7 @@ def _beat(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, caller
     owned = None
     if request.topic_partitions is not None:
         owned = {topic.topic_id: topic.partitions for topic in request.topic_partitions}
-    member = advance(shard, now, group, Change(before, member, owned), decision.records)
+    member = advance(shard, now, group, Change(before, member, owned, may_see), decision.records)
     await_session(shard, now, group.group_id, member)
     take_over_classic(shard, now, group, decision)
 

@@ -13,34 +13,34 @@ from headrace.base.time import Now
 from headrace.machines.groups.consumer import records
 from headrace.machines.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from headrace.machines.groups.consumer.member import Member
+from headrace.machines.groups.consumer.patterns import MaySee, current_patterns
 from headrace.machines.groups.consumer.reconciliation import Owned, reconcile
-from headrace.machines.groups.consumer.subscriptions import metadata_hash, resolve, topic_ids, topics_of
+from headrace.machines.groups.consumer.subscriptions import metadata_hash, topic_ids, topics_of
 from headrace.machines.groups.consumer.targets import assign, may_assign, target_of
 from headrace.machines.groups.consumer.timing import await_revocation
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
-
-# How long the topics of a pattern stay as they are while topics come and go: matching all names for every
-# group at every new topic would be felt by a cluster that creates many. Kafka's figure.
-REGEX_REFRESH_MS_MIN = 10_000
 
 
 class Change(NamedTuple):
     before: Member  # as the group knows it, or a fresh one
     after: Member  # with what it says now
     owned: Owned | None  # the partitions it says it owns; None: it says nothing
+    may_see: MaySee | None = (
+        None  # which topics patterns may find for it; None: it is not asked about patterns
+    )
 
 
 def advance(shard: Shard, now: Now, group: ConsumerGroup, change: Change, written: list[Record]) -> Member:
     """The member after its next step."""
-    before, member, owned = change
+    before, member, owned, may_see = change
     if member != before:
         written.append(records.member_metadata(group.group_id, member))
     former = group.members.get(before.member_id)
     if former is None and before.instance_id is not None:
         former = group.static_member(before.instance_id)
 
-    regexes = _resolved_regexes(shard, now, group, former, member, written)
+    regexes = current_patterns(shard, now, group, former, member, may_see, written)
     has_changed = member.topics != before.topics or member.regex != before.regex
     epoch = _next_epoch(shard, group, former, member, regexes, has_changed=has_changed, written=written)
     if epoch > group.assignment_epoch and may_assign(shard, now, group):
@@ -67,37 +67,6 @@ def advance(shard: Shard, now: Now, group: ConsumerGroup, change: Change, writte
     return reconciled
 
 
-def _resolved_regexes(
-    shard: Shard,
-    now: Now,
-    group: ConsumerGroup,
-    former: Member | None,
-    member: Member,
-    written: list[Record],
-) -> Mapping[str, ResolvedRegex]:
-    """The patterns that the group has with this member, and the topics behind them."""
-    abandoned = former.regex if former is not None and former.regex != member.regex else ""
-    if not member.regex and not group.regexes:
-        return group.regexes
-    regexes = dict(group.regexes)
-    if abandoned and group.regex_counts[abandoned] == 1 and regexes.pop(abandoned, None) is not None:
-        written.append(records.regex_gone(group.group_id, abandoned))
-    wanted = {member.regex} - {""} - set(regexes)
-    version = shard.topics.version
-    is_due = group.regexes_version != version and now.mono >= group.next_regexes_at
-    if is_due:
-        wanted.update(regexes)
-    for regex in sorted(wanted):
-        topics = resolve(regex, shard.topics)
-        known = regexes.get(regex)
-        if known is None or known.topics != topics:
-            regexes[regex] = ResolvedRegex(topics, version, now.wall_ms)
-            written.append(records.resolved_regex(group.group_id, regex, topics, version, now.wall_ms))
-    if is_due:
-        group.regexes_version, group.next_regexes_at = version, now.after_ms(REGEX_REFRESH_MS_MIN)
-    return regexes
-
-
 def _next_epoch(
     shard: Shard,
     group: ConsumerGroup,
@@ -111,7 +80,7 @@ def _next_epoch(
     version = shard.topics.version
     if not has_changed and regexes == group.regexes and group.topics_version == version:
         return group.epoch
-    if not regexes or group.regexes_version == version:
+    if not regexes or group.patterns_version == version:
         group.topics_version = version
     names = set(group.topic_counts)
     if former is not None:

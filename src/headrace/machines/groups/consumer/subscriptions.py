@@ -1,45 +1,13 @@
-"""What a group subscribes to, held against the topics that exist: patterns, and the hash that tells of
-change.
-
-Patterns are RE2's: matching takes time linear in the name, whatever a client sends (Python's `re` would let
-one request stop the broker).
-"""
+"""What a group subscribes to, held against the topics that exist."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-
-import re2
 
 from headrace.machines.coordination import Topics
 from headrace.machines.groups.consumer.group import ResolvedRegex
 from headrace.machines.groups.consumer.member import Member
-from headrace.machines.groups.consumer.refusal import Refused
-from headrace.protocol.errors import ErrorCode
-
-# Memory that RE2 may spend on one compiled pattern; a pattern that needs more is refused as invalid.
-REGEX_BYTES_MAX = 1 << 20
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = REGEX_BYTES_MAX
-
-
-def compile_regex(regex: str) -> Callable[[str], object]:
-    """A function that is true of names that match as a whole; Refused if it is no pattern."""
-    try:
-        matches: Callable[[str], object] = re2.compile(regex, options=_OPTIONS).fullmatch
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if error.args else "it cannot be compiled"
-        message = f"the subscribed pattern is not a regular expression of RE2: {reason}"
-        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
-    return matches
-
-
-def resolve(regex: str, topics: Topics) -> frozenset[str]:
-    matches = compile_regex(regex)
-    return frozenset(name for name in topics.names() if matches(name))
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:

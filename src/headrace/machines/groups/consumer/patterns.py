@@ -1,0 +1,89 @@
+"""Topics by pattern: which a group's regular expressions stand for, and when that is looked at again.
+
+Patterns are RE2's: matching takes time linear in the name, whatever a client sends (Python's `re` would let
+one request stop the broker). A pattern is resolved in the name of the member that asks: it finds what that
+member may describe. It is resolved anew when topics have come or gone, though not at every one of them, and
+from time to time, since rights may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import re2
+
+from headrace.base.time import Now
+from headrace.machines.groups.consumer import records
+from headrace.machines.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from headrace.machines.groups.consumer.member import Member
+from headrace.machines.groups.consumer.refusal import Refused
+from headrace.machines.groups.shard import Shard
+from headrace.protocol.coordinator_records import Record
+from headrace.protocol.errors import ErrorCode
+
+# Whether the member that asks may know of a topic.
+MaySee = Callable[[str], bool]
+
+# How long the topics of a pattern stay as they are while topics come and go: matching all names for every
+# group at every new topic would be felt by a cluster that creates many. Kafka's figure.
+REFRESH_MS_MIN = 10_000
+
+# Memory that RE2 may spend on one compiled pattern; a pattern that needs more is refused as invalid.
+REGEX_BYTES_MAX = 1 << 20
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = REGEX_BYTES_MAX
+
+
+def is_refresh_due(shard: Shard, now: Now, group: ConsumerGroup) -> bool:
+    age_ms = (now.mono - group.patterns_at) * 1000
+    if group.patterns_version != shard.topics.version:
+        return age_ms >= REFRESH_MS_MIN
+    return age_ms >= shard.settings.group_consumer_regex_refresh_interval_ms
+
+
+def current_patterns(
+    shard: Shard,
+    now: Now,
+    group: ConsumerGroup,
+    former: Member | None,
+    member: Member,
+    may_see: MaySee | None,
+    written: list[Record],
+) -> Mapping[str, ResolvedRegex]:
+    """The patterns that the group has with this member in place of the former, and the topics behind them."""
+    if not member.regex and not group.regexes:
+        return group.regexes
+    regexes = dict(group.regexes)
+    abandoned = former.regex if former is not None and former.regex != member.regex else ""
+    if abandoned and group.regex_counts[abandoned] == 1 and regexes.pop(abandoned, None) is not None:
+        written.append(records.regex_gone(group.group_id, abandoned))
+    if may_see is None:
+        return regexes
+    wanted = {member.regex} - {""} - set(regexes)
+    is_due = is_refresh_due(shard, now, group)
+    if is_due:
+        wanted.update(regexes)
+    version = shard.topics.version
+    for regex in sorted(wanted):
+        matches = compile_regex(regex)
+        topics = frozenset(name for name in shard.topics.names() if matches(name) and may_see(name))
+        known = regexes.get(regex)
+        if known is None or known.topics != topics:
+            regexes[regex] = ResolvedRegex(topics, version, now.wall_ms)
+            written.append(records.resolved_regex(group.group_id, regex, topics, version, now.wall_ms))
+    if is_due:
+        group.patterns_version, group.patterns_at = version, now.mono
+    return regexes
+
+
+def compile_regex(regex: str) -> Callable[[str], object]:
+    """A function that is true of names that match as a whole; Refused if it is no pattern."""
+    try:
+        matches: Callable[[str], object] = re2.compile(regex, options=_OPTIONS).fullmatch
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if error.args else "it cannot be compiled"
+        message = f"the subscribed pattern is not a regular expression of RE2: {reason}"
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
+    return matches
