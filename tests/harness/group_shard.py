@@ -1,4 +1,4 @@
-"""One shard of groups, driven as its node does it: records are logged, replayed at once, and can be read again.
+"""One shard of groups, driven as its node does it: records are logged and replayed at once.
 
 The log holds encoded records, so that whatever survives a restart has been through the bytes.
 """
@@ -45,13 +45,15 @@ class FixedTopics:
         return sorted(self.counts)
 
 
-# One line of the log: a record, encoded, with the producer in whose transaction it was written, or the end of a
-# transaction.
+# One line of the log: an encoded record with the producer in whose transaction it was written, or the end of
+# a transaction.
 Line = tuple[bytes, bytes | None, Any] | tuple[int, bool]
 
 
 class GroupShard:
-    def __init__(self, settings: GroupSettings | None = None, topics: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, settings: GroupSettings | None = None, topics: Mapping[str, int] | None = None
+    ) -> None:
         self.settings = settings or GroupSettings()
         self.topics = FixedTopics(topics or {"t": 4, "u": 2})
         self.clock = ManualClock(mono=1000.0)
@@ -147,7 +149,9 @@ class GroupShard:
         return self.apply(self.machine.commit_transactional(self.now, request, version))
 
     def _OffsetFetch(self, request: Any, *_: Any) -> Any:
-        groups = [self.machine.fetch_offsets(self.now, each, request.require_stable) for each in request.groups]
+        groups = [
+            self.machine.fetch_offsets(self.now, each, request.require_stable) for each in request.groups
+        ]
         return OffsetFetchResponse(groups=groups)
 
     def _OffsetDelete(self, request: Any, *_: Any) -> Any:
@@ -158,7 +162,9 @@ class GroupShard:
         return DescribeGroupsResponse(groups=groups)
 
     def _ListGroups(self, request: Any, *_: Any) -> Any:
-        return ListGroupsResponse(groups=self.machine.list_groups(request.states_filter, request.types_filter))
+        return ListGroupsResponse(
+            groups=self.machine.list_groups(request.states_filter, request.types_filter)
+        )
 
     def _DeleteGroups(self, request: Any, *_: Any) -> Any:
         errors: dict[str, ErrorCode] = {

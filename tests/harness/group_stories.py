@@ -6,14 +6,16 @@
     wait 500                             time passes, in milliseconds
       a: generation=1 consumer/range leader=a1 member=a1 members=a1:meta
     a sync 5 a1=x b1=y                   SyncGroup 5; a leader hands in shares
-    a heartbeat 4                        Heartbeat 4; also `leave`, `commit`, `fetch`, `describe`, `list`, `delete`,
-                                         `forget` (OffsetDelete), `txn` (TxnOffsetCommit), `end` (of the transaction)
+    a heartbeat 4                        Heartbeat 4; also `leave`, `commit`, `fetch`, `describe`, `list`,
+                                         `delete`, `forget` (OffsetDelete), `txn` (TxnOffsetCommit)
+    a end commit                         the end of its transaction
+    a restart                            it forgets its member id and generation
     log                                  what was written to `__consumer_offsets` since the last `log`
 
-Words with = change what the client would say by itself: as=b1 (a member id, `as=` for none), instance=i, gen=3,
-session=, rebalance=, type=, meta=, topics=t,u (a consumer's subscription). Settings of the coordinator are those of
-`SETTINGS`. The same story is told to the machine alone and to brokers over sockets; what is written below a line
-was recorded from Kafka 4.3.1.
+Words with = change what the client would say by itself: as=b1 (a member id, `as=` for none), instance=i,
+gen=3, session=, rebalance=, type=, meta=, topics=t,u (a consumer's subscription). Settings of the coordinator
+are those of `SETTINGS`. The same story is told to the machine alone and to brokers over sockets; what is
+written below a line was recorded from Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ SETTINGS = {
     "offset.metadata.max.bytes": "20",
 }
 SESSION_MS, REBALANCE_MS = 8000, 9000
+STEP_MS = 250  # how long every request takes: after this long without an answer there is none to come
 FIRST_VERSION_OF_MANY = 3  # of LeaveGroup
 Answer = tuple[str, Any]  # the client, and the response it got
 
@@ -205,7 +208,8 @@ class Storyteller:
             named = [word.partition("/") for word, _ in plain]
             members = [
                 MemberIdentity(
-                    member_id="" if member == "-" else self._called(member), group_instance_id=instance or None
+                    member_id="" if member == "-" else self._called(member),
+                    group_instance_id=instance or None,
                 )
                 for member, _, instance in named
             ]
@@ -434,7 +438,19 @@ class Storyteller:
         return " ".join([head, f"leader={self._name(value.leader)}", *members])
 
 
-OPTIONS = {"as", "gen", "instance", "meta", "protocols", "rebalance", "session", "stable", "states", "topics", "type"}
+OPTIONS = {
+    "as",
+    "gen",
+    "instance",
+    "meta",
+    "protocols",
+    "rebalance",
+    "session",
+    "stable",
+    "states",
+    "topics",
+    "type",
+}
 
 
 def _place(word: tuple[str, str]) -> tuple[str, int, str]:

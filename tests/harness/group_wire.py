@@ -1,4 +1,4 @@
-"""A broker as the listener of group stories: every client has its socket, and its log is read from its files."""
+"""A broker as the listener of group stories: a socket per client, and its log is read from its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from harness.broker import Broker
-from harness.group_stories import Answer
+from harness.group_stories import STEP_MS, Answer
 from harness.wait import eventually
 from headrace.protocol.api import APIS, message_types
 from headrace.protocol.compiler import codec
@@ -28,7 +28,8 @@ from headrace.protocol.messages.sync_group import SyncGroupRequest
 from headrace.protocol.notation import Request
 from headrace.records.reader import batches, read_rows
 
-SETTLED_S = 0.25  # after this long without an answer there is none to come
+SETTLED_S = STEP_MS / 1000
+ANSWERED_S = 5.0
 GROUP, TRANSACTION = 0, 1
 
 
@@ -97,6 +98,7 @@ class BrokerGroups:
         answers: list[Answer] = []
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 or until is not None:
+            assert left > -ANSWERED_S, f"{until} got no answer"
             for key, _ in self.selector.select(max(left, 0.01)):
                 answers.append((key.data, self.connections[key.data].receive()))
                 if key.data == until:

@@ -75,11 +75,14 @@ def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -
     records: list[Record] = []
     topics = []
     for topic in request.topics:
+        topic_id = topic.topic_id
+        if topic_id == ZERO_UUID:  # versions below 10 name their topics
+            topic_id = shard.topics.id_of(topic.name) or ZERO_UUID
         partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
             metadata = partition.committed_metadata or ""
-            error = _verdict(shard, refusal, topic.name, topic.topic_id, index, metadata)
+            error = _verdict(shard, refusal, topic.name, topic_id, index, metadata)
             if not error:
                 value = OffsetCommitValue(
                     offset=partition.committed_offset,
@@ -87,7 +90,7 @@ def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -
                     metadata=metadata,
                     commit_timestamp=now.wall_ms,
                     expire_timestamp=expires_ms,
-                    topic_id=topic.topic_id,
+                    topic_id=topic_id,
                 )
                 key = OffsetCommitKey(group=group_id, topic=topic.name, partition=index)
                 records.append(Record(key, value))
@@ -122,11 +125,12 @@ def commit_transactional(shard: Shard, now: Now, request: TxnOffsetCommitRequest
     records: list[Record] = []
     topics = []
     for topic in request.topics:
+        topic_id = shard.topics.id_of(topic.name) or ZERO_UUID  # to find out who owns it, not to be written
         partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
             metadata = partition.committed_metadata or ""
-            error = _verdict(shard, refusal, topic.name, ZERO_UUID, index, metadata)
+            error = _verdict(shard, refusal, topic.name, topic_id, index, metadata)
             if error is ErrorCode.STALE_MEMBER_EPOCH:
                 error = ErrorCode.ILLEGAL_GENERATION  # producers know no member epochs
             if not error:
@@ -152,12 +156,7 @@ def _verdict(
     partition: int,
     metadata: str,
 ) -> ErrorCode:
-    if isinstance(refusal, ErrorCode):
-        error = refusal
-    else:
-        if topic_id == ZERO_UUID:  # the request names its topics
-            topic_id = shard.topics.id_of(topic) or ZERO_UUID
-        error = refusal(topic, topic_id, partition)
+    error = refusal if isinstance(refusal, ErrorCode) else refusal(topic, topic_id, partition)
     if not error and len(metadata) > shard.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return error

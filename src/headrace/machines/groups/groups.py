@@ -46,6 +46,7 @@ from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 EXPIRY = ("offsets expiry", "", "")
 LEAVES_MANY_VERSION = 3  # of LeaveGroup
+NAMES_PROTOCOL_VERSION = 5  # of SyncGroup, which has to say from here on what it thinks was chosen
 
 
 class Groups(Shard):
@@ -77,8 +78,6 @@ class Groups(Shard):
         if request.member_id:
             return Decision(rebalance.refusal(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         group = ClassicGroup(request.group_id, now.wall_ms)
-        if not group.supports(request.protocol_type, request.protocols):
-            return Decision(rebalance.refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         former = self.groups.get(request.group_id)
         birth = [] if former is None else former.tombstones()
         birth.append(group.birth_record())
@@ -92,6 +91,9 @@ class Groups(Shard):
     ) -> Decision:
         if not request.group_id:
             return Decision(SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        names_protocol = request.protocol_type is not None and request.protocol_name is not None
+        if version >= NAMES_PROTOCOL_VERSION and not names_protocol:
+            return Decision(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return sync.sync(self, now, group, request, ticket)
@@ -179,11 +181,11 @@ class Groups(Shard):
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return consumer.describe(self, group)
-        is_what = "not found" if group is None else "not a consumer group"
+        reason = "not found" if group is None else "is not a consumer group"
         return consumer_group_describe.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} is {is_what}.",
+            error_message=f"Group {group_id} {reason}.",
         )
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:

@@ -13,7 +13,7 @@ SAYS_NOT_FOUND_VERSION = 6
 
 
 def described(group: ClassicGroup) -> DescribedGroup:
-    """While it rebalances, nobody has chosen a protocol and nobody owns anything."""
+    """While it rebalances, no protocol is chosen."""
     is_stable = group.status is State.STABLE
     return DescribedGroup(
         group_id=group.group_id,
@@ -27,7 +27,7 @@ def described(group: ClassicGroup) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata_of(group.protocol) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],
