@@ -136,5 +136,5 @@ def test_a_failure_tells_how_to_see_it_again(
     assert f"replay: make sim SEED={outcome.seed}" in text
     assert outcome.failure is not None
     assert outcome.failure.sentence in text
-    assert main(["--seed", str(outcome.seed)]) == 1
+    assert main(["--seed", str(outcome.seed), "--play", "logs"]) == 1
     assert capsys.readouterr().out.strip() == text.strip()

@@ -1,0 +1,81 @@
+"""Mistakes made on purpose in groups and transactions. Each must be caught within a few seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.groups import Groups
+from headrace.node.coordinators import shard as shards
+from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.coordinators.markers import MarkersUnderWay
+from headrace.node.partition import Partition
+from headrace.protocol.errors import ErrorCode
+from headrace.simulator.run import Options, simulate
+from headrace.storage.log import PartitionLog
+
+SEEDS = range(1, 31)
+COORDINATORS = Options(play="coordinators")
+
+
+def caught_by() -> str:
+    for seed in SEEDS:
+        failure = simulate(seed, COORDINATORS).failure
+        if failure is not None:
+            return failure.judge
+    raise AssertionError(f"no judge has noticed in {len(SEEDS)} seeds")
+
+
+def test_read_committed_sees_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "visible_end", lambda self, isolation: self.leader.high_watermark)
+    assert caught_by() == "transactions_all_or_nothing"
+
+
+def test_aborted_transactions_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionLog, "aborted_transactions", lambda self, start, end: [])
+    assert caught_by() == "transactions_all_or_nothing"
+
+
+def test_a_transaction_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each transaction the first partition gets no marker."""
+    write = MarkersUnderWay._write
+
+    def forgetful(self: MarkersUnderWay, now: Any, partition: Partition) -> bool:
+        first = self._markers.partitions[0]
+        return first == (partition.topic, partition.index) or write(self, now, partition)
+
+    monkeypatch.setattr(MarkersUnderWay, "_write", forgetful)
+    assert caught_by() in ("progress_after_healing", "coordinators_rebuilt")
+
+
+def test_groups_that_never_hear_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GroupCoordinator, "marker_appended", lambda *_: None)
+    assert caught_by() in ("coordinators_rebuilt", "progress_after_healing")
+
+
+def test_a_coordinator_that_lives_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwritten(self: shards.Shard, now: Any, decision: Any) -> bool:
+        for record in decision.records:
+            self.machine.replay(record, decision.writer)
+        return True
+
+    monkeypatch.setattr(shards.Shard, "_append", unwritten)
+    assert caught_by() == "coordinators_rebuilt"
+
+
+def test_transactional_offsets_that_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Groups.replay
+
+    def hasty(self: Groups, record: Any, writer: Any = None) -> None:
+        replay(self, record)
+
+    monkeypatch.setattr(Groups, "replay", hasty)
+    # what an aborted transaction had read is never read again
+    assert caught_by() in ("copied_exactly_once", "committed_offsets_never_go_back", "progress_after_healing")
+
+
+def test_a_fenced_member_that_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClassicGroup, "check_commit", lambda *_, **__: ErrorCode.NONE)
+    assert caught_by() in ("copied_exactly_once", "committed_offsets_never_go_back")
