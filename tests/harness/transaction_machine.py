@@ -156,7 +156,7 @@ class MachineCoordinator:
                 epoch,
                 [(topic.name, partition) for topic in topics for partition in topic.partitions],
                 verify_only=verify_only,
-                transaction_version=2 if version > 3 else 0,
+                transaction_version=2 if version > 3 else 1,
             )
         )
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from pathlib import Path
 from typing import Any
 
 from harness.broker import Broker
@@ -26,11 +27,15 @@ from headrace.records.reader import batches, read_rows
 
 FEATURE = "transaction.version"
 UPGRADE, SAFE_DOWNGRADE = 1, 2
+GROUP, TRANSACTION = 0, 1
 
 
 class BrokerCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.transactional_id = ""
+        self._read: dict[Path, int] = {}  # so far, of each file of the log
+        self._values: dict[str, list[TransactionLogValue | None]] = {}
         self.socket = socket.create_connection(("127.0.0.1", broker.port), 30)
         topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
         self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
@@ -72,16 +77,22 @@ class BrokerCoordinator:
         eventually(level, transaction_version)
 
     def find(self, transactional_id: str) -> None:
-        """Returns when the id has a coordinator that has loaded its shard, and producer ids to give."""
+        """The story's id. Returns when it has a coordinator that has loaded its shard and has producer ids to
+        give, and when the story's group has one too.
+        """
+        self.transactional_id = transactional_id
 
         def errors() -> set[ErrorCode]:
-            find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
-            (found,) = self.ask(find, 4).coordinators
-            (described,) = self.ask(
-                DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0
-            ).transaction_states
-            idempotent = self.ask(InitProducerIdRequest(transactional_id=None), 4)
-            return {ErrorCode(each.error_code) for each in (found, described, idempotent)}
+            find = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id])
+            find_group = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=["g"])
+            describe = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            answers = (
+                *self.ask(find, 4).coordinators,
+                *self.ask(find_group, 4).coordinators,
+                *self.ask(describe, 0).transaction_states,
+                self.ask(InitProducerIdRequest(transactional_id=None), 4),
+            )
+            return {ErrorCode(each.error_code) for each in answers}
 
         eventually(errors, {ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND})
 
@@ -93,7 +104,7 @@ class BrokerCoordinator:
 
     def _in_states(self, *states: str) -> list[str]:
         found = self.ask(ListTransactionsRequest(state_filters=list(states)), 0).transaction_states
-        return [each.transactional_id for each in found]
+        return [each.transactional_id for each in found if each.transactional_id == self.transactional_id]
 
     def raise_epoch(self, transactional_id: str, epoch: int) -> None:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
@@ -101,14 +112,15 @@ class BrokerCoordinator:
             assert response.error_code == ErrorCode.NONE
 
     def log(self, transactional_id: str) -> list[TransactionLogValue | None]:
-        values: list[TransactionLogValue | None] = []
         for path in sorted(self.broker.data.glob("__transaction_state-*/*.log")):
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                content = file.read()
+            self._read[path] = self._read.get(path, 0) + len(content)
             for position, header in batches(content):
                 for _, _, key, value, _ in [] if header.is_control else read_rows(content, position, header):
                     record = decode(TRANSACTION_RECORDS, key, value)
                     assert record is not None
                     assert isinstance(record.key, TransactionLogKey)
-                    if record.key.transactional_id == transactional_id:
-                        values.append(record.value)
-        return values
+                    self._values.setdefault(record.key.transactional_id, []).append(record.value)
+        return self._values.get(transactional_id, [])

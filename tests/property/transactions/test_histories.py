@@ -146,7 +146,6 @@ class Histories(RuleBasedStateMachine):
             return decision, ErrorCode(decision.reply.error_code), told
         if message.kind == "add":
             wanted = list(message.partitions)
-            level = 2 if version == 2 else 0
             decision = machine.add_partitions(
                 now,
                 transactional_id,
@@ -154,7 +153,7 @@ class Histories(RuleBasedStateMachine):
                 epoch,
                 wanted,
                 verify_only=False,
-                transaction_version=level,
+                transaction_version=version,
             )
             return decision, decision.reply[wanted[0]], nothing
         if message.kind == "offsets":

@@ -36,7 +36,7 @@ def end_version_1(transaction: Transaction, now_ms: int, request: EndTxnRequest)
     if transaction.is_ending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if transaction.is_open:
-        return transaction.prepared(now_ms, is_commit=request.committed, client_version=0)
+        return transaction.prepared(now_ms, is_commit=request.committed, transaction_version=1)
     return _if_ended_so(transaction, request)
 
 
@@ -56,7 +56,7 @@ def end_version_2(
         return ErrorCode.INVALID_TXN_STATE
     next_producer_id = fresh_id() if is_exhausted(transaction.producer_epoch) else NO_PRODUCER_ID
     return transaction.prepared(
-        now_ms, is_commit=request.committed, client_version=2, next_producer_id=next_producer_id
+        now_ms, is_commit=request.committed, transaction_version=2, next_producer_id=next_producer_id
     )
 
 

@@ -56,6 +56,10 @@ class State(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
+def _written(transaction_version: int) -> int:
+    return 2 if transaction_version >= 2 else 0
+
+
 def is_exhausted(epoch: int) -> bool:
     """Whether the next epoch could not be told to a producer any more."""
     return epoch >= MAX_EPOCH - 1
@@ -73,7 +77,7 @@ class Transaction:
     start_ms: int = NO_TIME  # when the newest transaction began; stays when it has ended
     previous_producer_id: int = NO_PRODUCER_ID  # the one before the last move, mostly the same
     next_producer_id: int = NO_PRODUCER_ID  # in Prepare*: takes over, with epoch 0, when the end is complete
-    client_version: int = 0  # transaction version of the client that moved it; 2: each end raises the epoch
+    client_version: int = 0  # spoken by whoever moved it: 2, or 0 as Kafka writes for all before that
 
     @property
     def is_open(self) -> bool:
@@ -137,34 +141,40 @@ class Transaction:
             start_ms=NO_TIME,
         )
 
-    def added(self, now_ms: int, partitions: frozenset[TopicPartition], client_version: int) -> Transaction:
+    def added(
+        self, now_ms: int, partitions: frozenset[TopicPartition], transaction_version: int
+    ) -> Transaction:
         return self._moved(
             now_ms,
             State.ONGOING,
             partitions=self.partitions | partitions,
             start_ms=self.start_ms if self.is_open else now_ms,
-            client_version=client_version,
+            client_version=_written(transaction_version),
         )
 
     def prepared(
-        self, now_ms: int, *, is_commit: bool, client_version: int, next_producer_id: int = NO_PRODUCER_ID
+        self,
+        now_ms: int,
+        *,
+        is_commit: bool,
+        transaction_version: int,
+        next_producer_id: int = NO_PRODUCER_ID,
     ) -> Transaction:
         """The outcome is decided. In version 2 whatever of this transaction is still under way is fenced."""
-        bump = 1 if client_version >= 2 else 0
+        bump = 1 if transaction_version >= 2 else 0
         return self._moved(
             now_ms,
             State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT,
             producer_epoch=self.producer_epoch + bump,
             next_producer_id=next_producer_id,
             start_ms=self.start_ms if self.is_open else now_ms,
-            client_version=client_version,
+            client_version=_written(transaction_version),
         )
 
     def fenced(self, now_ms: int, transaction_version: int) -> Transaction:
         """The coordinator aborts, and the producer that was in the midst of it finds itself fenced."""
         assert self.producer_epoch < MAX_EPOCH
-        client_version = 2 if transaction_version >= 2 else 0
-        aborted = self.prepared(now_ms, is_commit=False, client_version=client_version)
+        aborted = self.prepared(now_ms, is_commit=False, transaction_version=transaction_version)
         return replace(aborted, producer_epoch=self.producer_epoch + 1)
 
     def completed(self, now_ms: int) -> Transaction:

@@ -169,7 +169,7 @@ class Transactions:
         records: list[Record] = []
         if error is ErrorCode.NONE:
             transaction = self._transactions[request.transactional_id]
-            records = self._added(now, transaction, frozenset((offsets_partition,)), 0)
+            records = self._added(now, transaction, frozenset((offsets_partition,)), 1)
         error = errors.told(errors.ADD_OFFSETS_TO_TXN, version, error)
         return Decision(reply=AddOffsetsToTxnResponse(error_code=error), records=records)
 
@@ -191,14 +191,18 @@ class Transactions:
         return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.is_ending else ErrorCode.NONE
 
     def _added(
-        self, now: Now, transaction: Transaction, partitions: frozenset[TopicPartition], client_version: int
+        self,
+        now: Now,
+        transaction: Transaction,
+        partitions: frozenset[TopicPartition],
+        transaction_version: int,
     ) -> list[Record]:
         if transaction.is_open:
             if partitions <= transaction.partitions:
                 return []
         else:
             self._timeouts.set(transaction.transactional_id, now.after_ms(transaction.timeout_ms))
-        return [transaction.added(now.wall_ms, partitions, client_version).record()]
+        return [transaction.added(now.wall_ms, partitions, transaction_version).record()]
 
     def end(self, now: Now, request: EndTxnRequest, version: int, fresh_id: FreshId) -> Decision:
         """Reply: EndTxnResponse, from version 5 on with the id and epoch of the next transaction."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from headrace.node.authorization import Operation, Resource
+from headrace.node.faults import FAULTS
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -16,6 +17,13 @@ def handle(node: Node, request: Request) -> Any:
     if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
         return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     partition = node.groups.partition_of(body.group_id)
+    if partition is None:
+        # a producer asks this before it looks for the group's coordinator, which would create the topic
+        try:
+            node.groups.create_topic(request.now)
+        except FAULTS:
+            return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partition = node.groups.partition_of(body.group_id)
     if partition is None:
         return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     shard = node.transactions.shard_of(request.now, body.transactional_id)

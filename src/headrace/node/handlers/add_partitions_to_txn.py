@@ -98,7 +98,7 @@ def added(
         transaction.producer_epoch,
         places(topics),
         verify_only=transaction.verify_only,
-        transaction_version=1,
+        transaction_version=2 if request.version >= BATCHED_SINCE else 1,
     )
     if not shard.carry_out(request.now, decision):
         return told(topics, dict.fromkeys(places(topics), ErrorCode.COORDINATOR_NOT_AVAILABLE))
