@@ -105,6 +105,13 @@ class Desk:
         self.send(connection, request, version)
         return self.receive(connection)
 
+    def ask_patiently(self, request: Any, version: int) -> Any:
+        """The same for an answer that takes the node several turns."""
+        connection = self.connect()
+        self.send(connection, request, version)
+        self.advance(10.0)
+        return self.receive(connection)
+
     # --- the world ----------------------------------------------------------------------------------------
 
     def settle(self) -> None:

@@ -31,6 +31,7 @@ from headrace.node.quotas import Quotas
 from headrace.node.request import Request
 from headrace.node.routes import PRODUCE, Routes
 from headrace.node.settings import Settings
+from headrace.node.sliced_reply import Spliced
 from headrace.protocol.compiler import Codec
 from headrace.protocol.errors import ProtocolError
 from headrace.protocol.framing import decode_request_header, response_frame
@@ -295,4 +296,5 @@ class Node:
 
 def framed(response: Codec[Any], correlation_id: int, reply: Any) -> Parts:
     # the only parts that are not bytes are the spans that a handler put in as records
-    return cast(Parts, response_frame(correlation_id, response.header_version, response.encode_parts(reply)))
+    body: Any = reply.encoded() if type(reply) is Spliced else response.encode_parts(reply)
+    return cast(Parts, response_frame(correlation_id, response.header_version, body))

@@ -26,10 +26,12 @@ from headrace.machines.metadata.image import (
     TOPIC_RESOURCE,
 )
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.committed_reply import when_committed
 from headrace.node.config_layers import broker_layers
 from headrace.node.node import Node
+from headrace.node.parking import Parked
 from headrace.node.request import Request
+from headrace.node.sliced_reply import SlicedReply, spliced
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -40,10 +42,17 @@ from headrace.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+# Some 100 microseconds each, with all it has.
+RESOURCES_AT_ONCE = 10
 
-def handle(node: Node, request: Request) -> DescribeConfigsResponse | CommittedReply:
+
+def handle(node: Node, request: Request) -> DescribeConfigsResponse | Parked:
     body: DescribeConfigsRequest = request.body
     teller = Teller(node, request)
+    if len(body.resources) > RESOURCES_AT_ONCE:
+        results = (teller.result(asked) for asked in body.resources)
+        steps = spliced(request, DescribeConfigsResponse(), "results", results, together=RESOURCES_AT_ONCE)
+        return SlicedReply(node, request, steps, units=1)
     response = DescribeConfigsResponse(results=[teller.result(asked) for asked in body.resources])
     return when_committed(node, request, node.metadata.end_offset, response)
 

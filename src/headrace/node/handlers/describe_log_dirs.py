@@ -9,8 +9,10 @@ from collections.abc import Callable
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
 from headrace.node.faults import FAULTS
 from headrace.node.node import Node
+from headrace.node.parking import Parked
 from headrace.node.partition import Partition
 from headrace.node.request import Request
+from headrace.node.sliced_reply import SlicedReply, Steps, at_once
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -23,18 +25,36 @@ from headrace.protocol.messages.describe_log_dirs import (
 UNKNOWN_BYTES = -1
 
 
-def handle(node: Node, request: Request) -> DescribeLogDirsResponse:
+# More are told in slices: a log that has to be opened for its size takes some 60 microseconds.
+PARTITIONS_AT_ONCE = 20
+
+
+def handle(node: Node, request: Request) -> DescribeLogDirsResponse | Parked:
     body: DescribeLogDirsRequest = request.body
     if not node.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    by_directory: dict[str, dict[str, list[Partition]]] = {}
-    for partition in asked_partitions(node, body):
+    partitions = asked_partitions(node, body)
+    steps = described(node, request, partitions)
+    if len(partitions) > PARTITIONS_AT_ONCE:
+        return SlicedReply(node, request, steps, units=PARTITIONS_AT_ONCE)
+    response: DescribeLogDirsResponse = at_once(steps)
+    return response
+
+
+def described(node: Node, request: Request, partitions: list[Partition]) -> Steps:
+    """The response, a partition per unit."""
+    by_directory: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
+    for partition in partitions:
+        if partition.is_deleted:
+            continue  # since the last slice
         topics = by_directory.setdefault(partition.directory, defaultdict(list))
-        topics[partition.topic].append(partition)
+        size = size_of(request, partition)
+        topics[partition.topic].append(
+            DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
+        )
+        yield
     return DescribeLogDirsResponse(
-        results=[
-            described(node, request, name, by_directory.get(name, {})) for name in node.partitions.directories
-        ]
+        results=[directory(node, name, by_directory.get(name, {})) for name in node.partitions.directories]
     )
 
 
@@ -48,26 +68,15 @@ def asked_partitions(node: Node, body: DescribeLogDirsRequest) -> list[Partition
     return found
 
 
-def described(
-    node: Node, request: Request, name: str, topics: dict[str, list[Partition]]
+def directory(
+    node: Node, name: str, topics: dict[str, list[DescribeLogDirsPartition]]
 ) -> DescribeLogDirsResult:
     if node.partitions.directories[name].is_offline:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=name)
     disk = node.partitions.disks[name]
     return DescribeLogDirsResult(
         log_dir=name,
-        topics=[
-            DescribeLogDirsTopic(
-                name=topic,
-                partitions=[
-                    DescribeLogDirsPartition(
-                        partition_index=partition.index, partition_size=size_of(request, partition)
-                    )
-                    for partition in partitions
-                ],
-            )
-            for topic, partitions in topics.items()
-        ],
+        topics=[DescribeLogDirsTopic(name=topic, partitions=told) for topic, told in topics.items()],
         total_bytes=asked(disk.total_bytes),
         usable_bytes=asked(disk.free_bytes),
     )

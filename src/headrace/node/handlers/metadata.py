@@ -5,18 +5,20 @@ be asked for by id from version 12 on. A missing topic is created when the clien
 then the answer waits until the topic is durable.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.machines.metadata.controller.create_topics import NewTopic
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import NO_LEADER, PartitionState, TopicState
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource, operations_bits
-from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.committed_reply import when_committed
 from headrace.node.faults import FAULTS, code_of
 from headrace.node.node import Node
+from headrace.node.parking import Parked
 from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
+from headrace.node.sliced_reply import SlicedReply, spliced
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -30,27 +32,41 @@ from headrace.protocol.messages.metadata import (
 LISTENER_ERROR_SINCE = 6
 BY_ID_SINCE = 12
 
+# More are told in slices: one takes some five microseconds, with a few partitions.
+TOPICS_AT_ONCE = 200
+TOPICS_PER_UNIT = 50
 
-def handle(node: Node, request: Request) -> MetadataResponse | CommittedReply:
+
+def handle(node: Node, request: Request) -> MetadataResponse | Parked:
     body: MetadataRequest = request.body
     asked = body.topics
     view = View(node, request, tells_operations=body.include_topic_authorized_operations)
+    creates = body.allow_auto_topic_creation and node.settings.auto_create_topics_enable
+    topics: Iterator[MetadataResponseTopic]
     if asked is None or (not asked and request.version == 0):
+        count = len(node.metadata.image.topics)
         topics = all_topics(node, request, view)
     elif request.version < BY_ID_SINCE and any(topic.topic_id != NO_TOPIC_ID for topic in asked):
         return MetadataResponse(topics=[refused(topic, ErrorCode.INVALID_REQUEST) for topic in asked])
+    elif creates:
+        count = 0  # what is missing is created in one go, whatever that takes
+        topics = iter(asked_or_created(node, request, view, asked))
     else:
-        topics = asked_topics(node, request, view, asked, is_create_allowed=body.allow_auto_topic_creation)
+        count = len(asked)
+        topics = asked_topics(node, request, view, asked)
     response = MetadataResponse(
         brokers=brokers(node, request.connection.listener),
         cluster_id=node.partitions.cluster_id,
         controller_id=node.id,
-        topics=topics,
     )
     if body.include_cluster_authorized_operations and node.allows(
         request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
     ):
         response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
+    if count > TOPICS_AT_ONCE:
+        steps = spliced(request, response, "topics", topics, together=TOPICS_PER_UNIT)
+        return SlicedReply(node, request, steps, units=TOPICS_AT_ONCE // TOPICS_PER_UNIT)
+    response.topics = list(topics)
     # the image may be ahead of what is durable
     return when_committed(node, request, node.metadata.end_offset, response)
 
@@ -64,51 +80,59 @@ def brokers(node: Node, listener: str) -> list[MetadataResponseBroker]:
     ]
 
 
-def all_topics(node: Node, request: Request, view: "View") -> list[MetadataResponseTopic]:
-    return [
-        described(view, topic)
-        for name, topic in node.metadata.image.topics.items()
-        if node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name)
-    ]
+def all_topics(node: Node, request: Request, view: "View") -> Iterator[MetadataResponseTopic]:
+    for topic in list(node.metadata.image.topics.values()):
+        if node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            yield described(view, topic)
 
 
 def asked_topics(
-    node: Node,
-    request: Request,
-    view: "View",
-    asked: Iterable[MetadataRequestTopic],
-    *,
-    is_create_allowed: bool,
-) -> list[MetadataResponseTopic]:
-    image = node.metadata.image
-    found: dict[object, MetadataResponseTopic] = {}  # each is told once, in the order asked
-    missing: list[MetadataRequestTopic] = []
+    node: Node, request: Request, view: "View", asked: Iterable[MetadataRequestTopic]
+) -> Iterator[MetadataResponseTopic]:
+    """Each is told once, in the order asked."""
+    seen: set[object] = set()
     for topic in asked:
-        if topic.topic_id != NO_TOPIC_ID:
-            by_id = image.topics_by_id.get(TopicId(topic.topic_id))
-            if by_id is None or not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, by_id.name):
-                found[topic.topic_id] = MetadataResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id
-                )
-            else:
-                found[topic.topic_id] = described(view, by_id)
-            continue
-        name = topic.name
-        if name is None:
-            found[None] = refused(topic, ErrorCode.INVALID_REQUEST)
-        elif not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
-            found[name] = refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        elif name in image.topics:
-            found[name] = described(view, image.topics[name])
-        elif name_fault(name) is not None:
-            found[name] = refused(topic, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        else:
-            found[name] = refused(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            missing.append(topic)
-    if missing and is_create_allowed and node.settings.auto_create_topics_enable:
-        for name, created in auto_created(node, request, view, missing).items():
-            found[name] = created
-    return list(found.values())
+        key = topic.name if topic.topic_id == NO_TOPIC_ID else topic.topic_id
+        if key not in seen:
+            seen.add(key)
+            yield told(node, request, view, topic)
+
+
+def told(node: Node, request: Request, view: "View", topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    image = node.metadata.image
+    if topic.topic_id != NO_TOPIC_ID:
+        by_id = image.topics_by_id.get(TopicId(topic.topic_id))
+        if by_id is None or not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, by_id.name):
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=topic.topic_id)
+        return described(view, by_id)
+    name = topic.name
+    if name is None:
+        return refused(topic, ErrorCode.INVALID_REQUEST)
+    if not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
+        return refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if name in image.topics:
+        return described(view, image.topics[name])
+    if name_fault(name) is not None:
+        return refused(topic, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return refused(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def asked_or_created(
+    node: Node, request: Request, view: "View", asked: list[MetadataRequestTopic]
+) -> list[MetadataResponseTopic]:
+    """The same, and those that do not exist yet do so from now on."""
+    topics = list(asked_topics(node, request, view, asked))
+    missing = {
+        topic.name: place
+        for place, topic in enumerate(topics)
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    if missing:
+        wanted = [topic for topic in asked if topic.topic_id == NO_TOPIC_ID and topic.name in missing]
+        for name, created in auto_created(node, request, view, wanted).items():
+            topics[missing[name]] = created
+    return topics
 
 
 def auto_created(

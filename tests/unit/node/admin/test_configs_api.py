@@ -97,7 +97,7 @@ class TestDescribe:
             DescribeConfigsResource(resource_type=TOPIC, resource_name=f"t{number}", configuration_keys=None)
             for number in range(20)
         ]
-        results = desk.ask(DescribeConfigsRequest(resources=resources), 4).results
+        results = desk.ask_patiently(DescribeConfigsRequest(resources=resources), 4).results
         for number, result in enumerate(results):
             told = {config.name: config.value for config in result.configs}
             assert len(told) >= 33
@@ -112,7 +112,7 @@ class TestDescribe:
         desk.create_topic("t")
         alter(desk, GROUP, "readers", ("consumer.session.timeout.ms", SET, "50000"))
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-        results = desk.ask(DescribeConfigsRequest(resources=[resource] * 200), 4).results
+        results = desk.ask_patiently(DescribeConfigsRequest(resources=[resource] * 200), 4).results
         told = sum(len(result.configs) for result in results)
         assert 0 < told <= 1_000
         assert results[0].error_code == 0
