@@ -65,7 +65,7 @@ def everything_is_given_once_to_a_subscriber(
 
 
 @pytest.mark.parametrize("assignor", sorted(ASSIGNORS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(group=groups())
 def test_everything_is_given_once(assignor: str, group: tuple[Subscribers, Sizes]) -> None:
     subscribers, sizes = group
@@ -75,7 +75,7 @@ def test_everything_is_given_once(assignor: str, group: tuple[Subscribers, Sizes
     assert ASSIGNORS[assignor](again, sizes) == targets, "nothing moves without a reason"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(group=groups(is_homogeneous=True))
 def test_uniform_shares_equally_and_moves_as_little_as_it_can(group: tuple[Subscribers, Sizes]) -> None:
     subscribers, sizes = group
@@ -97,7 +97,7 @@ def test_uniform_shares_equally_and_moves_as_little_as_it_can(group: tuple[Subsc
     assert stayed == could_stay
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(group=groups())
 def test_uniform_leaves_no_move_that_would_help(group: tuple[Subscribers, Sizes]) -> None:
     subscribers, sizes = group
@@ -109,7 +109,7 @@ def test_uniform_leaves_no_move_that_would_help(group: tuple[Subscribers, Sizes]
             assert load[name] - min(others) <= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(group=groups(is_homogeneous=True))
 def test_range_cuts_topics_of_one_size_alike(group: tuple[Subscribers, Sizes]) -> None:
     subscribers, sizes = group

@@ -101,6 +101,22 @@ def test_a_pattern_that_others_would_never_finish_is_matched() -> None:
     assert alone.owned == topics.places("a" * 200)
 
 
+def test_the_longest_patterns_that_are_accepted_still_match() -> None:
+    """A pattern that compiles and has no memory left for matching would find nothing, without a word."""
+    longest = 0
+    for repeats in range(20, 200, 20):
+        regex = "|".join(f"[a-z]{{{500 + number}}}(x|y)*" for number in range(repeats)) + "|orders"
+        topics = FakeTopics(orders=1)
+        alone = Consumer(Coordinator(topics), "a", regex=regex)
+        alone.beat()
+        if alone.error:
+            break
+        longest = repeats
+        assert alone.owned == topics.places("orders")
+    assert longest >= 20
+    assert alone.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 def test_a_refused_pattern_does_not_put_off_the_others() -> None:
     topics = FakeTopics(orders=1)
     coordinator = Coordinator(topics)

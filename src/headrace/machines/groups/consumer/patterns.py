@@ -28,12 +28,16 @@ MaySee = Callable[[str], bool]
 # group at every new topic would be felt by a cluster that creates many. Kafka's figure.
 REFRESH_MS_MIN = 10_000
 
-# Memory that RE2 may spend on one compiled pattern; a pattern that needs more is refused as invalid.
-REGEX_BYTES_MAX = 1 << 20
+# Memory of one compiled pattern; a pattern that needs more is refused as invalid.
+PATTERN_BYTES_MAX = 1 << 20
+# Memory for matching with it: RE2 wants room for some twenty states of its automaton, each up to 4 bytes per
+# instruction (16 bytes) of the pattern, and would match nothing without. RE2's own default.
+MATCHING_BYTES_MAX = 8 << 20
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = REGEX_BYTES_MAX
+_STRICT, _ROOMY = re2.Options(), re2.Options()
+_STRICT.log_errors = _ROOMY.log_errors = False
+_STRICT.max_mem = PATTERN_BYTES_MAX
+_ROOMY.max_mem = MATCHING_BYTES_MAX
 
 
 def is_refresh_due(shard: Shard, now: Now, group: ConsumerGroup) -> bool:
@@ -81,9 +85,14 @@ def current_patterns(
 def compile_regex(regex: str) -> Callable[[str], object]:
     """A function that is true of names that match as a whole; Refused if it is no pattern."""
     try:
-        matches: Callable[[str], object] = re2.compile(regex, options=_OPTIONS).fullmatch
+        re2.compile(regex, options=_STRICT)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if error.args else "it cannot be compiled"
         message = f"the subscribed pattern is not a regular expression of RE2: {reason}"
         raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
+    # A set of one pattern answers five times as fast as the pattern itself: no match objects are made.
+    patterns = re2.Set.FullMatchSet(_ROOMY)
+    patterns.Add(regex)
+    patterns.Compile()
+    matches: Callable[[str], object] = patterns.Match
     return matches
