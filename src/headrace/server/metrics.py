@@ -250,6 +250,10 @@ def _node(text: Text, metrics: Metrics) -> None:
     one = text.one
     one("headrace_parked_requests", "gauge", "Requests that wait: long polls, acks.", metrics.parked)
     one("headrace_flushes_total", "counter", "Group commits: fsyncs of log directories.", metrics.flushes)
+    one("headrace_cleanings_total", "counter", "Passes of compaction.", metrics.cleanings)
+    one(
+        "headrace_cleaned_bytes_total", "counter", "Bytes of log that compaction read.", metrics.cleaned_bytes
+    )
     one("headrace_produced_batches_total", "counter", "Record batches appended.", metrics.produced_batches)
     one(
         "headrace_produced_bytes_total",

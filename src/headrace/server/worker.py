@@ -14,7 +14,9 @@ import sys
 from typing import Any, BinaryIO
 
 from headrace.server.disk import RealDisk
-from headrace.storage.jobs import Job
+from headrace.server.paced_disk import Pace, PacedDisk
+from headrace.storage.disk import Disk
+from headrace.storage.jobs import Job, PacedJob
 
 NICENESS = 10
 _PR_SET_PDEATHSIG = 1
@@ -96,6 +98,12 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def _paced(disk: Disk, job: Job) -> Disk:
+    if isinstance(job, PacedJob) and job.bytes_per_second is not None:
+        return PacedDisk(disk, Pace(job.bytes_per_second))
+    return disk
+
+
 def main(parent: int) -> None:
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
@@ -111,8 +119,7 @@ def main(parent: int) -> None:
             return
         result: Any
         try:
-            disk = disks.setdefault(root, RealDisk(root))
-            result = job.run(disk)
+            result = job.run(_paced(disks.setdefault(root, RealDisk(root)), job))
         except Exception as error:
             result = error
         _write(answers, result)

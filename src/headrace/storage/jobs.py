@@ -4,7 +4,7 @@ back.
 """
 
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from headrace.storage.disk import Disk
 
@@ -22,3 +22,10 @@ class Job(Protocol):
     def run(self, disk: Disk, /) -> Any:
         """Do it; the result (or the OSError raised) reaches whoever ordered it."""
         ...
+
+
+@runtime_checkable
+class PacedJob(Protocol):
+    """A job that reads and writes no faster than this (None: as it can). Whoever runs it sees to it."""
+
+    bytes_per_second: float | None
