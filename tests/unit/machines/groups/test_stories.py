@@ -15,11 +15,9 @@ from harness.group_stories import SETTINGS, STEP_MS, Answer, Storyteller
 from headrace.machines.groups.settings import GroupSettings
 from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import Record
-from headrace.protocol.messages.join_group import JoinGroupResponse
 from headrace.protocol.notation import Request
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
-NULLABLE_PROTOCOL_VERSION = 7  # of JoinGroup
 
 
 class MachineGroups:
@@ -55,8 +53,6 @@ class MachineGroups:
 
 
 def _through_bytes(message: Any, version: int) -> Any:
-    if isinstance(message, JoinGroupResponse) and version < NULLABLE_PROTOCOL_VERSION:
-        message.protocol_name = message.protocol_name or ""
     bound = codec(type(message), version)
     return bound.decode(bound.encode(message), 0)
 
