@@ -144,9 +144,8 @@ def test_a_live_group_is_told_of(
             share(members, places(topic, PARTITIONS))
             members.append(member(broker, "two"))
             share(members, places(topic, PARTITIONS))
-            asked = lambda: groups(broker, topic, "--describe", "--state")  # noqa: E731
-            eventually(lambda: "Stable" in asked().out, True)
-            told.append(table(asked()))
+            eventually(lambda: "Stable" in groups(broker, topic, "--describe", "--state").out, True)
+            told.append(table(groups(broker, topic, "--describe", "--state")))
             for what in (["--members"], ["--members", "--verbose"], ["--offsets"]):
                 told.append((what, table(groups(broker, topic, "--describe", *what), "CONSUMER-ID")))
             for what in (["--state"], ["--type"], ["--state", "Stable"], ["--type", "consumer"]):
