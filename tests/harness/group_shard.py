@@ -112,15 +112,27 @@ class GroupShard:
         return waiting
 
     def compact(self) -> None:
-        """Keeps the last record of every key, as the cleaner does with what no open transaction holds."""
+        """Keeps the last record of every key, as the cleaner does: nothing of an aborted transaction, and
+        nothing is touched from where the first open one begins.
+        """
+        ends: dict[int, bool] = {}  # of the producers whose transaction ends later on
+        aborted: set[int] = set()
+        end = len(self.lines)
+        for index, line in reversed(list(enumerate(self.lines))):
+            if len(line) == 2:
+                ends[line[0]] = line[1]
+            elif line[2] is not None and line[2].producer_id not in ends:
+                end = index
+            elif line[2] is not None and not ends[line[2].producer_id]:
+                aborted.add(index)
         newest: dict[bytes, int] = {}
-        for index, line in enumerate(self.lines):
-            if len(line) == 3:
+        for index, line in enumerate(self.lines[:end]):
+            if len(line) == 3 and index not in aborted:
                 newest[line[0]] = index
         self.lines = [
             line
             for index, line in enumerate(self.lines)
-            if len(line) == 2 or line[2] is not None or newest[line[0]] == index
+            if index >= end or len(line) == 2 or newest.get(line[0]) == index
         ]
 
     # --- requests -------------------------------------------------------------------------------------------
