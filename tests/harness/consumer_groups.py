@@ -87,7 +87,8 @@ class Coordinator:
         self.settings = GroupSettings(**{"group_consumer_assignment_interval_ms": 0} | settings)
         self.topics = topics
         self.clock = ManualClock()
-        self.groups = Groups(self.settings, topics, random.Random(7))
+        self.dice = random.Random(7)
+        self.groups = Groups(self.settings, topics, self.dice)
         self.groups.loaded(self.clock.now())
         self.log: list[Record] = []
         self.answers: list[tuple[Any, Any]] = []
@@ -118,7 +119,7 @@ class Coordinator:
                 no_partition_has_two_owners(group)
 
     def rebuilt(self, log: list[Record]) -> Groups:
-        groups = Groups(self.settings, self.topics, random.Random(7))
+        groups = Groups(self.settings, self.topics, self.dice)
         for record in log:
             groups.replay(record)
         return groups
@@ -267,13 +268,17 @@ class ClassicConsumer:
         self.member_id = member_id
         self.instance_id = instance_id
         self.generation = -1
-        self.owned: set[tuple[str, int]] = set()
+        self.owned: set[tuple[bytes, str, int]] = set()  # topic id, topic, partition
         self.is_rejoining = True
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        return {(topic, number) for _, topic, number in self.owned}
 
     def join(self, ticket: Any = None) -> JoinGroupResponse | None:
         """None: the answer comes later, through the ticket."""
         owned: dict[str, list[int]] = {}
-        for topic, number in sorted(self.owned):
+        for _, topic, number in sorted(self.owned):
             owned.setdefault(topic, []).append(number)
         subscription = ConsumerProtocolSubscription(
             topics=self.topics,
@@ -330,8 +335,11 @@ class ClassicConsumer:
             return
         assert response.error_code == ErrorCode.NONE
         assignment = decode_versioned(ConsumerProtocolAssignment, response.assignment)
+        id_of = self.coordinator.topics.id_of
         assigned = {
-            (topic.topic, number) for topic in assignment.assigned_partitions for number in topic.partitions
+            (id_of(topic.topic) or b"", topic.topic, number)
+            for topic in assignment.assigned_partitions
+            for number in topic.partitions
         }
         # Cooperative members join again as soon as they have given something up.
         self.is_rejoining = not self.owned <= assigned
@@ -349,8 +357,9 @@ class ClassicConsumer:
             groups.heartbeat(self.coordinator.clock.now(), request)
         )
         error = ErrorCode(response.error_code)
-        if error is ErrorCode.REBALANCE_IN_PROGRESS:
-            self.is_rejoining = True
+        self.is_rejoining = bool(error)
+        if error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self.owned.clear()
         return error
 
     def settle(self, beats: int = 4) -> ClassicConsumer:

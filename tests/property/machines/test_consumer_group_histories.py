@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harness.consumer_groups import GROUP, Consumer, Coordinator, FakeTopics
+from harness.consumer_groups import GROUP, ClassicConsumer, Consumer, Coordinator, FakeTopics
 from headrace.machines.groups.consumer import ConsumerGroup
 
 NAMES = ["orders", "bills", "orders-eu"]
@@ -26,8 +26,12 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.topics = FakeTopics(orders=3, bills=2)
-        self.coordinator = Coordinator(self.topics, group_consumer_assignment_interval_ms=500)
+        # The group never becomes a classic one, whose members would have to assign for themselves.
+        self.coordinator = Coordinator(
+            self.topics, group_consumer_assignment_interval_ms=500, group_consumer_migration_policy="upgrade"
+        )
         self.consumers: list[Consumer] = []
+        self.classics: list[ClassicConsumer] = []
         self.count = 0
 
     def pick(self, data: Any) -> Consumer:
@@ -54,6 +58,31 @@ class History(RuleBasedStateMachine):
     def beat_all(self) -> None:
         for consumer in self.consumers:
             consumer.beat()
+        for classic in self.classics:
+            classic.settle(1)
+
+    @property
+    def is_inhabited(self) -> bool:
+        group = self.coordinator.groups.groups.get(GROUP)
+        return isinstance(group, ConsumerGroup) and not group.is_empty
+
+    @precondition(lambda self: self.is_inhabited and len(self.classics) < 3)
+    @rule(topics=SUBSCRIPTIONS)
+    def join_classic(self, topics: list[str]) -> None:
+        self.classics.append(ClassicConsumer(self.coordinator, *topics).settle(1))
+
+    @precondition(lambda self: self.classics)
+    @rule(data=st.data())
+    def beat_classic(self, data: Any) -> None:
+        data.draw(st.sampled_from(self.classics)).settle(1)
+
+    @precondition(lambda self: self.classics)
+    @rule(data=st.data(), is_crash=st.booleans())
+    def end_classic(self, data: Any, is_crash: bool) -> None:
+        ending = data.draw(st.sampled_from(self.classics))
+        self.classics.remove(ending)
+        if not is_crash:
+            ending.leave()
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), topics=SUBSCRIPTIONS)
@@ -106,29 +135,42 @@ class History(RuleBasedStateMachine):
         refused.
         """
         group = self.coordinator.groups.groups.get(GROUP)
+        members = group.members if isinstance(group, ConsumerGroup) else {}
         for consumer in self.consumers:
-            if not isinstance(group, ConsumerGroup) or consumer.member_id not in group.members:
+            if consumer.member_id not in members:
                 consumer.owned.clear()
+        for classic in self.classics:
+            if classic.member_id not in members:
+                classic.owned.clear()
+        if not members:
+            self.classics.clear()
 
     @invariant()
     def nobody_reads_what_another_reads(self) -> None:
-        read = [place for consumer in self.consumers for place in consumer.owned]
+        read = self.all_owned()
         assert len(read) == len(set(read))
 
+    def all_owned(self) -> list[tuple[bytes, int]]:
+        owned = [place for consumer in self.consumers for place in consumer.owned]
+        for classic in self.classics:
+            owned += [(topic_id, number) for topic_id, _, number in classic.owned]
+        return owned
+
     def teardown(self) -> None:
-        for _ in range(8):
-            self.coordinator.pass_time(11)
+        for _ in range(18):
+            self.coordinator.pass_time(5)
+            self.drop_zombies()
             for _ in range(2):
-                for consumer in self.consumers:
-                    consumer.beat()
+                self.beat_all()
         group = self.coordinator.groups.groups.get(GROUP)
-        assert isinstance(group, ConsumerGroup) or not self.consumers
-        if isinstance(group, ConsumerGroup) and self.consumers:
-            assert group.state_name == "Stable"
-            assert set(group.members) == {consumer.member_id for consumer in self.consumers}
-            wanted = {name for name in self.topics.names() if group.is_subscribed_to(name)}
-            owned = sorted(place for consumer in self.consumers for place in consumer.owned)
-            assert owned == sorted(self.topics.places(*wanted))
+        if not self.consumers and not self.classics:
+            assert not isinstance(group, ConsumerGroup) or group.is_empty
+            return
+        assert isinstance(group, ConsumerGroup)
+        assert group.state_name == "Stable"
+        assert set(group.members) == {each.member_id for each in (*self.consumers, *self.classics)}
+        wanted = {name for name in self.topics.names() if group.is_subscribed_to(name)}
+        assert sorted(self.all_owned()) == sorted(self.topics.places(*wanted))
 
 
 TestHistory = History.TestCase

@@ -58,7 +58,7 @@ def test_a_classic_group_is_upgraded_while_its_members_read() -> None:
     assert group.classic_count == 2
     assert group.members[first.member_id].epoch == generation
     # Both keep what they have until they join again and give up.
-    assert (first.owned, second.owned) == (places(0, 1), places(2, 3))
+    assert (first.partitions, second.partitions) == (places(0, 1), places(2, 3))
     assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
 
     for _ in range(4):
@@ -66,12 +66,23 @@ def test_a_classic_group_is_upgraded_while_its_members_read() -> None:
         second.settle(1)
         new.beat()
     assert first.generation == second.generation == new.epoch == generation + 1
-    owned = [len(first.owned), len(second.owned), len(new.owned)]
+    owned = [len(first.partitions), len(second.partitions), len(new.owned)]
     assert sorted(owned) == [1, 1, 2]
     named = {("orders", number) for _, number in new.owned}
-    assert first.owned | second.owned | named == places(0, 1, 2, 3)
+    assert first.partitions | second.partitions | named == places(0, 1, 2, 3)
     assert coordinator.group.state_name == "Stable"
     assert (first.beat(), second.beat()) == (ErrorCode.NONE, ErrorCode.NONE)
+
+
+def test_a_silent_member_of_an_upgraded_group_is_removed_after_its_own_session() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    first, second = classic_pair(coordinator)
+    new = Consumer(coordinator, "new", "orders").settle(1)
+    coordinator.pass_time(9)
+    first.beat()
+    new.beat()
+    coordinator.pass_time(1.5)
+    assert set(coordinator.group.members) == {first.member_id, new.member_id}
 
 
 def test_the_last_one_of_the_new_protocol_leaves_and_the_group_is_classic_again() -> None:
@@ -186,7 +197,7 @@ def test_without_downgrades_the_group_stays_what_it_is() -> None:
         first.settle(1)
         second.settle(1)
     assert coordinator.group.classic_count == 2
-    assert first.owned | second.owned == places(0, 1, 2, 3)
+    assert first.partitions | second.partitions == places(0, 1, 2, 3)
 
 
 def test_a_classic_member_joins_a_consumer_group() -> None:
@@ -249,7 +260,7 @@ def test_a_static_member_comes_back_with_the_other_protocol() -> None:
     for _ in range(4):
         old.settle(1)
         keeps.beat()
-    owned = {number for _, number in old.owned}
+    owned = {number for _, number in old.partitions}
     assert len(owned) == 2
 
     # To the consumer protocol: no leave is needed, and what it had is still its own.
@@ -261,7 +272,7 @@ def test_a_static_member_comes_back_with_the_other_protocol() -> None:
     # And back to the classic one.
     back = ClassicConsumer(coordinator, "orders", instance_id="one")
     back.settle(2)
-    assert {number for _, number in back.owned} == owned
+    assert {number for _, number in back.partitions} == owned
     assert coordinator.group.classic_count == 1
 
 

@@ -118,6 +118,8 @@ def test_a_subscription_changes() -> None:
     assert alone.owned == topics.places("bills")
     assert not coordinator.group.is_subscribed_to("orders")
     assert coordinator.group.is_subscribed_to("bills")
+    topics.grow("orders", 3)
+    assert coordinator.decide(member_id="a", member_epoch=alone.epoch).records == []
 
 
 def test_a_lost_answer_is_asked_for_again() -> None:
@@ -161,6 +163,23 @@ def test_a_static_member_comes_back_to_what_it_had() -> None:
     first.epoch = before
     first.beat()
     assert first.error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_comes_back_with_another_wish() -> None:
+    topics = FakeTopics(orders=4, bills=2)
+    coordinator = Coordinator(topics)
+    first = Consumer(coordinator, "a", "orders", instance_id="one").settle()
+    second = Consumer(coordinator, "b", "orders")
+    for _ in range(4):
+        first.beat()
+        second.beat()
+    first.leave(epoch=-2)
+    back = Consumer(coordinator, "a2", "orders", "bills", instance_id="one")
+    for _ in range(4):
+        back.beat()
+        second.beat()
+    assert set(coordinator.group.targets) == {"a2", "b"}
+    assert back.owned | second.owned == topics.places("orders", "bills")
 
 
 def test_a_static_member_that_does_not_come_back_is_removed() -> None:
