@@ -148,12 +148,19 @@ def read_columns(view: Bytes, position: int, header: BatchHeader) -> Columns:
     )
 
 
-def first_from(view: Bytes, position: int, header: BatchHeader, target: int) -> tuple[int, int] | None:
+def first_from(
+    view: Bytes,
+    position: int,
+    header: BatchHeader,
+    target: int,
+    *,
+    bytes_max: int = UNCOMPRESSED_BATCH_BYTES_MAX,
+) -> tuple[int, int] | None:
     """Offset and timestamp of the first record of the batch with a timestamp of at least `target`."""
     if header.is_log_append_time:
-        return _first_stamped(view, position, header) if header.max_timestamp >= target else None
+        return _first_stamped(view, position, header, bytes_max) if header.max_timestamp >= target else None
     return _codec.first_from(
-        open_records(view, position, header),
+        open_records(view, position, header, bytes_max=bytes_max),
         header.record_count,
         header.base_offset,
         header.base_timestamp,
@@ -161,20 +168,26 @@ def first_from(view: Bytes, position: int, header: BatchHeader, target: int) -> 
     )
 
 
-def latest(view: Bytes, position: int, header: BatchHeader) -> tuple[int, int] | None:
+def latest(
+    view: Bytes, position: int, header: BatchHeader, *, bytes_max: int = UNCOMPRESSED_BATCH_BYTES_MAX
+) -> tuple[int, int] | None:
     """Offset and timestamp of the first record of the batch that has its largest timestamp."""
     if header.is_log_append_time:
-        return _first_stamped(view, position, header)
+        return _first_stamped(view, position, header, bytes_max)
     return _codec.latest(
-        open_records(view, position, header), header.record_count, header.base_offset, header.base_timestamp
+        open_records(view, position, header, bytes_max=bytes_max),
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
     )
 
 
-def _first_stamped(view: Bytes, position: int, header: BatchHeader) -> tuple[int, int] | None:
+def _first_stamped(view: Bytes, position: int, header: BatchHeader, bytes_max: int) -> tuple[int, int] | None:
     """The first record of a batch that the broker has stamped; compaction may have taken some, or all."""
     if header.record_count > header.last_offset_delta:
         return header.base_offset, header.max_timestamp
-    keys = read_keys(view, position, header)
+    records = open_records(view, position, header, bytes_max=bytes_max)
+    keys = _codec.decode_keys(records, header.record_count, header.base_offset)
     return (keys[0][0], header.max_timestamp) if keys else None
 
 

@@ -10,6 +10,7 @@ of the disk takes the whole directory offline (LogOffline) until a restart.
 
 from headrace.base.time import Instant, Now
 from headrace.storage import retention, timestamps
+from headrace.storage.batch_opener import PATIENT, BatchOpener
 from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.compacted_log import CompactedLog
 from headrace.storage.disk import Span
@@ -97,18 +98,20 @@ class PartitionLog(CompactedLog):
         return segment.index.floor(offset)
 
     @guarded
-    def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampedOffset | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, limit_offset: int, opener: BatchOpener = PATIENT
+    ) -> TimestampedOffset | None:
         """The first record at or after the timestamp, below `limit_offset`."""
+        limit_offset = min(limit_offset, self.log_end_offset)
         return timestamps.first_since(
-            self._segments.items, timestamp_ms, self.log_start_offset, min(limit_offset, self.log_end_offset)
+            self._segments.items, timestamp_ms, self.log_start_offset, limit_offset, opener
         )
 
     @guarded
-    def max_timestamp(self, limit_offset: int) -> TimestampedOffset | None:
+    def max_timestamp(self, limit_offset: int, opener: BatchOpener = PATIENT) -> TimestampedOffset | None:
         """The record with the largest timestamp, below `limit_offset`."""
-        return timestamps.largest(
-            self._segments.items, self.log_start_offset, min(limit_offset, self.log_end_offset)
-        )
+        limit_offset = min(limit_offset, self.log_end_offset)
+        return timestamps.largest(self._segments.items, self.log_start_offset, limit_offset, opener)
 
     @guarded
     def aborted_transactions(self, fetch_offset: int, upper_offset: int) -> list[tuple[int, int]]:

@@ -1,12 +1,11 @@
 """Which offset belongs to a timestamp: one search in the time index, one in the offset index, and a walk
-over at most one interval of the log; only the batch that holds the answer is opened.
+over at most one interval of the log; only the batch that holds the answer is opened, by a `BatchOpener`.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace.records import reader
-from headrace.records.batch import BatchHeader
+from headrace.storage.batch_opener import BatchOpener
 from headrace.storage.segment import Segment
 
 
@@ -17,7 +16,7 @@ class TimestampedOffset(NamedTuple):
 
 
 def first_since(
-    segments: Sequence[Segment], timestamp: int, start_offset: int, limit_offset: int
+    segments: Sequence[Segment], timestamp: int, start_offset: int, limit_offset: int, opener: BatchOpener
 ) -> TimestampedOffset | None:
     """The first record in [start_offset, limit_offset) with this timestamp or a later one."""
     for number, segment in enumerate(segments):
@@ -28,14 +27,14 @@ def first_since(
         segment.load()
         if not segment.size or segment.max_timestamp < timestamp:
             continue
-        found = _first_in(segment, timestamp, start_offset, limit_offset)
+        found = _first_in(segment, timestamp, start_offset, limit_offset, opener)
         if found is not None:
             return found
     return None
 
 
 def _first_in(
-    segment: Segment, timestamp: int, start_offset: int, limit_offset: int
+    segment: Segment, timestamp: int, start_offset: int, limit_offset: int, opener: BatchOpener
 ) -> TimestampedOffset | None:
     # The first time entry that reaches the timestamp came with an offset entry, and up to the offset entry
     # before that one no batch had reached it: so the walk begins there.
@@ -47,30 +46,15 @@ def _first_in(
             return None
         if header.max_timestamp < timestamp or header.last_offset < start_offset:
             continue
-        batch = segment.file().read(at, header.size)
-        found = reader.first_from(batch, 0, header, timestamp)
-        if found is not None and found[0] >= limit_offset:
-            return None
-        if found is not None and found[0] >= start_offset:
-            return TimestampedOffset(*found, header.leader_epoch)
+        found = opener.look(segment, at, header, timestamp, start_offset)
         if found is not None:
-            later = _first_row_since(batch, header, timestamp, start_offset, limit_offset)
-            if later is not None:
-                return later
+            return TimestampedOffset(*found, header.leader_epoch) if found[0] < limit_offset else None
     return None
 
 
-def _first_row_since(
-    batch: bytes, header: BatchHeader, timestamp: int, start_offset: int, limit_offset: int
+def largest(
+    segments: Sequence[Segment], start_offset: int, limit_offset: int, opener: BatchOpener
 ) -> TimestampedOffset | None:
-    """The rare case: the log begins inside the batch, and its first match lies before."""
-    for row in reader.read_rows(batch, 0, header):
-        if row[1] >= timestamp and start_offset <= row[0] < limit_offset:
-            return TimestampedOffset(row[0], row[1], header.leader_epoch)
-    return None
-
-
-def largest(segments: Sequence[Segment], start_offset: int, limit_offset: int) -> TimestampedOffset | None:
     """The record with the largest timestamp in [start_offset, limit_offset), the first of them."""
     best: TimestampedOffset | None = None
     for number, segment in enumerate(segments):
@@ -81,13 +65,15 @@ def largest(segments: Sequence[Segment], start_offset: int, limit_offset: int) -
         segment.load()
         if best is not None and segment.max_timestamp <= best.timestamp:
             continue
-        found = _largest_in(segment, start_offset, limit_offset)
+        found = _largest_in(segment, start_offset, limit_offset, opener)
         if found is not None and (best is None or found.timestamp > best.timestamp):
             best = found
     return best
 
 
-def _largest_in(segment: Segment, start_offset: int, limit_offset: int) -> TimestampedOffset | None:
+def _largest_in(
+    segment: Segment, start_offset: int, limit_offset: int, opener: BatchOpener
+) -> TimestampedOffset | None:
     if segment.max_timestamp < 0:
         return None
     offset = segment.max_timestamp_offset
@@ -103,7 +89,7 @@ def _largest_in(segment: Segment, start_offset: int, limit_offset: int) -> Times
             break
         if header.last_offset < start_offset or (best is not None and header.max_timestamp <= best.timestamp):
             continue
-        found = reader.latest(segment.file().read(at, header.size), 0, header)
+        found = opener.look(segment, at, header, None, start_offset)
         if found is not None and start_offset <= found[0] < limit_offset:
             best = TimestampedOffset(*found, header.leader_epoch)
     return best

@@ -7,11 +7,12 @@ a batch.
 from collections import Counter
 from typing import Any
 
-from headrace.base.time import Now
+from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
 from headrace.node.faults import FAULTS, code_of
 from headrace.node.leadership import NO_EPOCH, leadership_fault
 from headrace.node.node import Node
+from headrace.node.parking import Parked, Waitable
 from headrace.node.partition import Partition
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -21,6 +22,9 @@ from headrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headrace.storage.batch_opener import BatchOpener, LookJob, MustLookFirst
+
+LANE = "look-up"
 
 LATEST = -1
 EARLIEST = -2
@@ -44,11 +48,12 @@ TOLD = 0  # instead of how often a partition is named, once that was refused
 EPOCH_VERSION_MIN = 4
 
 
-def handle(node: Node, request: Request) -> ListOffsetsResponse:
+def handle(node: Node, request: Request) -> ListOffsetsResponse | Parked:
     body: ListOffsetsRequest = request.body
     times = Counter(
         (topic.name, asked.partition_index) for topic in body.topics for asked in topic.partitions
     )
+    open_look_ups: list[LookUp] = []
     topics = []
     for topic in body.topics:
         partitions = node.partitions.of_name(topic.name)
@@ -67,48 +72,121 @@ def handle(node: Node, request: Request) -> ListOffsetsResponse:
             elif asked.timestamp < 0 and request.version < _SINCE.get(asked.timestamp, 2**15):
                 code = ErrorCode.UNSUPPORTED_VERSION
             else:
-                found = look_up(request.now, partitions[asked.partition_index], body, asked)
-                if request.version < EPOCH_VERSION_MIN:
-                    found.leader_epoch = NO_EPOCH
-                results.append(found)
+                look_up = LookUp(request, partitions[asked.partition_index], asked)
+                if not look_up.go_on(request.now):
+                    open_look_ups.append(look_up)
+                results.append(look_up.answer)
                 continue
             results.append(
                 ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
             )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
-    return ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics)
+    return ParkedLookUps(node, request, response, open_look_ups) if open_look_ups else response
 
 
-def look_up(
-    now: Now, partition: Partition, body: ListOffsetsRequest, asked: Any
-) -> ListOffsetsPartitionResponse:
-    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-    fault = leadership_fault(partition, asked.current_leader_epoch)
-    if fault is not None:
-        answer.error_code = fault
-        return answer
-    try:
+class LookUp(Waitable):
+    """One partition's part; it may take several goes, with a job in between that opens a large batch."""
+
+    __slots__ = (
+        "_asked",
+        "_isolation",
+        "_opener",
+        "_partition",
+        "_tells_epoch",
+        "_uses_log_end",
+        "answer",
+        "is_over",
+    )
+
+    def __init__(self, request: Request, partition: Partition, asked: Any) -> None:
+        super().__init__()
+        body: ListOffsetsRequest = request.body
+        self._partition = partition
+        self._asked = asked
+        self._isolation = body.isolation_level
+        self._uses_log_end = body.replica_id != CONSUMER
+        self._tells_epoch = request.version >= EPOCH_VERSION_MIN
+        self._opener = BatchOpener()
+        self.answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+        self.is_over = False
+
+    def go_on(self, now: Now) -> bool:
+        """Whether it is over. If not, a job is on its way, and this is called again."""
+        partition = self._partition
+        try:
+            fault = leadership_fault(partition, self._asked.current_leader_epoch)
+            if partition.is_deleted:
+                fault = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if fault is not None:
+                self.answer.error_code = fault
+            else:
+                self._look(now)
+        except MustLookFirst as long:
+            self._run(long.job)
+            return False
+        except FAULTS as raised:
+            self.answer.error_code = code_of(raised)
+        if not self._tells_epoch:
+            self.answer.leader_epoch = NO_EPOCH
+        self.is_over = True
+        return True
+
+    def _look(self, now: Now) -> None:
+        partition, answer, timestamp = self._partition, self.answer, self._asked.timestamp
         log = partition.opened(now)
-        end = (
-            partition.visible_end(body.isolation_level) if body.replica_id == CONSUMER else log.log_end_offset
-        )
-        if asked.timestamp == LATEST:
+        end = log.log_end_offset if self._uses_log_end else partition.visible_end(self._isolation)
+        if timestamp == LATEST:
             answer.offset = end
             answer.leader_epoch = log.latest_epoch
-        elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
             answer.offset = log.log_start_offset
             answer.leader_epoch = log.epoch_at(log.log_start_offset)
-        elif asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
+        elif timestamp >= 0 or timestamp == MAX_TIMESTAMP:
             found = (
-                log.max_timestamp(end)
-                if asked.timestamp == MAX_TIMESTAMP
-                else log.offset_for_timestamp(asked.timestamp, end)
+                log.max_timestamp(end, self._opener)
+                if timestamp == MAX_TIMESTAMP
+                else log.offset_for_timestamp(timestamp, end, self._opener)
             )
             if found is not None:
                 answer.offset = found.offset
                 answer.timestamp = found.timestamp
                 answer.leader_epoch = found.leader_epoch
         # nothing is tiered here: the two remaining questions have the answer "none"
-    except FAULTS as raised:
-        answer.error_code = code_of(raised)
-    return answer
+
+    def _run(self, job: LookJob) -> None:
+        node = self._partition.node
+
+        def finished(now: Now, result: Any) -> None:
+            if isinstance(result, Exception) and not isinstance(result, FAULTS):
+                # the segment went meanwhile, or the job's process did: the client asks again
+                self.answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                self.is_over = True
+            else:
+                self._opener.tell(job, result)
+                self.go_on(now)
+            if self.is_over:
+                node.wake_waiters(self)
+
+        node.run(self._partition.directory, LANE, job, finished)
+
+
+class ParkedLookUps(Parked):
+    """Answered when all its look-ups are over; jobs always come back."""
+
+    __slots__ = ("_look_ups", "_response")
+
+    def __init__(
+        self, node: Node, request: Request, response: ListOffsetsResponse, look_ups: list[LookUp]
+    ) -> None:
+        super().__init__(node, request)
+        self._response = response
+        self._look_ups = look_ups
+        for look_up in look_ups:
+            self.wait_for(look_up)
+
+    def deadline(self) -> Instant | None:
+        return None
+
+    def reply(self, now: Now, *, is_expired: bool) -> ListOffsetsResponse | None:
+        return self._response if all(look_up.is_over for look_up in self._look_ups) else None
