@@ -1,16 +1,17 @@
 """The gate in front of a partition's log: where batches wait that cannot be appended at once.
 
-Most never see it. A batch that has to be looked at elsewhere first (opened by a job) closes the gate, and
-every later one queues behind it, whatever it needs itself and whichever connection it came by: batches reach
-the log in the order in which they came. A request whose batch waits here is parked, or has no answer to wait
-for (acks=0). What happens to the request does not concern its batch: a client that hangs up has sent it. The
-one exception is the client's timeout, which withdraws a batch that is not in the log yet.
+Most never see it. A batch that has to be looked at elsewhere first (opened by a job, or awaited by the
+coordinator of its transaction) closes the gate, and every later one queues behind it, whatever it needs
+itself and whichever connection it came by: batches reach the log in the order in which they came. A request
+whose batch waits here is parked, or has no answer to wait for (acks=0). What happens to the request does
+not concern its batch: a client that hangs up has sent it. The one exception is the client's timeout, which
+withdraws a batch that is not in the log yet.
 
 A held batch counts its open checks: whoever starts one raises `open_checks` and reports back with `checked`.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.limits import HELD_BYTES_MAX, HELD_OVERHEAD_BYTES
 from headrace.base.time import Now
@@ -35,6 +36,35 @@ BYTES_AT_ONCE = 2 * 1024 * 1024
 PAUSE_MS = 1
 
 
+class Permit(Protocol):
+    """Asked before a batch is appended, and again whenever it had to wait."""
+
+    def ask(self, now: Now, /) -> "Commit | None":
+        """None: append it now. A commit: ask again after it. Refused: never."""
+        ...
+
+
+class Commit(Protocol):
+    def await_commit(self, now: Now, ticket: Any, /) -> None: ...
+
+
+class CommitAwaited:
+    """Brings a held batch back to the front of its queue, where it asks again."""
+
+    __slots__ = ("_gate", "_held")
+
+    def __init__(self, gate: "PartitionGate", held: "HeldBatch") -> None:
+        self._gate = gate
+        self._held = held
+
+    def settle(self, now: Now, reply: Any) -> None:
+        self._gate.checked(now, self._held)
+
+    def refuse(self, now: Now, code: ErrorCode) -> None:
+        """Whoever was to commit it is gone: the producer tries again."""
+        self._gate.checked(now, self._held, Refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+
+
 class HeldBatch(Waitable):
     """A batch in front of its log. Who waits for it is woken once its outcome is known."""
 
@@ -45,16 +75,25 @@ class HeldBatch(Waitable):
         "is_counted",
         "open_checks",
         "outcome",
+        "permit",
         "records",
         "weight",
     )
 
-    def __init__(self, connection: Connection, records: memoryview, *, closes_if_refused: bool) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        records: memoryview,
+        *,
+        closes_if_refused: bool,
+        permit: Permit | None = None,
+    ) -> None:
         super().__init__()
         self.connection = connection
         self.records = bytearray(records)  # our own: the view is of the connection's buffer
         self.weight = len(records) + HELD_OVERHEAD_BYTES
         self.closes_if_refused = closes_if_refused  # acks=0: there is no other way to tell
+        self.permit = permit  # of a transactional batch
         self.open_checks = 0
         self.admitted: BatchHeader | None = None  # what a job found; None: the log looks itself
         self.outcome: Appended | Refused | None = None
@@ -147,7 +186,14 @@ class PartitionGate:
             outcome = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             try:
+                awaited = held.permit.ask(now) if held.permit is not None else None
+                if awaited is not None:
+                    held.open_checks += 1
+                    awaited.await_commit(now, CommitAwaited(self, held))
+                    return
                 outcome = partition.append(memoryview(held.records), now, admitted=held.admitted)
+            except Refused as refusal:
+                outcome = refusal
             except MustBeOpenedFirst:
                 self._open(now, held)
                 return

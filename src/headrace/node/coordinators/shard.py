@@ -206,9 +206,13 @@ class Shard(Waiter):
         if not self._backlog:
             self.leave()
 
+    def await_commit(self, now: Now, ticket: Any) -> None:
+        """Settle the ticket once all that was replayed until now is committed."""
+        self._hold(Decision(answers=[(ticket, None)]))
+
     def _release(self, now: Now, decision: Decision) -> None:
         for ticket, reply in decision.answers:
-            self._node.answer_parked(now, ticket, reply)
+            ticket.settle(now, reply)
         for effect in decision.effects:
             self._act(now, self, effect)
 

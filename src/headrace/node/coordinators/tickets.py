@@ -27,6 +27,9 @@ class Ticket(Parked):
     def reply(self, now: Now, *, is_expired: bool) -> Any:
         return None
 
+    def settle(self, now: Now, reply: Any) -> None:
+        self.node.answer_parked(now, self, reply)
+
     def refuse(self, now: Now, code: ErrorCode) -> None:
         if self.pending is not None:  # else its request is being answered right now, by whoever refuses it
             self.node.answer_parked(now, self, self._refused(code))

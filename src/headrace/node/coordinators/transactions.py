@@ -14,12 +14,13 @@ from headrace.node.authorization import Operation, Resource
 from headrace.node.coordinators.coordinator import Coordinator, take_over
 from headrace.node.coordinators.markers import MarkersUnderWay
 from headrace.node.coordinators.shard import Shard
+from headrace.node.faults import Refused
 from headrace.node.partition import Partition
 from headrace.node.request import Request
 from headrace.protocol.coordinator_records import TRANSACTION_RECORDS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from headrace.records.batch import read_header
+from headrace.records.batch import BatchHeader, read_header
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -48,6 +49,11 @@ class TransactionCoordinator(Coordinator):
 
     def _machine(self, partition: Partition) -> Transactions:
         return Transactions(self._settings, partition.leader.epoch)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether writes of the first protocol are checked too."""
+        return self._node.settings.transaction_partition_verification_enable
 
     def configured(self) -> None:
         """The broker's settings changed. All shards share one object, which is changed in place."""
@@ -86,27 +92,14 @@ class TransactionCoordinator(Coordinator):
 
     # --- the beginning of one in a partition ------------------------------------------------------------
 
-    def fault_of_write(self, request: Request, partition: Partition, records: memoryview) -> ErrorCode:
-        """Why a transactional batch of a produce request is refused; NONE when it may be appended."""
+    def permit(self, request: Request, partition: Partition, records: memoryview) -> "WritePermit":
+        """For a transactional batch of a produce request; Refused when it needs not even ask."""
         transactional_id = request.body.transactional_id
         if transactional_id is None or not self._node.allows(
             request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
         ):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        header = read_header(records)
-        producer_id, epoch = header.producer_id, header.producer_epoch
-        state = partition.opened(request.now).producer_state(request.now.wall_ms)
-        if state.is_open(producer_id, epoch):
-            return ErrorCode.NONE
-        adds = request.version >= PRODUCE_ADDS_SINCE
-        if not adds and not self._node.settings.transaction_partition_verification_enable:
-            return ErrorCode.NONE
-        code = self.admit(request.now, transactional_id, producer_id, epoch, partition, adds=adds)
-        if code in COORDINATOR_ERRORS or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-            return ErrorCode.NOT_ENOUGH_REPLICAS  # the code that producers of every age try again after
-        if code is ErrorCode.PRODUCER_FENCED:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        return older(code, is_abortable_known=request.version >= ABORTABLE_SINCE)
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return WritePermit(self, transactional_id, partition, read_header(records), request.version)
 
     def admit(
         self,
@@ -117,15 +110,16 @@ class TransactionCoordinator(Coordinator):
         partition: Partition,
         *,
         adds: bool,
-    ) -> ErrorCode:
-        """Whether this producer may write to the partition inside its transaction.
+    ) -> tuple[ErrorCode, Shard | None]:
+        """Whether this producer may write to the partition inside its transaction, and whose commit has to be
+        awaited before it does: what is written may not outlive the record that says so.
 
         With the second transaction protocol the partition is added; with the first it must have been
         (KIP-890: a write of an older request must not open a transaction that nobody will end).
         """
         shard = self.shard_of(now, transactional_id)
         if isinstance(shard, ErrorCode):
-            return shard
+            return shard, None
         place = (partition.topic, partition.index)
         decision = shard.machine.add_partitions(
             now,
@@ -138,16 +132,18 @@ class TransactionCoordinator(Coordinator):
         )
         code: ErrorCode = decision.reply[place]
         if decision.records and not shard.carry_out(now, decision):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return code
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+        return code, None if shard.is_committed else shard
 
-    def fault_of_commit(self, request: Request, partition: Partition) -> ErrorCode:
-        """Why the transaction may not commit offsets of groups that live in this partition."""
+    def admit_commit(self, request: Request, partition: Partition) -> tuple[ErrorCode, Shard | None]:
+        """Whether the transaction may commit offsets of groups that live in this partition, and whose commit
+        has to be awaited before.
+        """
         body: TxnOffsetCommitRequest = request.body
         adds = request.version >= COMMIT_ADDS_SINCE
-        if not adds and not self._node.settings.transaction_partition_verification_enable:
-            return ErrorCode.NONE
-        code = self.admit(
+        if not adds and not self.verifies:
+            return ErrorCode.NONE, None
+        code, awaited = self.admit(
             request.now,
             body.transactional_id,
             body.producer_id,
@@ -156,8 +152,51 @@ class TransactionCoordinator(Coordinator):
             adds=adds,
         )
         if code is ErrorCode.PRODUCER_FENCED:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        return older(code, is_abortable_known=request.version >= COMMIT_ABORTABLE_SINCE)
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return older(code, is_abortable_known=request.version >= COMMIT_ABORTABLE_SINCE), awaited
+
+
+class WritePermit:
+    """What a transactional batch needs before it is appended: the coordinator's word that its transaction is
+    open. It is asked for when the batch comes, and again if the batch had to wait in front of its log.
+    """
+
+    __slots__ = ("_coordinator", "_epoch", "_partition", "_producer_id", "_transactional_id", "_version")
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        transactional_id: str,
+        partition: Partition,
+        header: BatchHeader,
+        version: int,
+    ) -> None:
+        self._coordinator = coordinator
+        self._transactional_id = transactional_id
+        self._partition = partition
+        self._producer_id = header.producer_id
+        self._epoch = header.producer_epoch
+        self._version = version  # of the produce request
+
+    def ask(self, now: Now) -> Shard | None:
+        """None: append it now. A shard: ask again when it has committed what it has. Refused: never."""
+        state = self._partition.opened(now).producer_state(now.wall_ms)
+        if state.is_open(self._producer_id, self._epoch):
+            return None
+        coordinator = self._coordinator
+        adds = self._version >= PRODUCE_ADDS_SINCE
+        if not adds and not coordinator.verifies:
+            return None
+        code, awaited = coordinator.admit(
+            now, self._transactional_id, self._producer_id, self._epoch, self._partition, adds=adds
+        )
+        if code in COORDINATOR_ERRORS or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+            code = ErrorCode.NOT_ENOUGH_REPLICAS  # the code that producers of every age try again after
+        elif code is ErrorCode.PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        if code is not ErrorCode.NONE:
+            raise Refused(older(code, is_abortable_known=self._version >= ABORTABLE_SINCE))
+        return awaited
 
 
 def older(code: ErrorCode, *, is_abortable_known: bool) -> ErrorCode:

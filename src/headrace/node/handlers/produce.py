@@ -16,7 +16,7 @@ from headrace.node.leadership import endpoints
 from headrace.node.node import Node
 from headrace.node.parking import Parked
 from headrace.node.partition import Partition
-from headrace.node.partition_gate import HeldBatch
+from headrace.node.partition_gate import HeldBatch, Permit
 from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -119,8 +119,9 @@ def append(
     records = data.records
     if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
         raise Refused(ErrorCode.INVALID_RECORD, ONE_BATCH)
+    permit: Permit | None = None
     if records[ATTRIBUTES_AT + 1] & UNUSUAL:
-        check_admissible(node, request, partition, records)
+        permit = admissible(node, request, partition, records)
     if acks != 1 and acks != 0:
         if acks != ALL:
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -128,11 +129,13 @@ def append(
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
     if partition.is_closed:
         must_be_opened = must_be_opened_first(records, partition.config)
-        return hold(request, partition, data, waits, must_be_opened=must_be_opened)
+        return hold(request, partition, data, waits, must_be_opened=must_be_opened, permit=permit)
+    if permit is not None and permit.ask(request.now) is not None:
+        return hold(request, partition, data, waits, must_be_opened=False, permit=permit)
     try:
         appended = partition.append(records, request.now)
     except MustBeOpenedFirst:
-        return hold(request, partition, data, waits, must_be_opened=True)
+        return hold(request, partition, data, waits, must_be_opened=True, permit=permit)
     metrics = node.metrics
     metrics.produced_batches += 1
     metrics.produced_bytes += len(records)
@@ -150,29 +153,34 @@ def append(
 
 
 def hold(
-    request: Request, partition: Partition, data: Any, waits: "list[Wait]", *, must_be_opened: bool
+    request: Request,
+    partition: Partition,
+    data: Any,
+    waits: "list[Wait]",
+    *,
+    must_be_opened: bool,
+    permit: Permit | None,
 ) -> PartitionProduceResponse:
     """The batch waits in front of its log; the answer is filled in once its place is known."""
     gate = partition.gate
     if not gate.has_room(data.records):
         raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be opened")
     acks = request.body.acks
-    held = HeldBatch(request.connection, data.records, closes_if_refused=acks == 0)
+    held = HeldBatch(request.connection, data.records, closes_if_refused=acks == 0, permit=permit)
     result = PartitionProduceResponse(index=data.index)
     waits.append(Wait(partition, result, NO_OFFSET, for_high_watermark=acks == ALL, held=held))
     gate.hold(request.now, held, must_be_opened=must_be_opened)
     return result
 
 
-def check_admissible(node: Node, request: Request, partition: Partition, records: memoryview) -> None:
-    """What a produce request of this version may not carry, whatever the log thinks of it."""
+def admissible(node: Node, request: Request, partition: Partition, records: memoryview) -> Permit | None:
+    """Refuses what a produce request of this version may not carry, whatever the log thinks of it. What a
+    transactional batch still needs is returned.
+    """
     attributes = records[ATTRIBUTES_AT + 1]
-    if attributes & TRANSACTIONAL:
-        code = node.transactions.fault_of_write(request, partition, records)
-        if code is not ErrorCode.NONE:
-            raise Refused(code)
     if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION_MIN:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
+    return node.transactions.permit(request, partition, records) if attributes & TRANSACTIONAL else None
 
 
 def refused(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:

@@ -4,9 +4,14 @@ From version 5 on (KIP-890) the request itself adds the group's partition to the
 must have been added with AddOffsetsToTxn.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from headrace.base.time import Now
+from headrace.machines.coordination import Decision
 from headrace.node.authorization import Operation, Resource
+from headrace.node.coordinators.shard import Shard
+from headrace.node.coordinators.tickets import Ticket
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -44,12 +49,51 @@ def handle(node: Node, request: Request) -> Any:
             body.topics.append(topic)
     if not body.topics:
         return TxnOffsetCommitResponse(topics=rest)
-    code = node.transactions.fault_of_commit(request, shard.partition)
+    code, awaited = node.transactions.admit_commit(request, shard.partition)
     if code is not ErrorCode.NONE:
         return refused(code)
-    decision = shard.machine.commit_transactional(request.now, body, request.version)
+    if awaited is not None:
+        ticket = AfterCommit(node, request, refused, shard, rest)
+        awaited.await_commit(request.now, ticket)
+        return ticket
+    return shard.answer(request, committed(request.now, shard, request, rest), refused)
+
+
+def committed(now: Now, shard: Shard, request: Request, rest: list[TxnOffsetCommitResponseTopic]) -> Decision:
+    decision: Decision = shard.machine.commit_transactional(now, request.body, request.version)
     decision.reply.topics += rest
-    return shard.answer(request, decision, refused)
+    return decision
+
+
+class AfterCommit(Ticket):
+    """The offsets are written once the transaction is known to hold their partition, not before."""
+
+    __slots__ = ("_rest", "_shard")
+
+    def __init__(
+        self,
+        node: Node,
+        request: Request,
+        refused: Callable[[ErrorCode], Any],
+        shard: Shard,
+        rest: list[TxnOffsetCommitResponseTopic],
+    ) -> None:
+        super().__init__(node, request, refused)
+        self._shard = shard
+        self._rest = rest
+
+    def settle(self, now: Now, reply: Any) -> None:
+        """First the coordinator's commit, then, with the reply, the group's own."""
+        if reply is not None:
+            super().settle(now, reply)
+            return
+        if self._shard.machine is None:
+            self.refuse(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        decision = committed(now, self._shard, self.request, self._rest)
+        decision.answers.append((self, decision.reply))
+        if not self._shard.carry_out(now, decision):
+            self.refuse(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def refused_topic(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:

@@ -61,13 +61,20 @@ class LifeEnded(Exception):
 
 class Copier(Script):
     def __init__(
-        self, machine: Machine, name: str, source: Topic, target: Topic, *, transaction_version: int
+        self,
+        machine: Machine,
+        name: str,
+        source: Topic,
+        target: Topic,
+        membership: type[Membership],
+        *,
+        transaction_version: int,
     ) -> None:
         super().__init__(machine, name)
         self._source = source
         self._target = target
         self._is_second = transaction_version >= 2
-        self._member = Membership(self, "copy", source)
+        self._member = membership(self, "copy", source)
         self._producer_id, self._epoch = -1, -1
         self._sequences: dict[int, int] = {}  # by partition of the target
         self._number = 0  # of its transactions, over all its lives
@@ -283,6 +290,7 @@ class Copier(Script):
             ErrorCode.ILLEGAL_GENERATION,
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.STALE_MEMBER_EPOCH,
         ):
             return False
         if code != ErrorCode.NONE:

@@ -48,9 +48,10 @@ class Membership:
         self.group = group
         self._topic = topic
         self._instance_id = instance_id
-        self.member_id = ""
-        self.generation = -1
-        self.partitions: list[PartitionKey] = []
+        self.member_id: str
+        self.generation: int
+        self.partitions: list[PartitionKey]
+        self.forget()
 
     def forget(self) -> None:
         """The process died: what it knew is gone, what the group knows of it is not."""

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from headrace.simulator.clients.admin import Admin
 from headrace.simulator.clients.copier import Copier
+from headrace.simulator.clients.member import Membership
+from headrace.simulator.clients.new_member import NewMembership
 from headrace.simulator.clients.observer import Observer
 from headrace.simulator.clients.producer import Producer
 from headrace.simulator.clients.reader import Reader
@@ -24,10 +26,15 @@ class Coordinators:
         dice = world.dice
         self._is_flushed = world.chance(0.5)
         self._transaction_version = dice.choice((1, 2, 2))
+        self._membership = dice.choice((Membership, NewMembership))
         self.settings = {
             "offsets.topic.num.partitions": str(dice.randint(1, 3)),
             "transaction.state.log.num.partitions": str(dice.randint(1, 3)),
             "group.min.session.timeout.ms": "1000",
+            "group.consumer.min.session.timeout.ms": "1000",
+            "group.consumer.session.timeout.ms": "2000",
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.consumer.heartbeat.interval.ms": "300",
             "group.initial.rebalance.delay.ms": dice.choice(("0", "200")),
             "log.cleaner.backoff.ms": "1000",
             "log.cleaner.min.cleanable.ratio": "0.1",
@@ -48,7 +55,14 @@ class Coordinators:
         feeder = Producer(machine, "feeder", [source], acks=-1, is_idempotent=True)
         feeder.pauses = (0.1, 0.8)
         copiers = [
-            Copier(machine, f"copier{n}", source, target, transaction_version=self._transaction_version)
+            Copier(
+                machine,
+                f"copier{n}",
+                source,
+                target,
+                self._membership,
+                transaction_version=self._transaction_version,
+            )
             for n in range(1, 4)
         ]
         observer = Observer(machine, "observer", target)

@@ -113,6 +113,8 @@ def member_of(desk: Desk, group: str) -> tuple[str, int]:
             group_id=group,
             generation_id=joined.generation_id,
             member_id=joined.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
             assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"gets")],
         ),
         5,

@@ -115,6 +115,25 @@ def committed_offset(desk: Desk, group: str, *, stable: bool = False) -> Any:
     return answer
 
 
+def offset_commit(producer: Producer) -> TxnOffsetCommitRequest:
+    return TxnOffsetCommitRequest(
+        transactional_id="tx",
+        group_id="g",
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=7, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_first_protocol(commit: bool) -> None:
     desk = Desk(SETTINGS)
@@ -193,23 +212,7 @@ def test_offsets_count_when_the_transaction_commits(commit: bool, version: int) 
             transactional_id="tx", producer_id=producer.id, producer_epoch=producer.epoch, group_id="g"
         )
         assert desk.ask(add, 3).error_code == 0
-    request = TxnOffsetCommitRequest(
-        transactional_id="tx",
-        group_id="g",
-        producer_id=producer.id,
-        producer_epoch=producer.epoch,
-        topics=[
-            TxnOffsetCommitRequestTopic(
-                name="t",
-                partitions=[
-                    TxnOffsetCommitRequestPartition(
-                        partition_index=0, committed_offset=7, committed_metadata=""
-                    )
-                ],
-            )
-        ],
-    )
-    assert desk.ask(request, version).topics[0].partitions[0].error_code == 0
+    assert desk.ask(offset_commit(producer), version).topics[0].partitions[0].error_code == 0
     assert committed_offset(desk, "g").topics == []
     assert producer.end(commit=commit, version=version).error_code == 0
     told = committed_offset(desk, "g", stable=True)
@@ -248,3 +251,38 @@ def test_an_open_transaction_goes_on_after_a_restart() -> None:
     assert producer.write("t", version=13) == 0
     assert producer.end(commit=True, version=5).error_code == 0
     assert latest(after, "t", 1) == 3
+
+
+def test_nothing_is_written_before_the_transaction_is_known_to_hold_the_partition() -> None:
+    """Else a lost machine could keep the batch and forget whose it is: nobody would ever end it."""
+    desk = Desk({**SETTINGS, "log.flush.interval.messages": "1"})
+    desk.create_topic("t")
+    producer = Producer(desk)
+    partition = desk.node.partitions.of_name("t")[0]  # type: ignore[index]
+    partition.opened(desk.clock.now())
+    desk.runs_jobs = False
+    connections = []
+    for sequence in range(2):
+        batch = build_batch(
+            [(desk.clock.now().wall_ms, b"k", b"v", ())],
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        request = desk.produce_request("t", bytearray(batch))
+        request.transactional_id = "tx"
+        connections.append(desk.connect())
+        desk.send(connections[-1], request, 12)
+    commit = desk.connect()
+    desk.send(commit, offset_commit(producer), 5)
+    assert partition.log is not None
+    assert partition.log.log_end_offset == 0
+    desk.run_jobs()
+    for number, connection in enumerate(connections):
+        told = desk.receive(connection).responses[0].partition_responses[0]
+        assert (told.error_code, told.base_offset) == (0, number), "in the order they came"
+    assert desk.receive(commit).topics[0].partitions[0].error_code == 0
+    desk.runs_jobs = True
+    assert producer.end(commit=True, version=5).error_code == 0
+    assert latest(desk, "t", 1) == 3

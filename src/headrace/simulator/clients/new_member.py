@@ -1,0 +1,102 @@
+"""A member of a group of the new protocol (KIP-848), with the same stories as one of a classic group.
+
+It says with each heartbeat which epoch it is in. When it is told other partitions it first lets go of those
+that are no longer its own, then says so, and only then may anybody else have them.
+"""
+
+from typing import Any
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from headrace.simulator.clients.member import REBALANCE_TIMEOUT_MS, Membership, Step
+from headrace.simulator.clients.session import Ask, Pause
+from headrace.simulator.history import PartitionKey
+
+CONSUMER_GROUP_HEARTBEAT = 68
+JOINING, LEAVING = 0, -1
+
+
+class NewMembership(Membership):
+    """Its generation is the member's epoch; 0: not a member."""
+
+    def forget(self) -> None:
+        self.member_id, self.generation, self.partitions = "", JOINING, []
+        self._is_told = False  # its partitions
+
+    def joined(self) -> Step:
+        """Heartbeats until the group has nothing new to tell."""
+        while True:
+            if not self.member_id or self.generation <= JOINING:
+                self.forget()
+                self.member_id = f"{self._client.name}-{self._client.world.dice.getrandbits(64):x}"
+            answer = yield self._heartbeat(self.generation, self.partitions)
+            if answer is None or not self._learned(answer):
+                yield Pause(0.1)
+            elif answer.assignment is not None:
+                self.partitions, self._is_told = self._keys_of(answer.assignment), True
+            elif self._is_told:
+                return
+            else:
+                yield Pause(0.1)
+
+    def alive(self) -> Step:
+        answer = yield self._heartbeat(self.generation, None)
+        if answer is None:
+            return True
+        if not self._learned(answer):
+            return answer.error_code in (
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                ErrorCode.NOT_COORDINATOR,
+            )
+        if answer.assignment is None:
+            return True
+        told = self._keys_of(answer.assignment)
+        if told == self.partitions:
+            return True
+        self.partitions = told
+        return False
+
+    def left(self) -> Step:
+        yield self._heartbeat(LEAVING, None)
+        self.forget()
+
+    def _heartbeat(self, epoch: int, owned: list[PartitionKey] | None) -> Ask:
+        is_joining = epoch == JOINING
+        partitions = None
+        if owned is not None:
+            numbers = [key.number for key in owned]
+            partitions = (
+                [TopicPartitions(topic_id=self._topic.topic_id, partitions=numbers)] if numbers else []
+            )
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            instance_id=self._instance_id,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_joining else -1,
+            subscribed_topic_names=[self._topic.name] if is_joining else None,
+            topic_partitions=partitions,
+        )
+        return Ask(CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+    def _learned(self, answer: Any) -> bool:
+        """Take the epoch over; False when the answer is an error."""
+        code = answer.error_code
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID):
+            self.forget()
+        if code != ErrorCode.NONE:
+            return False
+        self.generation = answer.member_epoch
+        return True
+
+    def _keys_of(self, assignment: Any) -> list[PartitionKey]:
+        return [
+            self._topic.keys[number]
+            for topic in assignment.topic_partitions
+            if topic.topic_id == self._topic.topic_id
+            for number in sorted(topic.partitions)
+        ]
