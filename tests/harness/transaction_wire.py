@@ -113,11 +113,12 @@ class BrokerCoordinator:
 
     def log(self, transactional_id: str) -> list[TransactionLogValue | None]:
         for path in sorted(self.broker.data.glob("__transaction_state-*/*.log")):
+            start = self._read.get(path, 0)
             with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
+                file.seek(start)
                 content = file.read()
-            self._read[path] = self._read.get(path, 0) + len(content)
             for position, header in batches(content):
+                self._read[path] = start + position + header.size
                 for _, _, key, value, _ in [] if header.is_control else read_rows(content, position, header):
                     record = decode(TRANSACTION_RECORDS, key, value)
                     assert record is not None

@@ -12,10 +12,10 @@ Judges, after every step:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harness.transaction_machine import OFFSETS_PARTITION, MachineCoordinator
 from headrace.machines.coordination import Decision
@@ -42,6 +42,7 @@ MOVES = {
     State.COMPLETE_COMMIT: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
     State.COMPLETE_ABORT: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
 }
+FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 FORGOTTEN = {None, State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
 
 
@@ -71,15 +72,13 @@ class Message:
     partitions: tuple[tuple[str, int], ...] = ()
 
 
-class Histories(RuleBasedStateMachine):
-    versions = st.just(2)
-    server_version = 2
-
-    def __init__(self) -> None:
-        super().__init__()
+class History:
+    def __init__(self, seed: int, *, versions: tuple[int, ...], server_version: int) -> None:
+        self.dice = Random(seed)
+        self.versions = versions  # that producers speak
         self.coordinator = MachineCoordinator(
             TransactionSettings(
-                transaction_version=self.server_version,
+                transaction_version=server_version,
                 transactional_id_expiration_ms=EXPIRATION_MS,
                 transaction_remove_expired_transaction_cleanup_interval_ms=5_000,
             )
@@ -202,93 +201,49 @@ class Histories(RuleBasedStateMachine):
         elif is_open and message.producer.version == 2:
             assert self.opened_by[transactional_id] == origin, "no_strangers: ended somebody else's"
 
-    def send(self, message: Message, fate: str) -> tuple[ErrorCode, tuple[int, int]] | None:
+    def send(self, producer: Producer, kind: str, held: tuple[int, int] | None = None) -> None:
+        """The producer learns from the answer, if it comes; what is delayed may arrive later, or never."""
+        partitions = ((self.dice.choice("st"), 0), ("t", 1)) if kind == "add" else ()
+        message = Message(
+            producer, kind, producer.held if held is None else held, producer.serial, partitions
+        )
         self.sent.append(message)
+        fate = self.dice.choices(("answered", "answer lost", "delayed"), (8, 1, 1))[0]
         if fate == "delayed":
-            return None
-        answer = self.deliver(message)
-        return None if fate == "answer lost" else answer
+            return
+        error, told = self.deliver(message)
+        if fate == "answered" and error is ErrorCode.NONE and kind in ("init", "commit", "abort"):
+            producer.producer_id, producer.epoch = told
+            producer.serial += 1
+        elif fate == "answered" and error in FATAL:
+            self.start(producer.transactional_id)
 
-    @initialize(epoch=st.sampled_from((None, MAX_EPOCH - 3, MAX_EPOCH - 2)))
-    def begin_with_an_old_id(self, epoch: int | None) -> None:
-        """ "b" has lived for long: few epochs are left."""
-        if epoch is not None:
-            now_ms = self.coordinator.clock.now().wall_ms
-            old = Transaction("b", 77, epoch, TIMEOUT_MS, State.EMPTY, now_ms, previous_producer_id=77)
-            self.carry_out(Decision(records=[old.record()]))
+    # what happens
 
-    fates = st.sampled_from(("answered", "answered", "answered", "answer lost", "delayed"))
-
-    @rule(data=st.data(), transactional_id=st.sampled_from(IDS), fate=fates)
-    def start_producer(self, data: st.DataObject, transactional_id: str, fate: str) -> None:
+    def start(self, transactional_id: str | None = None) -> None:
         """A new process; the one before does not know, and goes on in what it has sent."""
-        producer = Producer(transactional_id, data.draw(self.versions))
+        transactional_id = transactional_id or self.dice.choice(IDS)
+        producer = Producer(transactional_id, self.dice.choice(self.versions))
         self.producers[transactional_id] = producer
-        self.initialize(producer, (-1, -1), fate)
+        self.send(producer, "init", (-1, -1))
 
-    @precondition(lambda self: self.producers)
-    @rule(data=st.data(), fate=fates)
-    def continue_after_error(self, data: st.DataObject, fate: str) -> None:
-        producer = data.draw(st.sampled_from(list(self.producers.values())))
-        self.initialize(producer, producer.held, fate)
+    def act(self) -> None:
+        kinds = ("init", "add", "offsets", "commit", "abort")
+        producer = self.dice.choice(list(self.producers.values()))
+        self.send(producer, self.dice.choices(kinds, (1, 4, 1, 2, 2))[0])
 
-    def initialize(self, producer: Producer, held: tuple[int, int], fate: str) -> None:
-        answer = self.send(Message(producer, "init", held, producer.serial), fate)
-        if answer is not None and answer[0] is ErrorCode.NONE:
-            producer.producer_id, producer.epoch = answer[1]
-            producer.serial += 1
-
-    @precondition(lambda self: self.producers)
-    @rule(
-        data=st.data(),
-        kind=st.sampled_from(("add", "add", "offsets")),
-        topic=st.sampled_from("st"),
-        fate=fates,
-    )
-    def add(self, data: st.DataObject, kind: str, topic: str, fate: str) -> None:
-        producer = data.draw(st.sampled_from(list(self.producers.values())))
-        partitions = ((topic, 0), (topic, 1)) if kind == "add" else ()
-        self.send(Message(producer, kind, producer.held, producer.serial, partitions), fate)
-
-    @precondition(lambda self: self.producers)
-    @rule(data=st.data(), kind=st.sampled_from(("commit", "abort")), fate=fates)
-    def end(self, data: st.DataObject, kind: str, fate: str) -> None:
-        self.finish(data.draw(st.sampled_from(list(self.producers.values()))), kind, fate)
-
-    def finish(self, producer: Producer, kind: str, fate: str) -> None:
-        answer = self.send(Message(producer, kind, producer.held, producer.serial), fate)
-        if answer is not None and answer[0] is ErrorCode.NONE:
-            producer.producer_id, producer.epoch = answer[1]
-            producer.serial += 1
-
-    @precondition(lambda self: self.producers)
-    @rule(data=st.data(), kind=st.sampled_from(("commit", "abort")))
-    def transact(self, data: st.DataObject, kind: str) -> None:
-        """A whole transaction in which nothing goes wrong on the way."""
-        producer = data.draw(st.sampled_from(list(self.producers.values())))
-        self.send(Message(producer, "add", producer.held, producer.serial, (("s", 0),)), "answered")
-        self.finish(producer, kind, "answered")
-        self.write_markers()
-
-    @precondition(lambda self: self.sent)
-    @rule(data=st.data())
-    def arrive_late(self, data: st.DataObject) -> None:
+    def arrive_late(self) -> None:
         """Something sent before arrives now, perhaps again; nobody waits for the answer any more."""
-        is_recent = data.draw(st.booleans())
-        self.deliver(data.draw(st.sampled_from(self.sent[-4:] if is_recent else self.sent)))
+        self.deliver(self.dice.choice(self.sent))
 
-    # the rest of the world
-
-    @rule()
     def write_markers(self) -> None:
         orders, self.coordinator.orders = self.coordinator.orders, []
         for order in orders:
             for _ in range(2):  # done twice is done once
                 self.carry_out(self.coordinator.machine.markers_written(self.coordinator.clock.now(), order))
 
-    @rule(seconds=st.sampled_from((0.5, 3.0, 9.0, 70.0)))
-    def pass_time(self, seconds: float) -> None:
-        self.coordinator.clock.advance(seconds)
+    def pass_time(self) -> None:
+        self.coordinator.clock.advance(self.dice.choices((0.5, 3.0, 9.0, 70.0), (8, 4, 2, 1))[0])
         self.wake()
 
     def wake(self) -> None:
@@ -297,48 +252,73 @@ class Histories(RuleBasedStateMachine):
             for decision in machine.wake(clock.now()):
                 self.carry_out(decision)
 
-    @rule(seconds=st.sampled_from((0.0, 6.0)))
-    def crash(self, seconds: float) -> None:
+    def crash(self) -> None:
         stale = self.coordinator.orders
-        self.coordinator.clock.advance(seconds)
+        self.coordinator.clock.advance(self.dice.choice((0.0, 6.0)))
         self.coordinator.crash()
         for order in stale:
             decision = self.coordinator.machine.markers_written(self.coordinator.clock.now(), order)
             assert decision.records == [], "one_outcome: the order of a machine that is gone"
         self.wake()
 
-    @invariant()
-    def in_time(self) -> None:
-        now_ms = self.coordinator.clock.now().wall_ms
-        for transaction in self.coordinator.machine.state().values():
-            if transaction.is_open:
-                assert now_ms - transaction.start_ms < transaction.timeout_ms, f"in_time: {transaction}"
-
-    @invariant()
-    def rebuilt_from_a_compacted_log(self) -> None:
-        newest = {record.key.transactional_id: record for record in self.coordinator.records}
-        machine = Transactions(TransactionSettings(), 0)
-        for record in newest.values():
-            machine.replay(record)
-        assert machine.state() == self.coordinator.machine.state(), "rebuilt"
-
-    def teardown(self) -> None:
-        """When the world is quiet, every transaction comes to its end."""
+    def run(self, steps: int) -> None:
+        happenings = (self.act, self.arrive_late, self.write_markers, self.pass_time, self.start, self.crash)
+        self.start()
+        for happening in self.dice.choices(happenings, (12, 4, 6, 2, 1, 1), k=steps):
+            happening()
+            self.judge_time()
+            self.judge_rebuilt()
+        # when the world is quiet, every transaction comes to its end
         self.coordinator.clock.advance(TIMEOUT_MS / 1000)
         self.wake()
         self.write_markers()
         left = [each for each in self.coordinator.machine.state().values() if each.is_open or each.is_ending]
         assert left == [], "in_time: a hanging transaction"
 
+    def judge_time(self) -> None:
+        now_ms = self.coordinator.clock.now().wall_ms
+        for transaction in self.coordinator.machine.state().values():
+            if transaction.is_open:
+                assert now_ms - transaction.start_ms < transaction.timeout_ms, f"in_time: {transaction}"
 
-class MixedHistories(Histories):
+    def judge_rebuilt(self) -> None:
+        newest = {record.key.transactional_id: record for record in self.coordinator.records}
+        machine = Transactions(TransactionSettings(), 0)
+        for record in newest.values():
+            machine.replay(record)
+        assert machine.state() == self.coordinator.machine.state(), "rebuilt"
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+STEPS = 120
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_histories_of_version_2(seed: int) -> None:
+    History(seed, versions=(2,), server_version=2).run(STEPS)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS)
+def test_histories_of_both_versions(seed: int) -> None:
     """Producers of both versions, one after the other, in a cluster that is at version 1."""
-
-    versions = st.sampled_from((1, 2))
-    server_version = 1
+    History(seed, versions=(1, 2), server_version=1).run(STEPS)
 
 
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestMixedHistories = MixedHistories.TestCase
-TestMixedHistories.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+@settings(max_examples=50, deadline=None)
+@given(seed=SEEDS, epochs_left=st.integers(1, 4))
+def test_histories_where_epochs_run_out(seed: int, epochs_left: int) -> None:
+    history = History(seed, versions=(2,), server_version=2)
+    for transactional_id, producer_id in zip(IDS, (77, 78), strict=True):
+        old = Transaction(
+            transactional_id,
+            producer_id,
+            MAX_EPOCH - 1 - epochs_left,
+            TIMEOUT_MS,
+            State.EMPTY,
+            history.coordinator.clock.now().wall_ms,
+            previous_producer_id=producer_id,
+        )
+        history.carry_out(Decision(records=[old.record()]))
+    history.run(STEPS)
