@@ -76,7 +76,7 @@ def test_a_classic_group_is_upgraded_while_its_members_read() -> None:
 
 def test_a_silent_member_of_an_upgraded_group_is_removed_after_its_own_session() -> None:
     coordinator = Coordinator(FakeTopics(orders=4))
-    first, second = classic_pair(coordinator)
+    first, _ = classic_pair(coordinator)
     new = Consumer(coordinator, "new", "orders").settle(1)
     coordinator.pass_time(9)
     first.beat()
@@ -153,6 +153,21 @@ def test_whoever_waits_for_a_rebalance_when_the_group_is_upgraded_joins_again() 
     first.settle()
     second.settle()
     assert coordinator.group.members[first.member_id].epoch == coordinator.group.epoch
+
+
+def test_a_classic_group_is_upgraded_before_its_first_generation() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    old = ClassicConsumer(coordinator, "orders")
+    old.join("waits for the initial delay")
+    new = Consumer(coordinator, "new")  # subscribes to nothing: the others' wishes count all the same
+    new.beat()
+    assert (new.error, new.epoch) == (ErrorCode.NONE, 2)
+    [(_, answer)] = coordinator.answers
+    assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(4):
+        old.settle(1)
+        new.beat()
+    assert old.partitions == places(0, 1, 2, 3)
 
 
 def test_a_refused_join_upgrades_nothing() -> None:

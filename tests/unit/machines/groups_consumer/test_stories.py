@@ -1,7 +1,12 @@
 """Whole lives of consumer groups, told heartbeat by heartbeat."""
 
+from dataclasses import replace
+
 from harness.consumer_groups import GROUP, Consumer, Coordinator, FakeTopics
+from headrace.machines.coordination import Decision
+from headrace.machines.groups.consumer import records
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
 
 def test_the_only_member_gets_everything_at_once() -> None:
@@ -236,6 +241,50 @@ def test_a_new_coordinator_goes_on_where_the_old_one_ended() -> None:
     coordinator.restart()
     coordinator.pass_time(46)  # sessions run anew, and nobody is heard of
     assert coordinator.group.is_empty
+
+
+def test_a_new_coordinator_gives_time_to_give_up_once_more() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    Consumer(coordinator, "a", "orders").settle()
+    second = Consumer(coordinator, "b", "orders")
+    second.beat()
+    coordinator.heartbeat(member_id="a", member_epoch=2)
+    coordinator.pass_time(20)
+    coordinator.restart()
+    for _ in range(2):
+        coordinator.heartbeat(member_id="a", member_epoch=2)
+        second.beat()
+        coordinator.pass_time(14)
+    assert set(coordinator.group.members) == {"a", "b"}
+    coordinator.pass_time(3)
+    assert set(coordinator.group.members) == {"b"}
+
+
+def test_what_is_owned_may_be_said_in_pieces() -> None:
+    topics = FakeTopics(orders=4)
+    coordinator = Coordinator(topics)
+    Consumer(coordinator, "a", "orders").settle()
+    Consumer(coordinator, "b", "orders").beat()
+    topic_id = topics.id_of("orders") or b""
+    pieces = [TopicPartitions(topic_id=topic_id, partitions=[number]) for number in (3, 2, 1, 0)]
+    response = coordinator.heartbeat(member_id="a", member_epoch=2, topic_partitions=pieces)
+    assert response.member_epoch == 2, "it still owns what it has to give up, though not in the last piece"
+
+
+def test_assignors_that_we_do_not_have_are_passed_over() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4), group_consumer_assignors=["com.example.Mine", "range"])
+    alone = Consumer(coordinator, "a", "orders").settle()
+    now = coordinator.clock.now()
+    assert coordinator.groups.describe_consumer(now, GROUP).assignor_name == "range"
+    refused = coordinator.heartbeat(member_id="a", member_epoch=2, server_assignor="com.example.Mine")
+    assert refused.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+    # A log of another broker may hold any.
+    member = replace(coordinator.group.members["a"], assignor="com.example.Mine")
+    coordinator.settle(Decision(records=[records.member_metadata(GROUP, member)]))
+    alone.subscribe("orders", "missing")
+    alone.settle()
+    assert (alone.error, alone.partitions) == (ErrorCode.NONE, [0, 1, 2, 3])
 
 
 def test_an_empty_group_is_deleted_whole() -> None:

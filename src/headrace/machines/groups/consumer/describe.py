@@ -8,6 +8,7 @@ from headrace.machines.coordination import Topics
 from headrace.machines.groups.assignors import Target
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.consumer.member import Member
+from headrace.machines.groups.consumer.targets import preferred
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.messages import consumer_group_describe as api
 
@@ -15,14 +16,12 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def describe(shard: Shard, group: ConsumerGroup) -> api.DescribedGroup:
-    votes = group.assignor_counts
-    default = shard.settings.group_consumer_assignors[0]
     return api.DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=max(sorted(votes), key=votes.__getitem__) if votes else default,
+        assignor_name=preferred(shard, group.assignor_counts),
         members=[
             _described(shard.topics, member, group.targets.get(member.member_id, {}))
             for member in group.members.values()

@@ -6,7 +6,7 @@ Inside a consumer group the coordinator reads and writes them, where a classic g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.machines.coordination import Topics
 from headrace.machines.groups.consumer.member import Member
@@ -39,13 +39,13 @@ def write_assignment(partitions: Mapping[bytes, Iterable[int]], subscription: by
     return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), version)
 
 
-def owned_ids(owned: Iterable[TopicPartition], topics: Topics) -> dict[bytes, Collection[int]]:
+def owned_ids(owned: Iterable[TopicPartition], topics: Topics) -> dict[bytes, list[int]]:
     """What the subscription says the member owns, of topics that exist."""
-    found: dict[bytes, Collection[int]] = {}
+    found: dict[bytes, list[int]] = {}
     for topic in owned:
         topic_id = topics.id_of(topic.topic)
         if topic_id is not None:
-            found[topic_id] = topic.partitions
+            found.setdefault(topic_id, []).extend(topic.partitions)
     return found
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from headrace.base.ids import id_text
 from headrace.base.time import Now
 from headrace.machines.coordination import Caller, Decision
-from headrace.machines.groups.assignors import ASSIGNORS
 from headrace.machines.groups.consumer import records
 from headrace.machines.groups.consumer.departure import remove_members
 from headrace.machines.groups.consumer.group import ConsumerGroup
@@ -28,6 +27,7 @@ from headrace.machines.groups.consumer.migration import group_to_join, take_over
 from headrace.machines.groups.consumer.patterns import MaySee, is_refresh_due
 from headrace.machines.groups.consumer.progress import Change, advance
 from headrace.machines.groups.consumer.refusal import Refused
+from headrace.machines.groups.consumer.targets import offered_assignors
 from headrace.machines.groups.consumer.timing import SESSION, await_revocation, await_session
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
@@ -127,9 +127,8 @@ def _validate(shard: Shard, request: ConsumerGroupHeartbeatRequest, version: int
     if problem is not None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
     assignor = request.server_assignor
-    offered = [name for name in shard.settings.group_consumer_assignors if name in ASSIGNORS]
-    if assignor is not None and assignor not in offered:
-        message = f"there is no assignor {assignor!r}, only {', '.join(offered)}"
+    if assignor is not None and assignor not in offered_assignors(shard):
+        message = f"there is no assignor {assignor!r}, only {', '.join(offered_assignors(shard))}"
         raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
 
 
@@ -168,9 +167,11 @@ def _beat(
         client_host=caller.client_host,
         classic=None,
     )
-    owned = None
+    owned: dict[bytes, list[int]] | None = None
     if request.topic_partitions is not None:
-        owned = {topic.topic_id: topic.partitions for topic in request.topic_partitions}
+        owned = {}
+        for topic in request.topic_partitions:
+            owned.setdefault(topic.topic_id, []).extend(topic.partitions)
     member = advance(shard, now, group, Change(before, member, owned, may_see), decision.records)
     await_session(shard, now, group.group_id, member)
     take_over_classic(shard, now, group, decision)

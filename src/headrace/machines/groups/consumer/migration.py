@@ -21,7 +21,6 @@ from headrace.machines.groups.consumer import embedded, records
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.consumer.member import Member
 from headrace.machines.groups.consumer.refusal import Refused
-from headrace.machines.groups.consumer.subscriptions import metadata_hash
 from headrace.machines.groups.consumer.timing import await_nothing, await_session
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
@@ -69,10 +68,11 @@ def _upgraded(shard: Shard, classic: ClassicGroup, written: list[Record]) -> Con
     except MalformedMessage as error:
         raise _cannot_upgrade(classic, "what its members say or have cannot be read") from error
 
-    group_id, epoch = classic.group_id, classic.generation
-    names = {name for member in members for name in member.topics}
+    group_id, epoch = classic.group_id, _epoch(classic)
     made = [records.member_metadata(group_id, member) for member in members]
-    made.append(records.group_epoch(group_id, epoch, metadata_hash(names, shard.topics)))
+    # No hash: whatever the joining member wants, there is a new epoch, and members that were waiting for
+    # their first assignment get one.
+    made.append(records.group_epoch(group_id, epoch, 0))
     made += [records.member_target(group_id, member.member_id, _numbers(member)) for member in members]
     made.append(records.target_epoch(group_id, epoch, 0))
     made += [records.current_assignment(group_id, member) for member in members]
@@ -103,7 +103,7 @@ def take_over_classic(shard: Shard, now: Now, group: ConsumerGroup, decision: De
 def _upgraded_member(shard: Shard, classic: ClassicGroup, member: ClassicMember) -> Member:
     protocol = classic.protocol or classic.voted_protocol()
     subscription = embedded.read_subscription(member.metadata_of(protocol))
-    epoch = classic.generation
+    epoch = _epoch(classic)
     assigned: dict[bytes, dict[int, int]] = {}
     if member.assignment:
         assignment = embedded.read_assignment(member.assignment)
@@ -131,6 +131,11 @@ def _upgraded_member(shard: Shard, classic: ClassicGroup, member: ClassicMember)
         previous_epoch=epoch,
         assigned=assigned,
     )
+
+
+def _epoch(classic: ClassicGroup) -> int:
+    """Without a generation yet it begins where new groups do: a member at 0 would be one that joins."""
+    return max(classic.generation, 1)
 
 
 def _numbers(member: Member) -> Target:

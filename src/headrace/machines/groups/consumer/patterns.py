@@ -77,7 +77,8 @@ def current_patterns(
         if known is None or known.topics != topics:
             regexes[regex] = ResolvedRegex(topics, version, now.wall_ms)
             written.append(records.resolved_regex(group.group_id, regex, topics, version, now.wall_ms))
-    if is_due:
+    if is_due and regexes == group.regexes:
+        # Only now: what is still to be written may yet be refused.
         group.patterns_version, group.patterns_at = version, now.mono
     return regexes
 

@@ -26,9 +26,7 @@ class Change(NamedTuple):
     before: Member  # as the group knows it, or a fresh one
     after: Member  # with what it says now
     owned: Owned | None  # the partitions it says it owns; None: it says nothing
-    may_see: MaySee | None = (
-        None  # which topics patterns may find for it; None: it is not asked about patterns
-    )
+    may_see: MaySee | None = None  # which topics patterns find for it; None: patterns stay as they are
 
 
 def advance(shard: Shard, now: Now, group: ConsumerGroup, change: Change, written: list[Record]) -> Member:
@@ -78,16 +76,18 @@ def _next_epoch(
     written: list[Record],
 ) -> int:
     version = shard.topics.version
-    if not has_changed and regexes == group.regexes and group.topics_version == version:
+    has_changed = has_changed or regexes != group.regexes
+    if not has_changed and group.topics_version == version:
         return group.epoch
-    if not regexes or group.patterns_version == version:
-        group.topics_version = version
     names = set(group.topic_counts)
     if former is not None:
         names.difference_update(name for name in former.topics if group.topic_counts[name] == 1)
     names.update(member.topics, *(regex.topics for regex in regexes.values()))
     new_hash = metadata_hash(names, shard.topics)
-    if not has_changed and regexes == group.regexes and new_hash == group.metadata_hash:
+    if not has_changed and new_hash == group.metadata_hash:
+        # Only now: what is still to be written may yet be refused.
+        if not regexes or group.patterns_version == version:
+            group.topics_version = version
         return group.epoch
     if group.has_partition_metadata:
         written.append(records.partition_metadata_gone(group.group_id))

@@ -68,13 +68,22 @@ def assign(
 
 
 def _preferred_assignor(shard: Shard, group: ConsumerGroup, member: Member) -> str:
-    """The one that most members ask for; those that ask for none do not count."""
     votes = group.assignor_counts.copy()
     former = group.members.get(member.member_id)
     if former is not None and former.assignor is not None:
         votes[former.assignor] -= 1
     if member.assignor is not None:
         votes[member.assignor] += 1
-    if not any(votes.values()):
-        return shard.settings.group_consumer_assignors[0]
-    return max(sorted(votes), key=votes.__getitem__)
+    return preferred(shard, votes)
+
+
+def preferred(shard: Shard, votes: Mapping[str, int]) -> str:
+    """The assignor that most members ask for; those that ask for none do not count."""
+    offered = offered_assignors(shard)
+    known = [name for name in offered if votes.get(name, 0) > 0]
+    return max(known, key=votes.__getitem__) if known else offered[0]
+
+
+def offered_assignors(shard: Shard) -> list[str]:
+    """Those that are set and that we have, in the order of preference."""
+    return [name for name in shard.settings.group_consumer_assignors if name in ASSIGNORS] or list(ASSIGNORS)
