@@ -6,11 +6,14 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks import bystander_bench, growth, lag, report, starting, throughput
+from benchmarks import bystander_bench, coordination, growth, lag, report, starting, throughput
 from benchmarks.bench import Bench
 from harness.broker import CACHE
 
-ROWS = ("T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T17", "lag", "hostile")
+ROWS = (
+    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T17", "lag", "hostile"],
+    *["G1", "G2", "G3", "G4", "X1", "X2"],
+)
 TOGETHER = {"T1", "T2", "T3", "T4", "T5", "T9"}  # measured on one pair of warm brokers
 
 
@@ -50,6 +53,10 @@ def main() -> None:
         lag.run(bench)
     if "hostile" in rows:
         bystander_bench.run(bench)
+    if rows & coordination.ROWS:
+        coordination.run(bench, rows)
+    if "G4" in rows:
+        coordination.load(bench)
     bench.measures.sort(key=lambda measure: ROWS.index(measure.row))
     print(report.table(bench.measures))
     path = arguments.json or CACHE / "bench" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"

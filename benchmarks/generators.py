@@ -64,3 +64,8 @@ def ping_pong(
     """Raw one-record produce requests, or fetches of one batch at random offsets below `fetch_below`."""
     arguments = ["-b", broker.bootstrap, "-t", topic, "-n", requests, "-c", connections]
     return call("pingpong.go", *arguments, "-fetch", fetch_below)
+
+
+def frames(broker: Broker, file: Path, requests: int) -> Figures:
+    """The requests in the file (`benchmarks.exchanges`) over and over, on as many connections as it has."""
+    return call("frames.go", "-b", broker.bootstrap, "-n", requests, file)

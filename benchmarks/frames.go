@@ -1,0 +1,122 @@
+// frames: requests made elsewhere, sent over and over, each after the answer to the one before; prints one JSON line.
+//
+// The file has a line per request: connection, the frame and the answer it has to get, both in hex and without their
+// sizes. Each connection goes round its own requests. Another answer than the one wanted means "not yet": the request
+// is sent again until it is answered as wanted.
+//
+//	frames -b host:port -n requests FILE
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	pause    = 100 * time.Microsecond
+	patience = 10 * time.Second
+)
+
+type exchange struct{ request, wanted []byte }
+
+func die(what ...any) {
+	fmt.Fprintln(os.Stderr, what...)
+	os.Exit(1)
+}
+
+func decoded(text string) []byte {
+	data, err := hex.DecodeString(text)
+	if err != nil {
+		die(err)
+	}
+	return data
+}
+
+func load(path string) map[string][]exchange {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		die(err)
+	}
+	found := map[string][]exchange{}
+	for _, line := range strings.Fields(string(text)) {
+		fields := strings.Split(line, ",")
+		request := decoded(fields[1])
+		framed := append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)
+		found[fields[0]] = append(found[fields[0]], exchange{framed, decoded(fields[2])})
+	}
+	return found
+}
+
+func main() {
+	address := flag.String("b", "127.0.0.1:9092", "bootstrap")
+	requests := flag.Int("n", 10000, "requests in all")
+	flag.Parse()
+	byConnection := load(flag.Arg(0))
+	var (
+		done      sync.WaitGroup
+		lock      sync.Mutex
+		latencies []time.Duration
+		retries   int
+	)
+	began := time.Now()
+	for _, exchanges := range byConnection {
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			conn, err := net.Dial("tcp", *address)
+			if err != nil {
+				die(err)
+			}
+			defer conn.Close()
+			reader := bufio.NewReaderSize(conn, 1<<17)
+			head, again := make([]byte, 4), 0
+			own := make([]time.Duration, 0, *requests/len(byConnection))
+			for i := range *requests / len(byConnection) {
+				next := exchanges[i%len(exchanges)]
+				for sent := time.Now(); ; again++ {
+					if _, err := conn.Write(next.request); err != nil {
+						die(err)
+					}
+					if _, err := io.ReadFull(reader, head); err != nil {
+						die(err)
+					}
+					answer := make([]byte, binary.BigEndian.Uint32(head))
+					if _, err := io.ReadFull(reader, answer); err != nil {
+						die(err)
+					}
+					if bytes.Equal(answer, next.wanted) {
+						own = append(own, time.Since(sent))
+						break
+					}
+					if time.Since(sent) > patience {
+						die("still answered with", hex.EncodeToString(answer))
+					}
+					time.Sleep(pause)
+				}
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			latencies = append(latencies, own...)
+			retries += again
+		}()
+	}
+	done.Wait()
+	elapsed := time.Since(began)
+	sort.Slice(latencies, func(a, b int) bool { return latencies[a] < latencies[b] })
+	at := func(p float64) float64 {
+		return float64(latencies[int(p*float64(len(latencies)-1))].Nanoseconds()) / 1e3
+	}
+	fmt.Printf("{\"requests_per_s\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"retries\": %d}\n",
+		float64(len(latencies))/elapsed.Seconds(), at(.5), at(.99), retries)
+}
