@@ -1,0 +1,301 @@
+"""A group in a storm: members join, leave and are killed while a producer writes; then everything is judged.
+
+`python -m chaos.storm --minutes 5` plays the same seeded storm against Headrace and against Kafka and prints,
+for both protocols, how long the group took to settle after members joined, left and crashed. Judged are
+`group_owns_partition_once` and that every acknowledged record was processed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.storm_journal import Journal
+from harness.broker import Broker
+from harness.headrace import Headrace
+from harness.kafka import Kafka
+
+TESTS = Path(__file__).resolve().parents[1]
+BROKERS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
+PROTOCOLS = ("classic", "consumer")
+WAIT_S = 120
+TOPIC = "storm"
+
+
+@dataclass(slots=True)
+class Weather:
+    """How hard it blows."""
+
+    seconds: float
+    crews: int = 10
+    hands: int = 5  # members in each crew
+    partitions: int = 100
+    session_timeout_ms: int = 6000
+    heartbeat_ms: int = 500
+    records_per_s: int = 1000
+    seed: int = 1
+
+    def settings(self) -> dict[str, str]:
+        """The broker's settings: no delay before the first rebalance, sessions as the members want them."""
+        return {
+            "offsets.topic.num.partitions": "5",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            "group.consumer.min.session.timeout.ms": "1000",
+            "group.consumer.session.timeout.ms": str(self.session_timeout_ms),
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.consumer.heartbeat.interval.ms": str(self.heartbeat_ms),
+        }
+
+
+class Crew:
+    """A process with several members, and the thread that hears what they tell."""
+
+    def __init__(self, name: str, settings: dict[str, object], journal: Journal) -> None:
+        self.name, self.journal = name, journal
+        self.aboard: set[int] = set()
+        self._next = 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "chaos.crew", json.dumps(settings), TOPIC],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(TESTS)},
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def join(self) -> None:
+        self.aboard.add(self._next)
+        self._order(f"join {self._next}")
+        self._next += 1
+
+    def leave(self, number: int) -> None:
+        self.aboard.remove(number)
+        self._order(f"leave {number}")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._listener.join(WAIT_S)
+        self.journal.died(self.name, time.monotonic())
+        self._close()
+
+    def dismiss(self) -> None:
+        """All leave, and the process ends by itself."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def wait(self) -> None:
+        self.process.wait(WAIT_S)
+        self._listener.join(WAIT_S)
+        self._close()
+
+    def _order(self, line: str) -> None:
+        assert self.process.stdin is not None
+        print(line, file=self.process.stdin, flush=True)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):  # the last words of a killed process may be cut
+                self.journal.add(self.name, json.loads(line))
+
+    def _close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+class Load:
+    """Numbered records at a steady rate, until it is stopped."""
+
+    def __init__(self, bootstrap: str, per_s: int) -> None:
+        self.acknowledged: set[int] = set()
+        self.failures: list[KafkaError] = []
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
+        self._pause_s = 10 / per_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> set[int]:
+        self._stopping.set()
+        self._thread.join(WAIT_S)
+        assert self._producer.flush(WAIT_S) == 0
+        assert not self.failures, self.failures[:3]
+        return self.acknowledged
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.wait(self._pause_s):
+            for _ in range(10):
+                self._send(number)
+                number += 1
+            self._producer.poll(0)
+
+    def _send(self, number: int) -> None:
+        def on_delivery(error: KafkaError | None, _: object) -> None:
+            if error is None:
+                self.acknowledged.add(number)
+            else:
+                self.failures.append(error)
+
+        self._producer.produce(TOPIC, b"%d" % number, key=b"%d" % number, on_delivery=on_delivery)
+
+
+class Storm:
+    """One group of one protocol on one broker."""
+
+    def __init__(self, bootstrap: str, protocol: str, weather: Weather, say: Callable[[str], None]) -> None:
+        self.weather, self.protocol, self.say = weather, protocol, say
+        self.dice = random.Random(weather.seed)
+        self.journal = Journal(weather.partitions)
+        self.settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"storm-{protocol}",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "log_level": 0,
+        }
+        if protocol == "classic":
+            self.settings["session.timeout.ms"] = weather.session_timeout_ms
+            self.settings["heartbeat.interval.ms"] = weather.heartbeat_ms
+        self.crews: list[Crew] = []
+        self.settled_s: dict[str, float] = {}
+        self.changes = {"joined": 0, "left": 0, "killed": 0}
+        self._hired = 0
+        self.load = Load(bootstrap, weather.records_per_s)
+
+    def play(self) -> None:
+        weather = self.weather
+        self._settles("at first", lambda: [self._hire() for _ in range(weather.crews)])
+        end = time.monotonic() + weather.seconds
+        while time.monotonic() < end:
+            self._change()
+            time.sleep(self.dice.uniform(0.2, 2.0))
+        self._settles("after the storm", lambda: None)
+        self._settles("3 leave", lambda: [self._leave() for _ in range(3)])
+        self._settles("3 join", lambda: [self._join() for _ in range(3)])
+        self._settles("a crew crashes", self._crash)
+        self._judge()
+
+    def _change(self) -> None:
+        aboard = sum(len(crew.aboard) for crew in self.crews)
+        missing = self.weather.crews * self.weather.hands - aboard
+        if len(self.crews) < self.weather.crews:
+            self._hire()
+        elif missing and self.dice.random() < 0.6:
+            self._join()
+        elif self.dice.random() < 0.3:
+            self._crash()
+        else:
+            self._leave()
+
+    def _hire(self) -> None:
+        crew = Crew(f"crew-{self._hired}", self.settings, self.journal)
+        self._hired += 1
+        self.crews.append(crew)
+        for _ in range(self.weather.hands):
+            crew.join()
+        self.changes["joined"] += self.weather.hands
+
+    def _join(self) -> None:
+        min(self.crews, key=lambda crew: len(crew.aboard)).join()
+        self.changes["joined"] += 1
+
+    def _leave(self) -> None:
+        crew = self.dice.choice([crew for crew in self.crews if crew.aboard])
+        crew.leave(self.dice.choice(sorted(crew.aboard)))
+        self.changes["left"] += 1
+
+    def _crash(self) -> None:
+        crew = self.crews.pop(self.dice.randrange(len(self.crews)))
+        self.changes["killed"] += len(crew.aboard)
+        crew.kill()
+
+    def _settles(self, what: str, change: Callable[[], object]) -> None:
+        """Makes the change and measures how long the group takes until everybody owns a share."""
+        change()
+        since = time.monotonic()
+        members = {f"{crew.name}/{number}" for crew in self.crews for number in crew.aboard}
+        while not self.journal.is_settled(members):
+            if time.monotonic() - since > WAIT_S:
+                raise AssertionError(f"{what}: not settled after {WAIT_S} s: {self.journal.owners()}")
+            time.sleep(0.01)
+        self.settled_s[what] = time.monotonic() - since
+        self.say(f"  {what}: settled in {self.settled_s[what]:.2f} s ({len(members)} members)")
+
+    def _judge(self) -> None:
+        acknowledged = self.load.stop()
+        deadline = time.monotonic() + WAIT_S
+        while not acknowledged <= self.journal.processed and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for crew in self.crews:
+            crew.dismiss()
+        for crew in self.crews:
+            crew.wait()
+        journal = self.journal
+        self.say(
+            f"  {len(acknowledged)} records, {journal.repeated} processed again; "
+            f"{self.changes['joined']} joined, {self.changes['left']} left, {self.changes['killed']} killed; "
+            f"{len(journal.generations)} generations, {journal.moves} moves, {journal.lost} losses"
+        )
+        missing = acknowledged - journal.processed
+        assert not missing, f"{len(missing)} records were never processed: {sorted(missing)[:10]}"
+        faults = journal.owned_twice()
+        assert not faults, f"{len(faults)} times: {faults[:5]}"
+        assert not journal.failures, journal.failures[:5]
+
+
+def make_topic(bootstrap: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    created = admin.create_topics([NewTopic(TOPIC, partitions, 1)], operation_timeout=WAIT_S)
+    created[TOPIC].result(WAIT_S)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="chaos.storm", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="length of each storm")
+    parser.add_argument("--brokers", default="headrace,kafka")
+    parser.add_argument("--protocols", default=",".join(PROTOCOLS))
+    parser.add_argument("--members", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    weather = Weather(arguments.minutes * 60, hands=arguments.members // 10, seed=arguments.seed)
+    table: dict[str, dict[str, float]] = {}
+    for protocol in arguments.protocols.split(","):
+        for kind in arguments.brokers.split(","):
+            print(f"{kind}, {protocol} protocol, {arguments.members} members", flush=True)
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                BROKERS[kind](Path(directory), weather.settings()) as broker,
+            ):
+                make_topic(broker.bootstrap, weather.partitions)
+                storm = Storm(broker.bootstrap, protocol, weather, lambda line: print(line, flush=True))
+                storm.play()
+            table[f"{kind} {protocol}"] = storm.settled_s
+    print("\nseconds until the group had settled")
+    columns = list(next(iter(table.values())))
+    print("".join(f"{name:>18}" for name in ["", *columns]))
+    for row, times in table.items():
+        print(f"{row:>18}" + "".join(f"{times[name]:>18.2f}" for name in columns))
+
+
+if __name__ == "__main__":
+    main()
