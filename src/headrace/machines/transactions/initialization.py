@@ -20,13 +20,25 @@ class Held(NamedTuple):
     epoch: int
 
 
-def held_by(request: InitProducerIdRequest) -> Held | None:
-    """ValueError when it says only half of it."""
+def refusal(request: InitProducerIdRequest, timeout_ms_max: int) -> ErrorCode:
+    """Why the request is refused before the transactional id is looked at; NONE if it is not."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
-        raise ValueError("a producer id and its epoch belong together")
-    return (
-        None if request.producer_id == NO_PRODUCER_ID else Held(request.producer_id, request.producer_epoch)
-    )
+        return ErrorCode.INVALID_REQUEST
+    if not request.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if request.enable2_pc:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # as Kafka, where it is switched off
+    if request.keep_prepared_txn:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not 0 < request.transaction_timeout_ms <= timeout_ms_max:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def held_by(request: InitProducerIdRequest) -> Held | None:
+    if request.producer_id == NO_PRODUCER_ID:
+        return None
+    return Held(request.producer_id, request.producer_epoch)
 
 
 def initialize(

@@ -1,12 +1,9 @@
 """One transactional id as the log knows it, and the moves it may make.
 
-                  ┌────────────── init ◄──────────────┐
-                  ▼                                   │
-    (new) ──► Empty ──add──► Ongoing ──end──► PrepareCommit ──markers──► CompleteCommit
-                                 │                                            │
-                                 ├──end, fence, timeout──► PrepareAbort ──► CompleteAbort
-                                 ▲                                            │
-                                 └─────────────────── add ◄───────────────────┘
+    init ──► Empty ──add──► Ongoing ──commit───────────────► PrepareCommit ──markers──► CompleteCommit
+                            Ongoing ──abort, init, timeout──► PrepareAbort ──markers──► CompleteAbort
+    CompleteCommit, CompleteAbort ──add──► Ongoing
+    CompleteCommit, CompleteAbort ──init──► Empty
 
 In version 2 (KIP-890) a producer may also abort without having added anything, from Empty and Complete*. Dead
 and PrepareEpochFence have numbers in Kafka's log but are never written: an expired id gets a tombstone, and
@@ -173,9 +170,8 @@ class Transaction:
 
     def fenced(self, now_ms: int, transaction_version: int) -> Transaction:
         """The coordinator aborts, and the producer that was in the midst of it finds itself fenced."""
-        assert self.producer_epoch < MAX_EPOCH
         aborted = self.prepared(now_ms, is_commit=False, transaction_version=transaction_version)
-        return replace(aborted, producer_epoch=self.producer_epoch + 1)
+        return replace(aborted, producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH))
 
     def completed(self, now_ms: int) -> Transaction:
         """All markers are written."""

@@ -18,7 +18,7 @@ from headrace.machines.coordination import Decision, Ticket, Writer
 from headrace.machines.transactions import errors, listing
 from headrace.machines.transactions.effects import WriteMarkers
 from headrace.machines.transactions.ending import end_version_1, end_version_2
-from headrace.machines.transactions.initialization import Held, held_by, initialize
+from headrace.machines.transactions.initialization import Held, held_by, initialize, refusal
 from headrace.machines.transactions.settings import TransactionSettings
 from headrace.machines.transactions.timeouts import Timeouts
 from headrace.machines.transactions.transaction import (
@@ -62,33 +62,24 @@ class Transactions:
         # In memory only.
         self._timeouts = Timeouts()  # of open transactions
         self._writing: dict[str, WriteMarkers] = {}  # the order that counts, of each id that is ending
-        self._bumped_from: dict[
-            str, int
-        ] = {}  # the epoch whose owner asked for the current one of an Empty id
+        self._bumped_from: dict[str, int] = {}  # of an Empty id: the epoch that was shown for the current one
         self._next_expiration: Instant | None = None
 
     def init_producer_id(
         self, now: Now, request: InitProducerIdRequest, version: int, fresh_id: FreshId
     ) -> Decision:
         """Reply: InitProducerIdResponse. Requests without a transactional id are nobody's shard."""
-        error = self._refusal_to_init(request)
+        transactional_id, timeout_ms = request.transactional_id, request.transaction_timeout_ms
+        error = refusal(request, self._settings.transaction_max_timeout_ms)
         if error is not ErrorCode.NONE:
             return _not_initialized(error, version)
-        transactional_id = request.transactional_id or ""
+        assert transactional_id is not None, "refused"
         held = held_by(request)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            timeout_ms = request.transaction_timeout_ms
             return self._initialized(created(transactional_id, fresh_id(), now.wall_ms, timeout_ms), held)
         outcome = initialize(
-            transaction,
-            now.wall_ms,
-            request.transaction_timeout_ms,
-            held,
-            transaction.epoch_before_end
-            if transaction.has_ended
-            else self._bumped_from.get(transactional_id, NO_EPOCH),
-            fresh_id,
+            transaction, now.wall_ms, timeout_ms, held, self._epoch_before(transaction), fresh_id
         )
         if isinstance(outcome, ErrorCode):
             return _not_initialized(outcome, version)
@@ -98,20 +89,11 @@ class Transactions:
             return decision
         return self._initialized(outcome, held)
 
-    def _refusal_to_init(self, request: InitProducerIdRequest) -> ErrorCode:
-        try:
-            held_by(request)
-        except ValueError:
-            return ErrorCode.INVALID_REQUEST
-        if not request.transactional_id:
-            return ErrorCode.INVALID_REQUEST
-        if request.enable2_pc:
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # as Kafka, where it is switched off
-        if request.keep_prepared_txn:
-            return ErrorCode.UNSUPPORTED_VERSION
-        if not 0 < request.transaction_timeout_ms <= self._settings.transaction_max_timeout_ms:
-            return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-        return ErrorCode.NONE
+    def _epoch_before(self, transaction: Transaction) -> int:
+        """What the owner of the current epoch held when it asked for it, if it did and we know."""
+        if transaction.has_ended:
+            return transaction.epoch_before_end
+        return self._bumped_from.get(transaction.transactional_id, NO_EPOCH)
 
     def _initialized(self, transaction: Transaction, held: Held | None) -> Decision:
         if held is None:
@@ -140,20 +122,24 @@ class Transactions:
         With `verify_only` nothing is added: partitions that are not in the open transaction get
         TRANSACTION_ABORTABLE.
         """
-        wanted = frozenset(partitions)
-        error = self._refusal_to_add(transactional_id, producer_id, epoch, is_late_id_known=not verify_only)
-        if error is not ErrorCode.NONE:
-            return Decision(reply=dict.fromkeys(partitions, error))
-        transaction = self._transactions[transactional_id]
         if verify_only:
-            missing = ErrorCode.TRANSACTION_ABORTABLE
-            return Decision(
-                reply={
-                    each: ErrorCode.NONE if each in transaction.partitions else missing for each in partitions
-                }
-            )
-        reply = dict.fromkeys(partitions, ErrorCode.NONE)
-        return Decision(reply=reply, records=self._added(now, transaction, wanted, transaction_version))
+            return Decision(reply=self._verified(transactional_id, producer_id, epoch, partitions))
+        error = self._refusal_to_add(transactional_id, producer_id, epoch)
+        records: list[Record] = []
+        if error is ErrorCode.NONE:
+            records = self._added(now, transactional_id, frozenset(partitions), transaction_version)
+        return Decision(reply=dict.fromkeys(partitions, error), records=records)
+
+    def _verified(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        error = self._refusal(transactional_id, producer_id, epoch)
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(partitions, error)
+        added = self._transactions[transactional_id].partitions
+        return {
+            each: ErrorCode.NONE if each in added else ErrorCode.TRANSACTION_ABORTABLE for each in partitions
+        }
 
     def add_offsets(
         self,
@@ -164,27 +150,26 @@ class Transactions:
         version: int,
     ) -> Decision:
         """Reply: AddOffsetsToTxnResponse. The partition is that of the group in `__consumer_offsets`."""
-        producer_id, epoch = request.producer_id, request.producer_epoch
-        error = self._refusal_to_add(request.transactional_id, producer_id, epoch, is_late_id_known=True)
+        transactional_id = request.transactional_id
+        error = self._refusal_to_add(transactional_id, request.producer_id, request.producer_epoch)
         records: list[Record] = []
         if error is ErrorCode.NONE:
-            transaction = self._transactions[request.transactional_id]
-            records = self._added(now, transaction, frozenset((offsets_partition,)), 1)
+            records = self._added(now, transactional_id, frozenset((offsets_partition,)), 1)
         error = errors.told(errors.ADD_OFFSETS_TO_TXN, version, error)
         return Decision(reply=AddOffsetsToTxnResponse(error_code=error), records=records)
 
-    def _refusal_to_add(
-        self, transactional_id: str, producer_id: int, epoch: int, *, is_late_id_known: bool
-    ) -> ErrorCode:
+    def _refusal_to_add(self, transactional_id: str, producer_id: int, epoch: int) -> ErrorCode:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is not None and transaction.is_ending:
+            # before the id is looked at: after a rotation the producer already has the one that takes over
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        return self._refusal(transactional_id, producer_id, epoch)
+
+    def _refusal(self, transactional_id: str, producer_id: int, epoch: int) -> ErrorCode:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         transaction = self._transactions.get(transactional_id)
-        if transaction is None:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if is_late_id_known and transaction.is_ending:
-            # before the id is looked at: after a rotation the producer already has the one that takes over
-            return ErrorCode.CONCURRENT_TRANSACTIONS
-        if producer_id != transaction.producer_id:
+        if transaction is None or producer_id != transaction.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if not transaction.is_current(epoch):
             return ErrorCode.PRODUCER_FENCED
@@ -193,22 +178,22 @@ class Transactions:
     def _added(
         self,
         now: Now,
-        transaction: Transaction,
+        transactional_id: str,
         partitions: frozenset[TopicPartition],
         transaction_version: int,
     ) -> list[Record]:
-        if transaction.is_open:
-            if partitions <= transaction.partitions:
-                return []
-        else:
-            self._timeouts.set(transaction.transactional_id, now.after_ms(transaction.timeout_ms))
+        transaction = self._transactions[transactional_id]
+        if not transaction.is_open:
+            self._timeouts.set(transactional_id, now.after_ms(transaction.timeout_ms))
+        elif partitions <= transaction.partitions:
+            return []
         return [transaction.added(now.wall_ms, partitions, transaction_version).record()]
 
     def end(self, now: Now, request: EndTxnRequest, version: int, fresh_id: FreshId) -> Decision:
         """Reply: EndTxnResponse, from version 5 on with the id and epoch of the next transaction."""
-        transaction = self._transactions.get(request.transactional_id)
         if not request.transactional_id:
             return _not_ended(ErrorCode.INVALID_REQUEST, version)
+        transaction = self._transactions.get(request.transactional_id)
         if transaction is None:
             return _not_ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING, version)
         if version >= 5:
