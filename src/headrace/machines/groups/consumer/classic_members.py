@@ -173,10 +173,9 @@ def heartbeat(shard: Shard, now: Now, group: ConsumerGroup, request: HeartbeatRe
     except Refused as refused:
         return Decision(HeartbeatResponse(error_code=refused.code))
     await_session(shard, now, group.group_id, member)
-    has_next_step = (
-        member.epoch < group.epoch
-        or member.state is MemberState.UNREVOKED_PARTITIONS
-        or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.is_waiting_for_release(member))
+    # A member that has to give something up has not reached the group's epoch either.
+    has_next_step = member.epoch < group.epoch or (
+        member.state is MemberState.UNRELEASED_PARTITIONS and not group.is_waiting_for_release(member)
     )
     if has_next_step:
         await_classic_join(shard, now, group.group_id, member)
