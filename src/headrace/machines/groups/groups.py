@@ -285,7 +285,7 @@ class Groups(Shard):
         decision = Decision()
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and kind in consumer.TIMERS:
-            return consumer.time_over(self, now, group, kind, member_id)
+            return consumer.time_over(self, now, group, member_id)
         if not isinstance(group, ClassicGroup):
             return decision  # it went meanwhile
         if kind == rebalance.SESSION:

@@ -6,7 +6,6 @@ from headrace.base.time import Now
 from headrace.machines.coordination import Decision
 from headrace.machines.groups.consumer.departure import remove_members
 from headrace.machines.groups.consumer.group import ConsumerGroup
-from headrace.machines.groups.consumer.member import MemberState
 from headrace.machines.groups.consumer.timing import (
     CLASSIC_JOIN,
     CLASSIC_SYNC,
@@ -20,14 +19,10 @@ from headrace.machines.groups.shard import Shard
 TIMERS = frozenset({SESSION, REBALANCE, CLASSIC_JOIN, CLASSIC_SYNC})
 
 
-def time_over(shard: Shard, now: Now, group: ConsumerGroup, kind: str, member_id: str) -> Decision:
+def time_over(shard: Shard, now: Now, group: ConsumerGroup, member_id: str) -> Decision:
     """Whoever did not do what it had to do in its time is removed."""
     member = group.members.get(member_id)
-    if member is None:
-        return Decision()
-    if kind == REBALANCE and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        return Decision()
-    return remove_members(shard, now, group, [member])
+    return Decision() if member is None else remove_members(shard, now, group, [member])
 
 
 def start_timers(shard: Shard, now: Now, group: ConsumerGroup) -> None:
