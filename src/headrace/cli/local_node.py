@@ -24,6 +24,7 @@ TAIL_BYTES = 2000
 # One node holds one copy of everything, and who develops does not want to wait for a group's first members.
 DEVELOPMENT = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.replication.factor": "1",
