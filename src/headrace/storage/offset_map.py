@@ -27,7 +27,9 @@ class OffsetMap:
 
     def add(self, records: Iterable[tuple[int, bytes | None, bool]]) -> None:
         """The records of one batch, whose offsets are larger than all before."""
-        newest = {key: offset for offset, key, _ in records if key is not None}
-        for key in newest.keys() - self.newest.keys():
-            self._bytes_left -= ENTRY_BYTES + len(key)
-        self.newest.update(newest)
+        newest = self.newest
+        for offset, key, _ in records:
+            if key is not None:
+                if key not in newest:
+                    self._bytes_left -= ENTRY_BYTES + len(key)
+                newest[key] = offset
