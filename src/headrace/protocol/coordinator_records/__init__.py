@@ -6,12 +6,14 @@ then the body in that version; a null value is a tombstone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import groups, transactions
 from headrace.protocol.notation import Data
-from headrace.protocol.versioned import decode_versioned, encode_versioned, version_of
+from headrace.protocol.versioned import decode_versioned, version_of
 
 
 class Record(NamedTuple):
@@ -52,7 +54,7 @@ WRITTEN_VERSIONS: dict[type[Data], int] = {
 
 
 def written_version(value: Data) -> int:
-    if isinstance(value, groups.OffsetCommitValue) and value.expire_timestamp != -1:
+    if type(value) is groups.OffsetCommitValue and value.expire_timestamp != -1:
         return 1  # the only one with a place for it
     return WRITTEN_VERSIONS.get(type(value), 0)
 
@@ -61,10 +63,19 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     """The key and value of the record as they stand in the log."""
     key, value = record
     kind = type(key)
-    encoded_key = kind.KEY.to_bytes(2, "big") + codec(kind, 0).encode(key)
+    head, encode_body = _writer(kind, 0, kind.KEY)
+    encoded_key = head + encode_body(key)
     if value is None:
         return encoded_key, None
-    return encoded_key, encode_versioned(value, written_version(value))
+    version = written_version(value)
+    head, encode_body = _writer(type(value), version, version)
+    return encoded_key, head + encode_body(value)
+
+
+@cache
+def _writer(kind: type[Data], version: int, number: int) -> tuple[bytes, Callable[[Data], bytes]]:
+    """The two bytes before a body, and what writes the body: a commit may have a hundred records."""
+    return number.to_bytes(2, "big"), codec(kind, version).encode
 
 
 def decode(kinds: Kinds, key: bytes | memoryview, value: bytes | memoryview | None) -> Record | None:
