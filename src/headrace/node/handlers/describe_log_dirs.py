@@ -25,8 +25,10 @@ from headrace.protocol.messages.describe_log_dirs import (
 UNKNOWN_BYTES = -1
 
 
-# More are told in slices: a log that has to be opened for its size takes some 60 microseconds.
+# More are told in slices. One whose log has to be opened for its size is a slice of its own: that takes up to
+# a millisecond.
 PARTITIONS_AT_ONCE = 20
+UNITS_OF_OPENING = 20
 
 
 def handle(node: Node, request: Request) -> DescribeLogDirsResponse | Parked:
@@ -42,17 +44,19 @@ def handle(node: Node, request: Request) -> DescribeLogDirsResponse | Parked:
 
 
 def described(node: Node, request: Request, partitions: list[Partition]) -> Steps:
-    """The response, a partition per unit."""
+    """The response, step by step."""
     by_directory: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
     for partition in partitions:
         if partition.is_deleted:
             continue  # since the last slice
         topics = by_directory.setdefault(partition.directory, defaultdict(list))
+        units = UNITS_OF_OPENING if partition.log is None else 1
         size = size_of(request, partition)
         topics[partition.topic].append(
             DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
         )
-        yield
+        for _ in range(units):
+            yield
     return DescribeLogDirsResponse(
         results=[directory(node, name, by_directory.get(name, {})) for name in node.partitions.directories]
     )
