@@ -155,7 +155,7 @@ class CleanJob:
 
     # --- the two walks -----------------------------------------------------------------------------------
 
-    def _map(self, disk: Disk, aborted: list[AbortedTransaction]) -> tuple[Mapping[bytes, int], int]:
+    def _map(self, disk: Disk, aborted: list[AbortedTransaction]) -> tuple[Mapping[bytes | None, int], int]:
         """Keys of the dirty part, as much of it as fits, and the offset up to which it did."""
         offsets = OffsetMap(self.limits.map_bytes)
         transactions = EndedTransactions(aborted)

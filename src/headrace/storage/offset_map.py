@@ -9,6 +9,8 @@ next one goes on.
 
 from collections.abc import Iterable
 
+from headrace.storage.config import INT64_MAX
+
 # A bytes object without its bytes (33, rounded up), an int (32), and a dict's slot with its share of the room
 # that a dict keeps free (about 85 when it has just grown).
 ENTRY_BYTES = 150
@@ -19,7 +21,8 @@ class OffsetMap:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_left = bytes_max
-        self.newest: dict[bytes, int] = {}
+        # a record without a key is never the newest of anything
+        self.newest: dict[bytes | None, int] = {None: INT64_MAX}
 
     @property
     def is_full(self) -> bool:

@@ -11,6 +11,8 @@ its sequence is known from there.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
+from operator import itemgetter
 
 from headrace.records._codec import Row
 from headrace.records.batch import BatchHeader
@@ -21,6 +23,8 @@ from headrace.storage.config import INT64_MAX
 from headrace.storage.ended_transactions import EndedTransactions
 from headrace.storage.partition_producers import end_marker_of
 from headrace.storage.transaction_index import AbortedTransaction
+
+_IS_TOMBSTONE = itemgetter(2)  # of offset, key, whether there is no value
 
 
 @dataclass(slots=True)
@@ -47,7 +51,7 @@ class Sieve:
     def __init__(
         self,
         rules: Rules,
-        newest: Mapping[bytes, int],
+        newest: Mapping[bytes | None, int],
         covered_to: int,
         aborted: list[AbortedTransaction],
     ) -> None:
@@ -78,17 +82,16 @@ class Sieve:
         kept: list[bool] = []
         has_tombstone = False
         if not is_aborted and header.record_count:
-            newest, start = self._newest, self._rules.log_start_offset
-            drops_tombstones = self._is_over(header)
-            for offset, key, is_tombstone in read_keys(batch, 0, header):
-                stays = (
-                    key is not None
-                    and offset >= start
-                    and newest.get(key, offset) <= offset
-                    and not (is_tombstone and drops_tombstones)
-                )
-                kept.append(stays)
-                has_tombstone |= stays and is_tombstone
+            keys = read_keys(batch, 0, header)
+            newest = self._newest.get
+            kept = [newest(key, offset) <= offset for offset, key, _ in keys]
+            start = self._rules.log_start_offset
+            if header.base_offset < start:
+                kept = [stays and row[0] >= start for stays, row in zip(kept, keys, strict=True)]
+            if any(map(_IS_TOMBSTONE, keys)):
+                if self._is_over(header):
+                    kept = [stays and not row[2] for stays, row in zip(kept, keys, strict=True)]
+                has_tombstone = any(map(_IS_TOMBSTONE, compress(keys, kept)))
         count = sum(kept)
         self.records_kept += count
         if not count:
@@ -98,7 +101,7 @@ class Sieve:
         starts_horizon = has_tombstone and not header.has_delete_horizon
         if count == header.record_count and not starts_horizon:
             return batch
-        rows = [row for row, stays in zip(read_rows(batch, 0, header), kept, strict=True) if stays]
+        rows = list(compress(read_rows(batch, 0, header), kept))
         return self._rebuilt(rows, header, starts_horizon=starts_horizon)
 
     def _sift_control(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
