@@ -78,12 +78,12 @@ def test_an_answer_before_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
     append = Partition.append
     count = 0
 
-    def forgetful(self: Partition, records: memoryview, now: Any) -> Appended:
+    def forgetful(self: Partition, records: memoryview, now: Any, **more: Any) -> Appended:
         nonlocal count
         count += 1
         log = self.log
         if count % 100 or log is None:
-            return append(self, records, now)
+            return append(self, records, now, **more)
         return Appended(log.log_end_offset, log.log_end_offset, -1, log.log_start_offset, False)
 
     monkeypatch.setattr(Partition, "append", forgetful)
