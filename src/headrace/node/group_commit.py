@@ -13,6 +13,7 @@ from headrace.node.partition import Partition
 from headrace.storage.disk import Disk
 from headrace.storage.errors import StorageError
 from headrace.storage.jobs import Job, JobKind
+from headrace.storage.log import PartitionLog
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class GroupCommit:
         self._run = run  # starts a job in this directory's flush lane and calls back with its result
         self._failed = failed
         self._wanted: dict[Partition, None] = {}
-        self._in_flight: list[Partition] = []
+        self._in_flight: list[tuple[Partition, PartitionLog]] = []
 
     @property
     def is_idle(self) -> bool:
@@ -57,29 +58,35 @@ class GroupCommit:
             self._start(now)
 
     def _start(self, now: Now) -> None:
-        partitions: list[Partition] = []
+        flushed: list[tuple[Partition, PartitionLog]] = []
         jobs: list[Job] = []
         for partition in self._wanted:
             log = partition.log
+            if log is None:
+                continue
+            commit = partition.node.commit_of(partition.directory)
+            if commit is not self:
+                commit.want(now, partition)  # it moved to another directory since
+                continue
             try:
-                job = log.flush_job() if log is not None else None
+                job = log.flush_job()
             except StorageError as fault:
                 self._wanted.clear()
                 partition.node.partitions.storage_failed(now, partition, fault)
                 return
             if job is not None:
-                partitions.append(partition)
+                flushed.append((partition, log))
                 jobs.append(job)
         self._wanted.clear()
         if jobs:
-            self._in_flight = partitions
+            self._in_flight = flushed
             self._run(FlushTogether(jobs), self._finished)
 
     def _finished(self, now: Now, results: Any) -> None:
         # still in flight meanwhile: whoever wants another flush now is carried by the next one, together
-        for partition, result in zip(self._in_flight, results, strict=True):
-            if partition.is_deleted:
-                continue  # its files were renamed or removed under the job; nobody waits for them
+        for (partition, log), result in zip(self._in_flight, results, strict=True):
+            if partition.log is not log:
+                continue  # deleted or moved: its files were renamed under the job, and nobody waits for them
             if isinstance(result, OSError):
                 self._in_flight = []
                 self._wanted.clear()

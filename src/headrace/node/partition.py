@@ -150,6 +150,11 @@ class Partition(Waitable):
             self.leader.local_end_moved(self.promised_end(log))
         return log
 
+    def moved(self, now: Now) -> None:
+        """The same log lies elsewhere now, whole and durable: whoever waits for that has it."""
+        self.opened(now)
+        self.node.wake_waiters(self)
+
     def promised_end(self, log: PartitionLog) -> int:
         """Up to where this replica can vouch for its records."""
         return log.flushed_offset if self._flush_each else log.log_end_offset

@@ -19,6 +19,7 @@ from headrace.machines.metadata.image import (
 )
 from headrace.node.group_commit import GroupCommit
 from headrace.node.partition import Partition
+from headrace.node.replica_moves import ReplicaMoves
 from headrace.node.settings import Settings
 from headrace.node.topic_config import TopicConfigs
 from headrace.protocol.metadata_records import (
@@ -64,6 +65,7 @@ class Partitions:
         self._found: list[tuple[str, str, int, bytes | None]] = []  # what lay on disk at the start
         self._crowds: dict[str, int] = {}  # partitions per directory
         self._configs: TopicConfigs | None = None
+        self.moves = ReplicaMoves(node)
         for name, disk in disks.items():
             directory = LogDirectory.open(
                 disk,
@@ -132,6 +134,7 @@ class Partitions:
         """Everything the metadata log knew at the start."""
         self._take_settings(image)
         self._adopt_nameless(image)
+        self._receive(now, image)
         for topic in image.topics.values():
             self._take(now, image, topic)
         for name, directory in self.directories.items():
@@ -271,6 +274,33 @@ class Partitions:
             topic = image.topics.get(name) if topic_id is None else None
             if topic is not None and self._homes.setdefault((topic.id, index), home) == home:
                 self._found[number] = (home, name, index, topic.id)
+
+    def _receive(self, now: Now, image: ClusterImage) -> None:
+        """Logs on their way from one directory to another: one that had arrived stands in for the old one
+        where that is gone, and all others are of no use.
+        """
+        for home, directory in self.directories.items():
+            for arrival in directory.arrivals():
+                topic = image.topics_by_id.get(arrival.topic_id)
+                place = (arrival.topic_id, arrival.partition)
+                try:
+                    if arrival.is_whole and topic is not None and place not in self._homes:
+                        directory.adopt(topic.name, arrival.partition, arrival.name)
+                        self._homes[place] = home
+                        self._found.append((home, topic.name, arrival.partition, arrival.topic_id))
+                    else:
+                        self._remove_directory(home, directory.discard(arrival))
+                except StorageError as fault:
+                    self.go_offline(now, home, fault)
+                    break
+
+    def rehome(self, partition: Partition, directory: str) -> None:
+        """The partition lies in another directory from now on."""
+        self._crowds[partition.directory] -= 1
+        self._crowds[directory] += 1
+        self._homes[(partition.topic_id, partition.index)] = directory
+        partition.directory = directory
+        partition.log = None
 
     def _sweep_strays(self, now: Now) -> None:
         """Directories of topics that were deleted while we were down, and removals that a stop cut short."""

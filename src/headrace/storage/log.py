@@ -8,6 +8,8 @@ A full disk is refused with DiskFull, after the log was cut back to its last who
 of the disk takes the whole directory offline (LogOffline) until a restart.
 """
 
+from collections.abc import Container
+
 from headrace.base.time import Instant, Now
 from headrace.storage import retention, timestamps
 from headrace.storage.batch_opener import PATIENT, BatchOpener
@@ -21,6 +23,7 @@ from headrace.storage.errors import (
 from headrace.storage.flushing import Flushed, FlushJob
 from headrace.storage.growing_log import Appended
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
+from headrace.storage.moving import files_of
 from headrace.storage.opened_log import guarded
 from headrace.storage.producer_state import ProducerEntry
 from headrace.storage.recompression import Recompressed, RecompressJob
@@ -139,6 +142,27 @@ class PartitionLog(CompactedLog):
         """
         state = self._producers.state
         return 0 if state is None else state.expire(wall_ms, self.producer_id_expiration_ms)
+
+    # --- moving -----------------------------------------------------------------------------------
+
+    @guarded
+    def bytes_without(self, copied: Container[str]) -> int:
+        """Of all segments whose log is not among those names."""
+        return sum(
+            segment.measure()
+            for segment in self._segments.items
+            if not segment.is_new and f"{segment.base_offset:020d}.log" not in copied
+        )
+
+    @guarded
+    def sealed_files(self) -> list[str]:
+        """Names of the files before the active segment, which change no more unless they are rewritten."""
+        end = self._active.base_offset
+        return [
+            name
+            for name in files_of(self._disk.list(self.directory))
+            if (stem := name.partition(".")[0]).isdigit() and int(stem) < end
+        ]
 
     # --- upkeep -----------------------------------------------------------------------------------
 

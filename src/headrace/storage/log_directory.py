@@ -10,6 +10,7 @@
     <topic>-<partition>/                a log, with partition.metadata
       .headrace_fresh                   the checkpoints still speak of an earlier topic of this name
     <topic>-<partition>.<id>-delete/    a log that waits for its removal
+    <topic>-<partition>.<id>-future/    a log that comes from another directory, and -moved: see `moving`
 
 The boot id is renewed at once after a clean stop or a kill, but after the loss of the machine only when
 every log was recovered: a second crash in between must not pass for a mere kill.
@@ -27,6 +28,7 @@ from headrace.storage.errors import InconsistentTopicId, WrongDirectory
 from headrace.storage.health import Health
 from headrace.storage.jobs import JobKind
 from headrace.storage.log import PartitionLog
+from headrace.storage.moving import Arrival, arrivals, arrive
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.recovery import Recovery, Trust
 
@@ -392,6 +394,52 @@ class LogDirectory:
             if not self._disk.exists(name):
                 return name
             number = (number + 1) % (1 << 128)
+
+    # --- logs that come from another directory ----------------------------------------------------
+
+    def log_start(self, topic: str, partition: int) -> int:
+        """Everything below was deleted, or is about to be."""
+        self._note_offsets()
+        return self._log_starts.get((topic, partition), 0)
+
+    def expect(self, topic: str, partition: int, log_start: int) -> CheckpointJob:
+        """A log will come that begins there; from this job on the checkpoints say nothing else of it."""
+        key = (topic, partition)
+        self._forget_offsets(key)
+        self._tainted.discard(key)
+        self._recovery_points[key] = 0
+        self._log_starts[key] = log_start
+        return self.checkpoint_job({})
+
+    def adopt(
+        self, topic: str, partition: int, name: str, *, end_offset: int = 0, first_dirty_offset: int = 0
+    ) -> None:
+        """The whole log under that name is the partition's now; it is durable up to `end_offset`."""
+        key = (topic, partition)
+        directory = f"{topic}-{partition}"
+        try:
+            arrive(self._disk, name, directory)
+        except OSError as error:
+            raise self._health.met(error) from error
+        self._found.add(key)
+        self._unopened.add(key)
+        self._topic_ids.pop(directory, None)
+        self._recovery_points[key] = end_offset
+        if first_dirty_offset:
+            self._cleaner_offsets[key] = first_dirty_offset
+
+    def arrivals(self) -> list[Arrival]:
+        """Logs that were on their way here when the node stopped."""
+        return arrivals(self._disk.list(""))
+
+    def discard(self, arrival: Arrival) -> RemoveDirectoryJob:
+        """Nobody needs it; its name says so at once."""
+        doomed = self._doomed_name(arrival.name.partition(".")[0], arrival.topic_id)
+        try:
+            arrive(self._disk, arrival.name, doomed)
+        except OSError as error:
+            raise self._health.met(error) from error
+        return RemoveDirectoryJob(doomed)
 
     def leftovers(self) -> list[RemoveDirectoryJob]:
         """Directories whose removal the last run did not live to see."""

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs, key 34, versions 1–2: in which of this broker's log directories a partition lies.
 
-A partition that already lies where it is wanted stays there, which is the whole work of a tool that runs
-twice. Partitions are not moved between directories: that is refused, and nothing pretends to be under way.
+The answer says that a move is ordered; DescribeLogDirs tells how far it is. A partition that is wanted where
+it lies stays there, and a move that was ordered before is called off.
 """
 
 from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
@@ -31,7 +31,7 @@ def handle(node: Node, request: Request) -> AlterReplicaLogDirsResponse:
                 partitions=[
                     AlterReplicaLogDirPartitionResult(
                         partition_index=index,
-                        error_code=answer(node, topic, index, path)
+                        error_code=order(node, request, topic, index, path)
                         if is_allowed
                         else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                     )
@@ -43,7 +43,7 @@ def handle(node: Node, request: Request) -> AlterReplicaLogDirsResponse:
     )
 
 
-def answer(node: Node, topic: str, index: int, path: str) -> ErrorCode:
+def order(node: Node, request: Request, topic: str, index: int, path: str) -> ErrorCode:
     if path not in node.settings.log_dirs:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if node.partitions.directories[path].is_offline:
@@ -51,4 +51,8 @@ def answer(node: Node, topic: str, index: int, path: str) -> ErrorCode:
     partitions = node.partitions.of_name(topic) or []
     if not 0 <= index < len(partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE if partitions[index].directory == path else ErrorCode.UNSUPPORTED_VERSION
+    partition = partitions[index]
+    if partition.is_offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    node.partitions.moves.order(request.now, partition, path)
+    return ErrorCode.NONE

@@ -1,6 +1,7 @@
 """DescribeLogDirs, key 35, versions 1–5: what each log directory of this broker holds, and how much is free.
 
-Null topics are all. Only directories with a disk that answers have sizes.
+Null topics are all. Only directories with a disk that answers have sizes. A partition that is moving is told
+twice: where it lies, and where it is going to as a future one, with how far its copy is behind.
 """
 
 from collections import defaultdict
@@ -11,6 +12,7 @@ from headrace.node.faults import FAULTS
 from headrace.node.node import Node
 from headrace.node.parking import Parked
 from headrace.node.partition import Partition
+from headrace.node.replica_moves import Move
 from headrace.node.request import Request
 from headrace.node.sliced_reply import SlicedReply, Steps, at_once
 from headrace.protocol.errors import ErrorCode
@@ -23,7 +25,6 @@ from headrace.protocol.messages.describe_log_dirs import (
 )
 
 UNKNOWN_BYTES = -1
-
 
 # More are told in slices. One whose log has to be opened for its size is a slice of its own: that takes up to
 # a millisecond.
@@ -57,6 +58,10 @@ def described(node: Node, request: Request, partitions: list[Partition]) -> Step
         )
         for _ in range(units):
             yield
+    for move in node.partitions.moves.under_way():
+        if request.body.topics is None or move.partition in partitions:
+            topics = by_directory.setdefault(move.target, defaultdict(list))
+            topics[move.partition.topic].append(coming(move))
     return DescribeLogDirsResponse(
         results=[directory(node, name, by_directory.get(name, {})) for name in node.partitions.directories]
     )
@@ -83,6 +88,16 @@ def directory(
         topics=[DescribeLogDirsTopic(name=topic, partitions=told) for topic, told in topics.items()],
         total_bytes=asked(disk.total_bytes),
         usable_bytes=asked(disk.free_bytes),
+    )
+
+
+def coming(move: Move) -> DescribeLogDirsPartition:
+    log = move.partition.log
+    return DescribeLogDirsPartition(
+        partition_index=move.partition.index,
+        partition_size=move.copied_bytes,
+        offset_lag=0 if log is None else max(0, log.log_end_offset - move.copied_offset),
+        is_future_key=True,
     )
 
 

@@ -113,14 +113,14 @@ class TestAlterReplicaLogDirs:
         return desk
 
     @pytest.mark.parametrize("version", [1, 2])
-    def test_where_it_is_it_stays_and_elsewhere_it_is_not_moved(self, version: int) -> None:
+    def test_where_it_is_it_stays_and_elsewhere_it_goes(self, version: int) -> None:
         desk = self.desk()
         partitions = desk.node.partitions.of_name("orders") or []
         before = [partition.directory for partition in partitions]
         assert sorted(before) == ["one", "two"]
         answers = self.place(desk, (before[0], "orders", [0, 1]), version=version)
-        assert answers == {"orders": {0: ErrorCode.NONE, 1: ErrorCode.UNSUPPORTED_VERSION}}
-        assert [partition.directory for partition in partitions] == before
+        assert answers == {"orders": {0: ErrorCode.NONE, 1: ErrorCode.NONE}}
+        assert [partition.directory for partition in partitions] == [before[0], before[0]]
 
     def test_what_is_not_there(self) -> None:
         answers = self.place(

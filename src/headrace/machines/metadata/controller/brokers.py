@@ -1,4 +1,4 @@
-"""Decides the registration of a broker, and hands out producer ids by the block.
+"""Decides the registration of a broker, and hands out producer ids by the block; notes where replicas lie.
 
 A registration is told apart from those before it by its epoch, the offset of its record. The broker's
 partitions get a new leader epoch with it: whatever an earlier life of the same broker wrote is then told from
@@ -89,6 +89,21 @@ def allocate_producer_ids(image: ClusterImage, broker: int, broker_epoch: int) -
     block = range(first, first + PRODUCER_IDS_PER_BLOCK)
     record = ProducerIdsRecord(broker_id=broker, broker_epoch=broker_epoch, next_producer_id=block.stop)
     return Decision(block, [record])
+
+
+def assign_directory(
+    image: ClusterImage, topic_id: bytes, index: int, broker: int, directory: bytes
+) -> Decision[None]:
+    """A replica of that broker lies in that directory now."""
+    partition = image.partition(topic_id, index)
+    directories = [
+        directory if replica == broker else before
+        for replica, before in zip(partition.replicas, partition.directories, strict=True)
+    ]
+    if directories == list(partition.directories):
+        return Decision(None)
+    record = PartitionChangeRecord(partition_id=index, topic_id=topic_id, directories=directories)
+    return Decision(None, [record])
 
 
 def finalize_features(image: ClusterImage, levels: Mapping[str, int]) -> Decision[None]:

@@ -109,5 +109,8 @@ class Controller:
         block = brokers.allocate_producer_ids(self._image, broker, state.epoch if state else -1)
         return Decision((block.reply.start, block.reply.stop), block.records)
 
+    def assign_directory(self, topic_id: bytes, index: int, broker: int, directory: bytes) -> Decision[None]:
+        return brokers.assign_directory(self._image, topic_id, index, broker, directory)
+
     def finalize_features(self, levels: Mapping[str, int]) -> Decision[None]:
         return brokers.finalize_features(self._image, levels)

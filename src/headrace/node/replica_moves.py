@@ -1,0 +1,291 @@
+"""Partitions that move between the log directories of this node, one after the other.
+
+    wanted ──▶ sealed segments are copied by jobs, a chunk at a time, while the log is written and read
+           ──▶ the target's checkpoints expect it (a job)
+           ──▶ at once: the active segment is sealed, the rest copied, the directories change names
+
+A segment that is sealed never changes while nobody rewrites in its directory, so the copy needs no second
+look; what retention takes away meanwhile is taken away from the copy, too. The active segment is sealed and
+copied over and over until little is left for the last step, which holds everybody up for some fsyncs. What a
+crash leaves is told in `storage/moving.py`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import Now
+from headrace.node.faults import FAULTS
+from headrace.node.partition import Partition
+from headrace.storage.errors import LogOffline, StorageError, is_full
+from headrace.storage.log_directory import RemoveDirectoryJob
+from headrace.storage.moving import (
+    FUTURE,
+    MOVED,
+    ReadJob,
+    WriteJob,
+    arrive,
+    complete,
+    moving_name,
+)
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+LANE = "move"
+
+# What the last step copies at once: some milliseconds' worth. A log that is written nearly as fast as it is
+# copied would take long to get there, so that after some rounds more is allowed, some 50 milliseconds' worth.
+REST_BYTES_MAX = 4 * 1024 * 1024
+ROUNDS_MAX = 20
+LATE_REST_BYTES_MAX = 64 * 1024 * 1024
+
+# How long to wait for another who rewrites segments in the directory.
+PAUSE_MS = 20
+
+
+class ReplicaMoves:
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._moves: dict[Partition, Move] = {}  # the first is under way, the others wait
+
+    def order(self, now: Now, partition: Partition, target: str) -> None:
+        """Move it there; where it lies already, a move that was ordered before is called off."""
+        before = self._moves.get(partition)
+        if before is not None and before.target == target:
+            return
+        if before is not None:
+            before.call_off(now)
+        if target != partition.directory:
+            self._moves[partition] = Move(self._node, self, partition, target)
+            self._start_next(now)
+
+    def _start_next(self, now: Now) -> None:
+        first = next(iter(self._moves.values()), None)
+        if first is not None and not first.is_started:
+            first.start(now)
+
+    def ended(self, now: Now, move: "Move") -> None:
+        if self._moves.get(move.partition) is move:
+            del self._moves[move.partition]
+        self._start_next(now)
+
+    def under_way(self) -> list["Move"]:
+        """Also those that wait for their turn."""
+        return list(self._moves.values())
+
+
+class Move:
+    """One partition on its way. Every job that comes back asks first whether it is still wanted."""
+
+    def __init__(self, node: "Node", moves: ReplicaMoves, partition: Partition, target: str) -> None:
+        self._node = node
+        self._moves = moves
+        self.partition = partition
+        self.source = partition.directory
+        self.target = target
+        self.is_started = False
+        self.is_done = False  # also for the deadlines' heap
+        self.copied_bytes = 0
+        self.copied_offset = 0  # the copy reaches at least so far
+        self._old = f"{partition.topic}-{partition.index}"
+        self._new = moving_name(partition.topic, partition.index, partition.topic_id, FUTURE)
+        self._copied: set[str] = set()
+        self._waiting: list[str] = []
+        self._rounds = 0
+        self._expected_start = -1  # the log start that the target's checkpoints tell
+        self._has_lock = False
+
+    # --- beginning and end -------------------------------------------------------------------------------
+
+    def start(self, now: Now) -> None:
+        self.is_started = True
+        self.expired(now)
+
+    def call_off(self, now: Now) -> None:
+        """Nobody wants it any more; what was copied is removed behind the jobs that are under way."""
+        if self.is_started and not self._node.partitions.directories[self.target].is_offline:
+            self._node.run(self.target, LANE, RemoveDirectoryJob(self._new), self._removed)
+        self._end(now)
+
+    def _end(self, now: Now) -> None:
+        self.is_done = True
+        if self._has_lock:
+            self._has_lock = False
+            self._node.housekeeping.rewritten(self.source)
+        self._moves.ended(now, self)
+
+    def _removed(self, now: Now, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._node.report("warning", "removal_failed", directory=self.target, error=str(result))
+
+    def _is_wanted(self, now: Now) -> bool:
+        partition, partitions = self.partition, self._node.partitions
+        if self.is_done or self._node.is_stopping:
+            return False
+        if partition.is_deleted or partition.is_offline or partitions.directories[self.target].is_offline:
+            self.call_off(now)
+            return False
+        return True
+
+    def _failed(self, now: Now, directory: str, error: Exception) -> None:
+        """A full disk ends the move and nothing else; a broken one costs its directory."""
+        name = f"{self.partition.topic}-{self.partition.index}"
+        self._node.report("error", "move_failed", partition=name, directory=directory, error=str(error))
+        if isinstance(error, LogOffline) or (isinstance(error, OSError) and not is_full(error)):
+            self._node.partitions.go_offline(now, directory, error)
+        self.call_off(now)
+
+    # --- copying -----------------------------------------------------------------------------------------
+
+    def expired(self, now: Now) -> None:
+        """Go on; also after a pause."""
+        if not self._is_wanted(now):
+            return
+        housekeeping = self._node.housekeeping
+        if not self._has_lock:
+            if not housekeeping.may_rewrite(self.source):
+                self._pause(now)
+                return
+            housekeeping.rewrites(self.source)
+            self._has_lock = True
+        try:
+            self._next_round(now)
+        except StorageError as fault:
+            self._failed(now, self.source, fault)
+
+    def _pause(self, now: Now) -> None:
+        self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
+
+    def _next_round(self, now: Now) -> None:
+        log = self.partition.opened(now)
+        rest_bytes = log.bytes_without(self._copied)
+        self._rounds += 1
+        if rest_bytes <= (REST_BYTES_MAX if self._rounds <= ROUNDS_MAX else LATE_REST_BYTES_MAX):
+            self._expect(now)
+            return
+        self._waiting = sorted(set(log.sealed_files()) - self._copied, reverse=True)
+        if not self._waiting:
+            log.roll(now.wall_ms)
+            self._waiting = sorted(set(log.sealed_files()) - self._copied, reverse=True)
+        self._read(now, 0)
+
+    def _read(self, now: Now, position: int) -> None:
+        name = self._waiting[-1]
+        job = ReadJob(f"{self._old}/{name}", position)
+
+        def read(now: Now, data: Any) -> None:
+            if not self._is_wanted(now):
+                return
+            if isinstance(data, FileNotFoundError):
+                self._waiting.pop()  # retention took it
+                self._go_on(now)
+            elif isinstance(data, Exception):
+                self._failed(now, self.source, data)
+            else:
+                self._write(WriteJob(self._new, name, position, data))
+
+        self._node.run(self.source, LANE, job, read)
+
+    def _write(self, job: WriteJob) -> None:
+        def written(now: Now, result: Any) -> None:
+            if not self._is_wanted(now):
+                return
+            if isinstance(result, Exception):
+                self._failed(now, self.target, result)
+                return
+            self.copied_bytes += len(job.data)
+            if not job.is_last:
+                self._read(now, job.position + len(job.data))
+                return
+            self._copied.add(self._waiting.pop())
+            if job.name.endswith(".log"):
+                self.copied_offset = int(job.name.partition(".")[0])
+            self._go_on(now)
+
+        self._node.run(self.target, LANE, job, written)
+
+    def _go_on(self, now: Now) -> None:
+        if self._waiting:
+            self._read(now, 0)
+        else:
+            self.expired(now)
+
+    # --- arriving ----------------------------------------------------------------------------------------
+
+    def _expect(self, now: Now) -> None:
+        """The target's checkpoints must tell where the log begins before it is there."""
+        topic, index = self.partition.topic, self.partition.index
+        directories = self._node.partitions.directories
+        start = directories[self.source].log_start(topic, index)
+        if start == self._expected_start:
+            self._arrive(now)
+            return
+        job = directories[self.target].expect(topic, index, start)
+
+        def written(now: Now, result: Any) -> None:
+            if not self._is_wanted(now):
+                return
+            if isinstance(result, Exception):
+                self._failed(now, self.target, result)
+            else:
+                self._expected_start = start
+                self.expired(now)
+
+        # in the lane of the other checkpoints: an older one must not be written over this one
+        self._node.run(self.target, "checkpoint", job, written)
+
+    def _arrive(self, now: Now) -> None:
+        node, partition = self._node, self.partition
+        partitions = node.partitions
+        source, target = partitions.directories[self.source], partitions.directories[self.target]
+        moved = moving_name(partition.topic, partition.index, partition.topic_id, MOVED)
+        try:
+            log = partition.opened(now)
+            log.roll(now.wall_ms)
+            log.checkpoint(now.wall_ms)
+        except StorageError as fault:
+            self._failed(now, self.source, fault)
+            return
+        disk = partitions.disks[self.target]
+        try:
+            complete(partitions.disks[self.source], self._old, disk, self._new, self._copied)
+            arrive(disk, self._new, moved)
+        except OSError as error:
+            self._failed(now, self.target, error)
+            return
+        try:
+            job = source.doom(partition.topic, partition.index)
+            partitions.disks[self.source].sync_dir("")
+        except (StorageError, OSError) as error:
+            self._failed(now, self.source, error)
+            return
+        partitions.rehome(partition, self.target)
+        try:
+            target.adopt(
+                partition.topic,
+                partition.index,
+                moved,
+                end_offset=log.log_end_offset,
+                first_dirty_offset=log.first_dirty_offset,
+            )
+            partition.moved(now)
+        except StorageError as fault:
+            self._failed(now, self.target, fault)
+            return
+        node.housekeeping.run_later(now, partition.config.file_delete_delay_ms, self.source, job)
+        node.housekeeping.offsets_moved()
+        self._tell(now)
+        self._end(now)
+
+    def _tell(self, now: Now) -> None:
+        node, partition = self._node, self.partition
+        name = f"{partition.topic}-{partition.index}"
+        node.report("info", "partition_moved", partition=name, source=self.source, target=self.target)
+        directory_id = node.partitions.directories[self.target].directory_id
+        decision = node.metadata.controller.assign_directory(
+            partition.topic_id, partition.index, node.id, directory_id
+        )
+        try:
+            node.metadata.propose(now, decision)
+        except FAULTS as fault:
+            # placement of new partitions counts it in the wrong place; where it lies is found on the disk
+            node.report("error", "assignment_failed", partition=name, error=str(fault))
