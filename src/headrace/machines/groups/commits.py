@@ -20,6 +20,7 @@ from headrace.protocol.coordinator_records.groups import OffsetCommitKey, Offset
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -39,6 +40,7 @@ from headrace.protocol.messages.offset_fetch import (
 )
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -50,10 +52,61 @@ NEW_PROTOCOL_VERSION = 9
 NO_OFFSET = -1
 
 
+class Commit:
+    """What one request commits, offset by offset, and the records that come of it."""
+
+    __slots__ = ("_expires_ms", "_group_id", "_is_transactional", "_refusal", "_shard", "_wall_ms", "records")
+
+    def __init__(
+        self,
+        shard: Shard,
+        now: Now,
+        group_id: str,
+        refusal: ErrorCode | PartitionCheck,
+        *,
+        retention_ms: int = NO_EXPIRY,
+        is_transactional: bool = False,
+    ) -> None:
+        self.records: list[Record] = []
+        self._shard = shard
+        self._group_id = group_id
+        self._refusal = refusal
+        self._wall_ms = now.wall_ms
+        self._expires_ms = NO_EXPIRY if retention_ms == NO_EXPIRY else now.wall_ms + retention_ms
+        self._is_transactional = is_transactional
+
+    def put(
+        self,
+        topic: str,
+        topic_id: bytes,
+        partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    ) -> ErrorCode:
+        index = partition.partition_index
+        metadata = partition.committed_metadata or ""
+        refusal = self._refusal
+        error = refusal if isinstance(refusal, ErrorCode) else refusal(topic, topic_id, index)
+        if error is ErrorCode.STALE_MEMBER_EPOCH and self._is_transactional:
+            return ErrorCode.ILLEGAL_GENERATION  # producers know no member epochs
+        if error:
+            return error
+        if len(metadata) > self._shard.settings.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        value = OffsetCommitValue(
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=metadata,
+            commit_timestamp=self._wall_ms,
+            expire_timestamp=self._expires_ms,
+            topic_id=ZERO_UUID if self._is_transactional else topic_id,  # as Kafka writes them
+        )
+        key = OffsetCommitKey(group=self._group_id, topic=topic, partition=index)
+        self.records.append(Record(key, value))
+        return error
+
+
 def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -> Decision:
-    group_id = request.group_id
     refusal: ErrorCode | PartitionCheck
-    group = shard.groups.get(group_id)
+    group = shard.groups.get(request.group_id)
     if group is not None:
         refusal = group.check_commit(
             request.member_id,
@@ -69,36 +122,23 @@ def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -
     else:
         is_new = version >= NEW_PROTOCOL_VERSION
         refusal = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
-    expires_ms = NO_EXPIRY
-    if request.retention_time_ms != -1:
-        expires_ms = now.wall_ms + request.retention_time_ms
-    records: list[Record] = []
+    commit = Commit(shard, now, request.group_id, refusal, retention_ms=request.retention_time_ms)
     topics = []
     for topic in request.topics:
         topic_id = topic.topic_id
         if topic_id == ZERO_UUID:  # versions below 10 name their topics
             topic_id = shard.topics.id_of(topic.name) or ZERO_UUID
-        partitions = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            metadata = partition.committed_metadata or ""
-            error = _verdict(shard, refusal, topic.name, topic_id, index, metadata)
-            if not error:
-                value = OffsetCommitValue(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=metadata,
-                    commit_timestamp=now.wall_ms,
-                    expire_timestamp=expires_ms,
-                    topic_id=topic_id,
-                )
-                key = OffsetCommitKey(group=group_id, topic=topic.name, partition=index)
-                records.append(Record(key, value))
-            partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
+        partitions = [
+            OffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=commit.put(topic.name, topic_id, partition),
+            )
+            for partition in topic.partitions
+        ]
         topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         )
-    return Decision(OffsetCommitResponse(topics=topics), records)
+    return Decision(OffsetCommitResponse(topics=topics), commit.records)
 
 
 def _keep_alive(shard: Shard, now: Now, group: ClassicGroup, member_id: str) -> None:
@@ -109,9 +149,8 @@ def _keep_alive(shard: Shard, now: Now, group: ClassicGroup, member_id: str) -> 
 
 
 def commit_transactional(shard: Shard, now: Now, request: TxnOffsetCommitRequest, version: int) -> Decision:
-    group_id = request.group_id
     refusal: ErrorCode | PartitionCheck
-    group = shard.groups.get(group_id)
+    group = shard.groups.get(request.group_id)
     if group is not None:
         refusal = group.check_commit(
             request.member_id,
@@ -122,44 +161,20 @@ def commit_transactional(shard: Shard, now: Now, request: TxnOffsetCommitRequest
         )
     else:
         refusal = ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
-    records: list[Record] = []
+    commit = Commit(shard, now, request.group_id, refusal, is_transactional=True)
     topics = []
     for topic in request.topics:
-        topic_id = shard.topics.id_of(topic.name) or ZERO_UUID  # to find out who owns it, not to be written
-        partitions = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            metadata = partition.committed_metadata or ""
-            error = _verdict(shard, refusal, topic.name, topic_id, index, metadata)
-            if error is ErrorCode.STALE_MEMBER_EPOCH:
-                error = ErrorCode.ILLEGAL_GENERATION  # producers know no member epochs
-            if not error:
-                value = OffsetCommitValue(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=metadata,
-                    commit_timestamp=now.wall_ms,
-                )
-                key = OffsetCommitKey(group=group_id, topic=topic.name, partition=index)
-                records.append(Record(key, value))
-            partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error))
+        topic_id = shard.topics.id_of(topic.name) or ZERO_UUID
+        partitions = [
+            TxnOffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=commit.put(topic.name, topic_id, partition),
+            )
+            for partition in topic.partitions
+        ]
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
     writer = Writer(request.producer_id, request.producer_epoch)
-    return Decision(TxnOffsetCommitResponse(topics=topics), records, writer=writer)
-
-
-def _verdict(
-    shard: Shard,
-    refusal: ErrorCode | PartitionCheck,
-    topic: str,
-    topic_id: bytes,
-    partition: int,
-    metadata: str,
-) -> ErrorCode:
-    error = refusal if isinstance(refusal, ErrorCode) else refusal(topic, topic_id, partition)
-    if not error and len(metadata) > shard.settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return error
+    return Decision(TxnOffsetCommitResponse(topics=topics), commit.records, writer=writer)
 
 
 def fetch(shard: Shard, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:

@@ -174,7 +174,9 @@ class Groups(Shard):
     def describe(self, now: Now, group_id: str, version: int) -> DescribedGroup:
         """DescribeGroups: classic groups only."""
         group = self.groups.get(group_id)
-        return described(group) if isinstance(group, ClassicGroup) else unknown(group_id, version)
+        if isinstance(group, ClassicGroup):
+            return described(group)
+        return unknown(group_id, version, "not found" if group is None else "is not a classic group")
 
     def describe_consumer(self, now: Now, group_id: str) -> consumer_group_describe.DescribedGroup:
         """ConsumerGroupDescribe: groups of the new protocol only."""

@@ -34,12 +34,12 @@ def described(group: ClassicGroup) -> DescribedGroup:
     )
 
 
-def unknown(group_id: str, version: int) -> DescribedGroup:
+def unknown(group_id: str, version: int, reason: str) -> DescribedGroup:
     if version < SAYS_NOT_FOUND_VERSION:
         return DescribedGroup(group_id=group_id, group_state="Dead")
     return DescribedGroup(
         group_id=group_id,
         group_state="Dead",
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"Group {group_id} not found.",
+        error_message=f"Group {group_id} {reason}.",
     )
