@@ -242,6 +242,16 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     assert take_answers(shard) == {"share": SyncGroupResponse(error_code=UNKNOWN)}
 
 
+def test_an_id_that_was_given_out_does_not_make_a_static_member() -> None:
+    """It would stand beside the one that has the instance id already."""
+    shard = GroupShard()
+    shard.ask(join_request(group_instance_id="i"), 9, ticket="static")
+    pending = shard.ask(join_request(), 9, ticket="new").member_id
+    refused = shard.ask(join_request(pending, group_instance_id="i"), 9, ticket="both")
+    assert refused.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert [member.instance_id for member in group_of(shard).members.values()] == ["i"]
+
+
 def test_the_initial_delay_grows_with_joins_up_to_the_rebalance_timeout() -> None:
     shard = GroupShard()
     for _ in range(REBALANCE_MS // INITIAL_DELAY_MS):

@@ -55,8 +55,8 @@ class Join:
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         elif not member_id:
             self._enter()
-        elif member_id in group.pending:
-            self._add(member_id)
+        elif member_id in group.pending and request.group_instance_id is None:
+            self._add(member_id)  # only dynamic members are given an id beforehand
         else:
             error = group.check_member(member_id, request.group_instance_id)
             if error:
