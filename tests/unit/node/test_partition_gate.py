@@ -11,6 +11,8 @@ from headrace.base import limits
 from headrace.node import connection as connections
 from headrace.node import partition_gate
 from headrace.node.effects import Proceed
+from headrace.node.faults import Refused
+from headrace.node.handlers import produce as produce_handler
 from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -340,3 +342,26 @@ def test_beyond_what_may_wait_clients_are_told_to_try_again(monkeypatch: pytest.
     desk.run_jobs()
     assert only(desk.receive(connection)) == (0, 0)
     assert only(desk.receive(connection)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+def test_a_batch_that_is_refused_at_the_gate_at_once_is_answered() -> None:
+    """Whoever asks for permission may hear of it before its request was parked."""
+    desk = desk_with()
+
+    class Refusing:
+        def __init__(self) -> None:
+            self.answers: list[Any] = [object()]
+
+        def ask(self, now: Any) -> Any:
+            if self.answers:
+                return self.answers.pop()
+            raise Refused(ErrorCode.INVALID_TXN_STATE)
+
+    connection = desk.connect()
+    permit = Refusing()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(produce_handler, "UNUSUAL", 0xFF)
+        patch.setattr(produce_handler, "admissible", lambda *_: permit)
+        produce(desk, connection, small(b"a", codec=Codec.ZSTD))
+    assert only(desk.receive(connection)) == (ErrorCode.INVALID_TXN_STATE, -1)
+    assert not partition_of(desk).is_closed

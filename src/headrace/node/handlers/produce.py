@@ -270,6 +270,8 @@ class ParkedProduce(Parked):
             self.wait_for(wait.partition)
             if wait.held is not None:
                 self.wait_for(wait.held)
+                if wait.held.outcome is not None:  # it was let through, or refused, at once
+                    node.wake_waiters(wait.held)
 
     def deadline(self) -> Instant:
         return self._at
