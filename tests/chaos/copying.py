@@ -22,9 +22,7 @@ from pathlib import Path
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
-    KafkaException,
     Producer,
     TopicPartition,
 )
@@ -32,6 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.storm import BROKERS, PROTOCOLS
 from harness.broker import Broker
+from harness.group_offsets import GroupOffsets
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE, TARGET, GROUP = "original", "copy", "copiers"
@@ -67,24 +66,26 @@ class Copying:
         self.copiers: dict[int, subprocess.Popen[bytes]] = {}
         self.killed = dict.fromkeys(VICTIMS, 0)
         self.gave_up = 0  # copiers that ended by themselves: fenced, or put out of the group
-        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     def play(self) -> None:
         self._fill()
         moments = sorted(self.dice.randrange(self.plan.records) for _ in range(self.plan.kills))
         victims = [self.plan.victims[n % len(self.plan.victims)] for n in range(self.plan.kills)]
         self.dice.shuffle(victims)
+        offsets = GroupOffsets(self.broker.bootstrap, GROUP, SOURCE, self.plan.partitions)
         try:
-            self._copy(moments, victims)
+            self._copy(offsets, moments, victims)
         finally:
+            offsets.close()
             for process in self.copiers.values():
                 process.kill()
                 process.wait()
         self._judge()
 
     def _fill(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         topics = [NewTopic(topic, self.plan.partitions, 1) for topic in (SOURCE, TARGET)]
-        for created in self.admin.create_topics(topics, operation_timeout=WAIT_S).values():
+        for created in admin.create_topics(topics, operation_timeout=WAIT_S).values():
             created.result(WAIT_S)
         sender = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5, "log_level": 0})
         for number in range(self.plan.records):
@@ -96,15 +97,14 @@ class Copying:
                     sender.poll(0.1)
         assert sender.flush(WAIT_S) == 0
 
-    def _copy(self, moments: list[int], victims: list[str]) -> None:
+    def _copy(self, offsets: GroupOffsets, moments: list[int], victims: list[str]) -> None:
         """Lets the copiers work until all is committed; kills whenever the next moment has come."""
         reported = began = time.monotonic()
         progress, moved_at = 0, began
         while progress < self.plan.records:
             self._tend()
-            before, progress = progress, self._committed(progress)
-            if progress != before:
-                moved_at = time.monotonic()
+            if (total := offsets.total()) is not None and total != progress:
+                progress, moved_at = total, time.monotonic()
             assert time.monotonic() - moved_at < WAIT_S, f"no progress after {progress} records"
             while moments and progress >= moments[0]:
                 moments.pop(0)
@@ -151,16 +151,6 @@ class Copying:
             self.broker.kill()
             self.broker.start()
         self.killed[victim] += 1
-
-    def _committed(self, before: int) -> int:
-        """How many records are copied, by the offsets of the group; as before, while nobody can tell."""
-        places = [TopicPartition(SOURCE, partition) for partition in range(self.plan.partitions)]
-        wanted = [ConsumerGroupTopicPartitions(GROUP, places)]
-        try:
-            answer = self.admin.list_consumer_group_offsets(wanted, request_timeout=5)[GROUP].result(WAIT_S)
-        except KafkaException:
-            return before
-        return sum(max(place.offset, 0) for place in answer.topic_partitions)
 
     def _judge(self) -> None:
         """`transaction_all_or_nothing` and `read_committed_sees_no_aborted`, by comparing all of the copy."""

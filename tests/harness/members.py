@@ -249,8 +249,8 @@ class _KafkaPythonListener(kafka.ConsumerRebalanceListener):
 class KafkaPythonMember(Member):
     """kafka-python.
 
-    For a pattern it asks for metadata within a poll, on a connection where a fetch may be waiting: the poll has
-    to last longer than the fetch.
+    For a pattern it asks for metadata within a poll, on a connection where a fetch may be waiting: the poll
+    has to last longer than the fetch.
     """
 
     def _subscribe(self, client: Any) -> None:
