@@ -23,7 +23,7 @@ SHOW = [
 # what a cluster, its security and kinds of groups to come will need
 LATER = re.compile(
     "Sasl|Acls|DelegationToken|ClientQuotas|Scram|Share|Streams|RaftVoter|UnregisterBroker|"
-    "AlterPartitionReassignments|WriteTxnMarkers"
+    "AlterPartitionReassignments"
 )
 
 

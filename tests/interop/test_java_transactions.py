@@ -28,10 +28,10 @@ def send(sender: Producer, topic: str, name: str, partitions: int = 1) -> None:
     assert sender.flush(WAIT_S) == 0
 
 
-def consume(run: Run, broker: Broker, topic: str, level: str) -> list[str]:
-    """What can be read: all that comes before nothing more does."""
-    where = ["--topic", topic, "--from-beginning", "--group", f"{topic}-{level}", "--timeout-ms", "1500"]
-    return sorted(run(broker, "kafka-console-consumer", *where, "--isolation-level", level).lines)
+def consume(run: Run, broker: Broker, topic: str, level: str, count: int) -> list[str]:
+    where = ["--topic", topic, "--from-beginning", "--group", f"{topic}-{level}", "--timeout-ms", "20000"]
+    amount = ["--max-messages", str(count)]
+    return sorted(run(broker, "kafka-console-consumer", *where, *amount, "--isolation-level", level).lines)
 
 
 def test_isolation_levels(brokers: Brokers, run: Run, topic: str) -> None:
@@ -48,12 +48,12 @@ def test_isolation_levels(brokers: Brokers, run: Run, topic: str) -> None:
         sender.begin_transaction()
         send(sender, topic, "open", 2)
         told: list[object] = [
-            consume(run, broker, topic, "read_committed"),
-            consume(run, broker, topic, "read_uncommitted"),
+            consume(run, broker, topic, "read_committed", 8),
+            consume(run, broker, topic, "read_uncommitted", 16),
             run(broker, "kafka-get-offsets", "--topic", topic).lines,
         ]
         sender.commit_transaction(WAIT_S)
-        told.append(consume(run, broker, topic, "read_committed"))
+        told.append(consume(run, broker, topic, "read_committed", 4))
         return told
 
     committed, uncommitted, _, rest = assert_same(brokers, story)
@@ -113,6 +113,14 @@ def test_transactions_are_told_of(brokers: Brokers, run: Run, topic: str) -> Non
         told.append((ended.code, ended.out, ended.err))
         eventually(lambda: state(broker), "Empty")
         look()
+        other = producer(broker, f"{topic}-2")
+        other.begin_transaction()
+        send(other, topic, "to be ended in one partition", 2)
+        where = ["--topic", topic, "--partition", "1", "--start-offset"]
+        for offset in ("8", "3"):  # the transaction begins at one of them
+            ended = run(broker, "kafka-transactions", "abort", *where, offset)
+            told.append((offset, ended.code, ended.out, ended.err))
+        tell("describe-producers", "--topic", topic, "--partition", "1")
         return told
 
     assert_same(brokers, story)

@@ -37,6 +37,7 @@ SERVED: dict[int, tuple[str, int, int]] = {
     24: ("add_partitions_to_txn", 0, 5),
     25: ("add_offsets_to_txn", 0, 4),
     26: ("end_txn", 0, 5),
+    27: ("write_txn_markers", 1, 2),
     28: ("txn_offset_commit", 0, 5),
     32: ("describe_configs", 1, 4),
     33: ("alter_configs", 0, 2),

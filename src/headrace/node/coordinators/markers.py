@@ -54,42 +54,25 @@ class MarkersUnderWay(Waiter):
 
     def _write(self, now: Now, partition: Partition) -> bool:
         """Whether this partition needs nothing more than time."""
-        markers = self._markers
-        batch = end_marker(
-            committed=markers.is_commit,
-            coordinator_epoch=markers.coordinator_epoch,
-            producer_id=markers.producer_id,
-            producer_epoch=markers.epoch,
-            timestamp=now.wall_ms,
-        )
         try:
-            if markers.transaction_version >= 2 and self._is_ended(now, partition):
+            if is_ended(now, partition, self._markers):
                 return True
-            appended = partition.append(memoryview(bytearray(batch)), now, from_client=False)
+            end = append_marker(self._node, now, partition, self._markers)
         except (StaleProducerEpoch, CoordinatorFenced) as fault:
             # somebody newer has ended this producer's transaction here already
             self._node.report(
                 "warning",
                 "end_marker_refused",
                 partition=f"{partition.topic}-{partition.index}",
-                transactional_id=markers.transactional_id,
+                transactional_id=self._markers.transactional_id,
                 error=str(fault),
             )
             return True
         except StorageError as fault:
             self._node.partitions.storage_failed(now, partition, fault)
             return False
-        self._node.groups.marker_appended(partition, markers.producer_id, markers.is_commit)
-        self._appended.append((partition, appended.last_offset + 1))
+        self._appended.append((partition, end))
         return True
-
-    def _is_ended(self, now: Now, partition: Partition) -> bool:
-        """Each end has its own epoch (KIP-890): one that the partition has seen was written before, and
-        what is open there now is the producer's next transaction.
-        """
-        producers = partition.opened(now).producer_state(now.wall_ms).entries
-        known = producers.get(self._markers.producer_id)
-        return known is not None and known.epoch >= self._markers.epoch
 
     def woken(self, now: Now) -> None:
         uncommitted = [
@@ -104,3 +87,27 @@ class MarkersUnderWay(Waiter):
         if not uncommitted and not self._unwritten and not self.is_done:
             self.forget()
             self._then(now)
+
+
+def append_marker(node: "Node", now: Now, partition: Partition, markers: WriteMarkers) -> int:
+    """Writes the end of the transaction into one partition; the offset behind it."""
+    batch = end_marker(
+        committed=markers.is_commit,
+        coordinator_epoch=markers.coordinator_epoch,
+        producer_id=markers.producer_id,
+        producer_epoch=markers.epoch,
+        timestamp=now.wall_ms,
+    )
+    appended = partition.append(memoryview(bytearray(batch)), now, from_client=False)
+    node.groups.marker_appended(partition, markers.producer_id, markers.is_commit)
+    return appended.last_offset + 1
+
+
+def is_ended(now: Now, partition: Partition, markers: WriteMarkers) -> bool:
+    """From version 2 on each end has its own epoch (KIP-890): one that the partition has seen was written
+    before, and what is open there now is the producer's next transaction.
+    """
+    if markers.transaction_version < 2:
+        return False
+    known = partition.opened(now).producer_state(now.wall_ms).entries.get(markers.producer_id)
+    return known is not None and known.epoch >= markers.epoch

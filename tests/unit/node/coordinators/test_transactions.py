@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.authorizers import Nobody
 from harness.desk import Desk
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -28,6 +29,11 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from headrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from headrace.records.builder import build_batch
 
@@ -286,3 +292,46 @@ def test_nothing_is_written_before_the_transaction_is_known_to_hold_the_partitio
     desk.runs_jobs = True
     assert producer.end(commit=True, version=5).error_code == 0
     assert latest(desk, "t", 1) == 3
+
+
+def write_marker(
+    desk: Desk, producer: Producer, *, topic: str = "t", coordinator_epoch: int = 0, version: int = 0
+) -> int:
+    marker = WritableTxnMarker(
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=version,
+    )
+    (told,) = desk.ask(WriteTxnMarkersRequest(markers=[marker]), 2).markers
+    assert told.producer_id == producer.id
+    return told.topics[0].partitions[0].error_code
+
+
+def test_an_administrator_ends_what_hangs_in_one_partition() -> None:
+    desk = Desk(SETTINGS)
+    desk.create_topic("t")
+    producer = Producer(desk)
+    assert producer.write("t", version=13) == 0
+    assert write_marker(desk, producer, version=2) == ErrorCode.INVALID_PRODUCER_EPOCH, "needs its own epoch"
+    assert write_marker(desk, producer, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert latest(desk, "t", 1) == 0
+    assert write_marker(desk, producer, coordinator_epoch=3) == 0
+    assert latest(desk, "t", 1) == 2
+    assert write_marker(desk, producer, coordinator_epoch=2) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    producer.epoch -= 1
+    assert write_marker(desk, producer, coordinator_epoch=3) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert latest(desk, "t", 0) == 2
+
+
+def test_only_who_may_change_the_cluster_writes_markers() -> None:
+    desk = Desk(SETTINGS)
+    desk.create_topic("t")
+    producer = Producer(desk)
+    assert producer.write("t", version=13) == 0
+    allowed, desk.node.authorizer = desk.node.authorizer, Nobody()
+    assert write_marker(desk, producer) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    desk.node.authorizer = allowed
+    assert latest(desk, "t", 1) == 0
