@@ -19,7 +19,7 @@ from headrace.node.effects import Run as RunJob
 from headrace.server import jobs as jobs_module
 from headrace.server.worker import WorkerLost
 from server.fake_node import ECHO, JOB, SEND, Call, request, rig
-from server.jobs_for_tests import Compute
+from server.jobs_for_tests import Compute, Return
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -134,6 +134,29 @@ def test_computing_happens_in_a_child(run: Run, tmp_path: Path) -> None:
             assert isinstance(results[4], WorkerLost)
             assert results[5] == "again"  # by a new child
             assert not is_alive(child)
+
+    run(story())
+
+
+def test_what_clients_wait_for_does_not_wait_for_long_work(run: Run, tmp_path: Path) -> None:
+    """Each kind of computation has a child of its own; batches get there and back as they are."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            directory = world.node.directory
+            fifo = tmp_path / "fifo"
+            os.mkfifo(fifo)
+            batch = os.urandom(3_000_000)
+            world.node.effects += [
+                RunJob(0, directory, "long", Compute(f"read {fifo}")),  # until somebody writes
+                RunJob(1, directory, "short", Return(batch)),
+            ]
+            world.settle()
+            await world.until(lambda: bool(world.node.results))
+            assert world.node.results == [(1, batch)]
+            fifo.write_text("at last")
+            await world.until(lambda: len(world.node.results) == 2)
+            assert world.node.results[1] == (0, "at last")
 
     run(story())
 

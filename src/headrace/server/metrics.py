@@ -249,6 +249,7 @@ def _node(text: Text, metrics: Metrics) -> None:
         text.histogram("headrace_request_seconds", LATENCY_BOUNDS, api.buckets, api.seconds, api=name)
     one = text.one
     one("headrace_parked_requests", "gauge", "Requests that wait: long polls, acks.", metrics.parked)
+    one("headrace_held_batches", "gauge", "Batches that wait in front of their logs.", metrics.held)
     one("headrace_flushes_total", "counter", "Group commits: fsyncs of log directories.", metrics.flushes)
     one("headrace_cleanings_total", "counter", "Passes of compaction.", metrics.cleanings)
     one(
