@@ -8,9 +8,12 @@ SEEDS   ?= 1000
 CASES   ?= 200000
 REPEATS ?= 3
 ONLY    ?=
+STORM_MINUTES ?= 5
+COPY_RECORDS  ?= 1000000
+COPY_KILLS    ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types unit test interop sim fuzz bench docs demo clean
+.PHONY: help setup lint types unit test interop sim fuzz chaos bench docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -50,6 +53,12 @@ sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000, or S
 
 fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
 	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
+
+chaos: setup  ## groups in storms beside Kafka's, copies under kill -9; STORM_MINUTES=5 COPY_RECORDS=1000000 COPY_KILLS=30
+	@echo "50 members join, leave and crash for $(STORM_MINUTES) min, by both protocols, on Headrace and on Kafka"
+	PYTHONPATH=tests $(PY) -m chaos.storm --minutes $(STORM_MINUTES)
+	@echo "$(COPY_RECORDS) records are copied in transactions while copiers and broker are killed $(COPY_KILLS) times"
+	PYTHONPATH=tests $(PY) -m chaos.copying --records $(COPY_RECORDS) --kills $(COPY_KILLS)
 
 bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3
 	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY))

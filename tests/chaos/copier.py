@@ -18,12 +18,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 BATCH = 500
 WAIT_S = 60
-PATIENCE_S = 10  # for one round of reading and copying
+PATIENCE_S = 5  # for one round of reading and copying
 
 
 class Copier:
     def __init__(self, order: dict[str, Any]) -> None:
-        faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)
+        faulthandler.dump_traceback_later(4 * PATIENCE_S, exit=True)
         common = {"bootstrap.servers": order["bootstrap"], "log_level": 0, "reconnect.backoff.max.ms": 200}
         self.target = order["target"]
         self.reader = Consumer(

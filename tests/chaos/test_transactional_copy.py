@@ -13,5 +13,5 @@ from harness.broker import Broker
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_each_record_is_copied_exactly_once(new_broker: Callable[..., Broker], protocol: str) -> None:
     broker = new_broker(SETTINGS).start()
-    Copying(broker, Plan(records=30_000, kills=3, protocol=protocol), print).play()
+    Copying(broker, Plan(records=10_000, kills=3, protocol=protocol), print).play()
     broker.stop()

@@ -29,7 +29,7 @@ from kafka.coordinator.assignors import roundrobin as kafka_roundrobin
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 POLL_S = 0.05
-SESSION_TIMEOUT_MS = 3000
+SESSION_TIMEOUT_MS = 2000
 HEARTBEAT_MS = 100  # a rebalance is noticed with the next heartbeat
 REFRESH_MS = 200  # new topics and partitions are noticed by a look at the metadata
 PATIENCE_S = 40
