@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.groups import Groups
 from headrace.node.coordinators import shard as shards
 from headrace.node.coordinators.groups import GroupCoordinator
@@ -77,5 +78,20 @@ def test_transactional_offsets_that_count_at_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_fenced_member_that_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClassicGroup, "check_commit", lambda *_, **__: ErrorCode.NONE)
-    assert caught_by() in ("copied_exactly_once", "committed_offsets_never_go_back")
+    for kind in (ClassicGroup, ConsumerGroup):
+        monkeypatch.setattr(kind, "check_commit", lambda *_, **__: ErrorCode.NONE)
+    assert caught_by() == "fenced_members_cannot_commit"
+
+
+def test_a_group_that_is_told_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never read what lies between."""
+    fetch_offsets = Groups.fetch_offsets
+
+    def hasty(self: Groups, now: Any, group: Any, require_stable: bool) -> Any:
+        told = fetch_offsets(self, now, group, require_stable)
+        for partition in told.topics[0].partitions:
+            partition.committed_offset += 1
+        return told
+
+    monkeypatch.setattr(Groups, "fetch_offsets", hasty)
+    assert caught_by() == "polls_follow_each_other"

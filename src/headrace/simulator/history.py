@@ -166,12 +166,40 @@ class CommittedRead:
 
 @dataclass(slots=True)
 class Assigned:
-    """A member was told its partitions in a generation of a classic group."""
+    """A member was told its partitions in a generation; a static one goes by the name of its instance."""
 
     group: str
     member: str
     generation: int
     partitions: tuple[PartitionKey, ...]
+
+
+@dataclass(slots=True)
+class Polled:
+    """What a member of a group shows its user of one partition."""
+
+    consumer: str
+    assignment: int  # number of it
+    partition: PartitionKey
+    position: int  # asked for
+    offsets: list[int]
+
+
+@dataclass(slots=True)
+class CommitAsked:
+    """A member is about to commit what it holds to be its own, in a transaction or without."""
+
+    number: int
+    group: str
+    member: str
+    partitions: tuple[PartitionKey, ...]
+
+
+@dataclass(slots=True)
+class CommitAccepted:
+    """The answer left the node; in a transaction the commit counts when that is committed."""
+
+    number: int
 
 
 @dataclass(slots=True)
@@ -277,6 +305,9 @@ Event = (
     | TransactionEnded
     | CommittedRead
     | Assigned
+    | Polled
+    | CommitAsked
+    | CommitAccepted
     | OffsetCommitted
     | CommittedOffsetTold
     | CoordinatorCompared

@@ -1,4 +1,4 @@
-"""What a read_committed consumer shows of a fetch: everything but control records and aborted transactions."""
+"""What a read_committed consumer shows of a fetch: all but control records and aborted transactions."""
 
 from typing import Any
 

@@ -13,7 +13,6 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from headrace.protocol.messages.end_txn import EndTxnRequest
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.messages.txn_offset_commit import (
@@ -22,37 +21,25 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from headrace.records.builder import build_batch
-from headrace.simulator.clients.committed import committed_rows
-from headrace.simulator.clients.consumer import end_of
 from headrace.simulator.clients.member import (
     GROUP,
+    PASSING,
     SESSION_TIMEOUT_MS,
     TRANSACTION,
     Membership,
     Step,
     found,
 )
+from headrace.simulator.clients.polling import polled
 from headrace.simulator.clients.session import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import PartitionKey, TransactionBegun, TransactionEnded
 from headrace.simulator.machine import Machine
 
-PRODUCE, FETCH, INIT_PRODUCER_ID = 0, 1, 22
+PRODUCE, INIT_PRODUCER_ID = 0, 22
 ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
-READ_COMMITTED = 1
 TRANSACTION_TIMEOUT_MS = 3_000
 TRIES = 6  # of one request, before the copier gives up its life
-
-# What goes away by itself: the same request is sent again.
-PASSING = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
 
 
 class LifeEnded(Exception):
@@ -109,7 +96,8 @@ class Copier(Script):
                 if positions is None:
                     yield Pause(0.1)
                     continue
-            rows, ends = yield from self._fetched(positions)
+            poll = yield from polled(self._source, positions)
+            rows, ends = [value for rows in poll.rows.values() for _, value in rows], poll.ends
             if rows:
                 is_commit = self.is_careful or not self.world.chance(0.15)
                 yield from self._mishaps()
@@ -128,29 +116,6 @@ class Copier(Script):
             raise LifeEnded
         if self.world.chance(0.02):
             yield Pause(SESSION_TIMEOUT_MS / 1000 * self.world.between(0.5, 2.5))
-
-    def _fetched(self, positions: dict[PartitionKey, int]) -> Step:
-        """Rows with their partition, and where to read on."""
-        topic = FetchTopic(
-            topic=self._source.name,
-            partitions=[
-                FetchPartition(partition=key.number, fetch_offset=offset, partition_max_bytes=1_500)
-                for key, offset in positions.items()
-            ],
-        )
-        request = FetchRequest(
-            max_wait_ms=100, min_bytes=1, max_bytes=10_000, isolation_level=READ_COMMITTED, topics=[topic]
-        )
-        answer = yield Ask(FETCH, 12, request)
-        rows: list[bytes] = []
-        ends = dict(positions)
-        for told in answer.responses if answer is not None else ():
-            for data in told.partitions:
-                key = self._source.keys[data.partition_index]
-                if data.error_code == ErrorCode.NONE and data.records:
-                    rows += [value for _, value in committed_rows(data, positions[key])]
-                    ends[key] = max(positions[key], end_of(data.records))
-        return rows, ends
 
     # --- one transaction ---------------------------------------------------------------------------
 
@@ -280,6 +245,7 @@ class Copier(Script):
                 )
             ],
         )
+        accepted = self._member.commit_asked(ends)
         code = yield from self._asked_until_clear(
             TXN_OFFSET_COMMIT,
             5 if self._is_second else 3,
@@ -295,6 +261,7 @@ class Copier(Script):
             return False
         if code != ErrorCode.NONE:
             raise LifeEnded
+        accepted()
         return True
 
     def _ended(self, *, is_commit: bool) -> Step:

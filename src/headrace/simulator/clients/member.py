@@ -3,10 +3,15 @@
 Each story ends when its step is done; `yield from` gives its result. A lost answer is a reason to ask again.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_protocol import (
+    AssignedTopic,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -17,9 +22,16 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.protocol.versioned import decode_versioned, encode_versioned
 from headrace.simulator.clients.session import Ask, Pause, Script
 from headrace.simulator.clients.topics import Topic
-from headrace.simulator.history import Assigned, CommittedOffsetTold, PartitionKey
+from headrace.simulator.history import (
+    Assigned,
+    CommitAccepted,
+    CommitAsked,
+    CommittedOffsetTold,
+    PartitionKey,
+)
 
 FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 10, 11, 12, 13, 14
 OFFSET_FETCH = 9
@@ -27,6 +39,18 @@ GROUP, TRANSACTION = 0, 1
 PROTOCOL_TYPE, PROTOCOL = "consumer", "dealt"
 SESSION_TIMEOUT_MS = 2_000
 REBALANCE_TIMEOUT_MS = 3_000
+SUBSCRIPTION_VERSION = 3
+
+# What goes away by itself: the same request is sent again.
+PASSING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 
 Step = Generator[Ask | Pause, Any, Any]
 
@@ -47,11 +71,16 @@ class Membership:
         self._client = client
         self.group = group
         self._topic = topic
-        self._instance_id = instance_id
+        self.instance_id = instance_id
         self.member_id: str
         self.generation: int
         self.partitions: list[PartitionKey]
         self.forget()
+
+    @property
+    def identity(self) -> str:
+        """By which it is known over its lives."""
+        return self.instance_id or self.member_id
 
     def forget(self) -> None:
         """The process died: what it knew is gone, what the group knows of it is not."""
@@ -79,14 +108,16 @@ class Membership:
                 return
 
     def _join_request(self) -> JoinGroupRequest:
+        subscription = ConsumerProtocolSubscription(topics=[self._topic.name])
+        metadata = encode_versioned(subscription, SUBSCRIPTION_VERSION)
         return JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self.member_id,
-            group_instance_id=self._instance_id,
+            group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=b"")],
+            protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata)],
         )
 
     def _shares(self, members: list[Any]) -> list[SyncGroupRequestAssignment]:
@@ -96,23 +127,27 @@ class Membership:
         for key in self._topic.keys:
             shares[names[key.number % len(names)]].append(key.number)
         return [
-            SyncGroupRequestAssignment(member_id=name, assignment=bytes(numbers))
+            SyncGroupRequestAssignment(member_id=name, assignment=self._share(numbers))
             for name, numbers in shares.items()
         ]
+
+    def _share(self, numbers: list[int]) -> bytes:
+        topics = [AssignedTopic(topic=self._topic.name, partitions=numbers)] if numbers else []
+        return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=topics), SUBSCRIPTION_VERSION)
 
     def _synced(self, shares: list[SyncGroupRequestAssignment]) -> Step:
         def promised(answer: Any) -> None:
             if answer.error_code == ErrorCode.NONE:
                 self._client.history.add(
-                    Assigned(self.group, member_id, generation, tuple(self._keys(answer.assignment)))
+                    Assigned(self.group, identity, generation, tuple(self._keys(answer.assignment)))
                 )
 
-        member_id, generation = self.member_id, self.generation
+        identity, generation = self.identity, self.generation
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=generation,
-            member_id=member_id,
-            group_instance_id=self._instance_id,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=PROTOCOL,
             assignments=shares,
@@ -126,7 +161,10 @@ class Membership:
         return True
 
     def _keys(self, assignment: bytes) -> list[PartitionKey]:
-        return [self._topic.keys[number] for number in assignment]
+        if not assignment:
+            return []
+        told = decode_versioned(ConsumerProtocolAssignment, assignment)
+        return [self._topic.keys[number] for topic in told.assigned_partitions for number in topic.partitions]
 
     def alive(self) -> Step:
         """Send a heartbeat; False: this member has to join again."""
@@ -134,7 +172,7 @@ class Membership:
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=self._instance_id,
+            group_instance_id=self.instance_id,
         )
         answer = yield Ask(HEARTBEAT, 4, request)
         if answer is None:
@@ -150,10 +188,16 @@ class Membership:
     def left(self) -> Step:
         request = LeaveGroupRequest(
             group_id=self.group,
-            members=[MemberIdentity(member_id=self.member_id, group_instance_id=self._instance_id)],
+            members=[MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)],
         )
         yield Ask(LEAVE_GROUP, 5, request)
         self.forget()
+
+    def commit_asked(self, partitions: Iterable[PartitionKey]) -> Callable[[], None]:
+        """Tell the judges that a commit is sent; to be called when it was accepted."""
+        history, number = self._client.history, self._client.history.count
+        history.add(CommitAsked(number, self.group, self.identity, tuple(partitions)))
+        return lambda: history.add(CommitAccepted(number))
 
     def committed(self) -> Step:
         """Where its partitions are to be read from; None when this cannot be told now."""

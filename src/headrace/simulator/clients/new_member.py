@@ -13,7 +13,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
 )
 from headrace.simulator.clients.member import REBALANCE_TIMEOUT_MS, Membership, Step
 from headrace.simulator.clients.session import Ask, Pause
-from headrace.simulator.history import PartitionKey
+from headrace.simulator.history import Assigned, PartitionKey
 
 CONSUMER_GROUP_HEARTBEAT = 68
 JOINING, LEAVING = 0, -1
@@ -76,12 +76,19 @@ class NewMembership(Membership):
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=epoch,
-            instance_id=self._instance_id,
+            instance_id=self.instance_id,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_joining else -1,
             subscribed_topic_names=[self._topic.name] if is_joining else None,
             topic_partitions=partitions,
         )
-        return Ask(CONSUMER_GROUP_HEARTBEAT, 1, request)
+        identity = self.identity
+
+        def promised(answer: Any) -> None:
+            if answer.error_code == ErrorCode.NONE and answer.assignment is not None:
+                partitions = tuple(self._keys_of(answer.assignment))
+                self._client.history.add(Assigned(self.group, identity, answer.member_epoch, partitions))
+
+        return Ask(CONSUMER_GROUP_HEARTBEAT, 1, request, promised)
 
     def _learned(self, answer: Any) -> bool:
         """Take the epoch over; False when the answer is an error."""

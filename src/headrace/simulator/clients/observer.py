@@ -4,12 +4,11 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.simulator.clients.committed import committed_rows
 from headrace.simulator.clients.consumer import FETCH, end_of
+from headrace.simulator.clients.polling import READ_COMMITTED
 from headrace.simulator.clients.session import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import CommittedRead
 from headrace.simulator.machine import Machine
-
-READ_COMMITTED = 1
 
 
 class Observer(Script):

@@ -10,6 +10,7 @@ from headrace.simulator.judges.committed_offsets_never_go_back import CommittedO
 from headrace.simulator.judges.coordinators_rebuilt import CoordinatorsRebuilt
 from headrace.simulator.judges.copied_exactly_once import CopiedExactlyOnce
 from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
+from headrace.simulator.judges.fenced_members_cannot_commit import FencedMembersCannotCommit
 from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMonotonic
 from headrace.simulator.judges.metadata_remembered import MetadataRemembered
 from headrace.simulator.judges.metadata_replayed import MetadataReplayed
@@ -17,6 +18,7 @@ from headrace.simulator.judges.no_duplicates import NoDuplicates
 from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
+from headrace.simulator.judges.polls_follow_each_other import PollsFollowEachOther
 from headrace.simulator.judges.transactions_all_or_nothing import TransactionsAllOrNothing
 from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
 
@@ -37,6 +39,8 @@ def all_judges() -> list[Judge]:
         MetadataReplayed(),
         CoordinatorsRebuilt(),
         OneOwnerPerGeneration(),
+        FencedMembersCannotCommit(),
+        PollsFollowEachOther(),
         CommittedOffsetsNeverGoBack(),
         TransactionsAllOrNothing(),
         CopiedExactlyOnce(),

@@ -1,4 +1,5 @@
 """Copiers in a group, each with transactions: what one topic holds is written to another, exactly once.
+Beside them plain consumers read the same topic in a group of their own.
 
 In half of the runs every record is fsynced before it is acknowledged, and machines may be lost; in the others
 only processes die, since default durability does not outlive a lost machine.
@@ -11,6 +12,7 @@ from headrace.simulator.clients.copier import Copier
 from headrace.simulator.clients.member import Membership
 from headrace.simulator.clients.new_member import NewMembership
 from headrace.simulator.clients.observer import Observer
+from headrace.simulator.clients.plain import PlainConsumer
 from headrace.simulator.clients.producer import Producer
 from headrace.simulator.clients.reader import Reader
 from headrace.simulator.clients.topics import Topic
@@ -27,6 +29,8 @@ class Coordinators:
         self._is_flushed = world.chance(0.5)
         self._transaction_version = dice.choice((1, 2, 2))
         self._membership = dice.choice((Membership, NewMembership))
+        self._plain_membership = dice.choice((Membership, NewMembership))
+        self._has_static_members = world.chance(0.5)
         self.settings = {
             "offsets.topic.num.partitions": str(dice.randint(1, 3)),
             "transaction.state.log.num.partitions": str(dice.randint(1, 3)),
@@ -65,14 +69,25 @@ class Coordinators:
             )
             for n in range(1, 4)
         ]
+        plain = [
+            PlainConsumer(
+                machine,
+                f"plain{n}",
+                source,
+                self._plain_membership,
+                is_static=self._has_static_members and n > 1,
+            )
+            for n in range(1, 4)
+        ]
+        members: list[Copier | PlainConsumer] = [*copiers, *plain]
         observer = Observer(machine, "observer", target)
-        mischief = Mischief(machine, [admin, feeder, *copiers, observer], odds)
+        mischief = Mischief(machine, [admin, feeder, *members, observer], odds)
 
         machine.start()
         admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
             raise stuck(machine, "topics are not created")
-        for client in (feeder, *copiers, observer):
+        for client in (feeder, *members, observer):
             client.begin()
         mischief.begin()
         world.run(world.mono + seconds)
@@ -80,8 +95,8 @@ class Coordinators:
         mischief.stop()
         admin.is_quiet = True
         feeder.is_stopping = True
-        for copier in copiers:
-            copier.is_careful = True
+        for member in members:
+            member.is_careful = True
         machine.start()
         world.run(world.mono + CALM_S)
         if not world.run(world.mono + HEALING_S, is_done=lambda: feeder.is_idle):
@@ -93,5 +108,12 @@ class Coordinators:
         originals = [value for records in reader.contents.values() for _, value in records]
         if not world.run(world.mono + HEALING_S, is_done=lambda: len(observer.shown) >= len(originals)):
             raise stuck(machine, f"{len(observer.shown)} of {len(originals)} values are copied")
+
+        def everything_is_polled() -> bool:
+            ends = {key: max(one.ends.get(key, 0) for one in plain) for key in source.keys}
+            return all(ends[key] >= len(records) for key, records in reader.contents.items())
+
+        if not world.run(world.mono + HEALING_S, is_done=everything_is_polled):
+            raise stuck(machine, "not everything is polled by the plain consumers")
         world.run(world.mono + CALM_S)  # one too many would come now
         machine.history.add(Copied(originals, [value.split(b":", 2)[2] for value in observer.shown]))
