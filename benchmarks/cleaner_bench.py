@@ -43,9 +43,11 @@ def write(disk: Disk, size: int, keys: Iterator[int], codec: int) -> PartitionLo
     )
     log.config = replace(CONFIG, cleanup_policy=frozenset({"delete"}))  # appends need not open batches
     dice = Random(1)
-    value = dice.randbytes(VALUE_BYTES // 2) + bytes(VALUE_BYTES - VALUE_BYTES // 2)
+    pool = dice.randbytes(1_000_000)
     while log.size_bytes < size:
-        rows = [(WALL_MS, b"key-%010d" % next(keys), value, ()) for _ in range(BATCH_RECORDS)]
+        at = dice.randrange(len(pool) - VALUE_BYTES * BATCH_RECORDS)
+        values = (pool[at + n * VALUE_BYTES : at + (n + 1) * VALUE_BYTES] for n in range(BATCH_RECORDS))
+        rows = [(WALL_MS, b"key-%010d" % next(keys), value, ()) for value in values]
         log.append(memoryview(bytearray(build_batch(rows, codec=codec))), wall_ms=WALL_MS, leader_epoch=0)
     log.config = CONFIG
     log.roll(WALL_MS)
