@@ -1,5 +1,5 @@
-# Every target sets up what it needs. `make test` asks PyPI alone; `make interop` and `make bench` also ask
-# Maven, npm, Go and Debian, and keep what they fetch under .cache/.
+# Every target sets up what it needs. `make test` asks PyPI alone; `make interop`, `make bench` and `make chaos` also
+# ask Maven, npm, Go and Debian, and keep what they fetch under .cache/.
 
 VENV    := .venv
 PY      := $(VENV)/bin/python
