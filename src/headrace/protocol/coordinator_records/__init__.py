@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import groups, transactions
 from headrace.protocol.notation import Data
-from headrace.protocol.versioned import decode_versioned, version_of
+from headrace.protocol.versioned import version_of
 
 
 class Record(NamedTuple):
@@ -82,9 +82,18 @@ def decode(kinds: Kinds, key: bytes | memoryview, value: bytes | memoryview | No
     """The record, or None for a kind that we do not know: share and streams groups have theirs, and newer
     brokers may have more. MalformedMessage for bytes that are no record.
     """
-    found = kinds.get(version_of(key))
+    found = kinds.get((key[0] << 8) | key[1] if len(key) > 1 else version_of(key))
     if found is None:
         return None
     key_kind, value_kind = found
-    decoded_key = codec(key_kind, 0).decode(key, 2)
-    return Record(decoded_key, None if value is None else decode_versioned(value_kind, value))
+    decoded_key = _reader(key_kind, 0)(key, 2)
+    if value is None:
+        return Record(decoded_key, None)
+    version = (value[0] << 8) | value[1] if len(value) > 1 else version_of(value)
+    return Record(decoded_key, _reader(value_kind, version)(value, 2))
+
+
+@cache
+def _reader(kind: type[Data], version: int) -> Callable[[bytes | memoryview, int], Data]:
+    """What reads a body: a coordinator may have a million of them to load."""
+    return codec(kind, version).decode
