@@ -74,6 +74,7 @@ class Cleaner:
                 now.wall_ms,
                 partition.leader.high_watermark,
                 map_bytes=int(budget),
+                io_bytes=settings.log_cleaner_io_buffer_size,
                 bytes_per_second=rate if rate < sys.float_info.max else None,
             )
         except StorageError as fault:

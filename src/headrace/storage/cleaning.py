@@ -26,7 +26,6 @@ from headrace.storage.sieve import Rules, Sieve
 from headrace.storage.swapping import offer_swap, withdraw_swap
 from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
-_READ_BYTES = 1024 * 1024
 _INT32_MAX = (1 << 31) - 1
 
 
@@ -53,6 +52,7 @@ class Limits:
     segment_index_bytes: int
     index_interval_bytes: int
     map_bytes: int
+    io_bytes: int  # read or written at a time
 
 
 @dataclass(slots=True)
@@ -179,7 +179,11 @@ class CleanJob:
         """Whether anything changed, and the bytes that are left."""
         base_offset, end_offset = group[0].base_offset, group[-1].end_offset
         writer = SegmentWriter(
-            disk, segment_path(self.directory, base_offset), base_offset, self.limits.index_interval_bytes
+            disk,
+            segment_path(self.directory, base_offset),
+            base_offset,
+            interval_bytes=self.limits.index_interval_bytes,
+            write_bytes=self.limits.io_bytes,
         )
         try:
             is_changed = len(group) > 1
@@ -208,10 +212,11 @@ class CleanJob:
         """Every batch with its header, None where the checksum is wrong."""
         file = self._open(disk, source)
         try:
+            limit = self.limits.io_bytes
             position, chunk = 0, memoryview(b"")
             while position < source.size:
                 if len(chunk) < HEADER_BYTES:
-                    chunk = memoryview(file.read(position, min(_READ_BYTES, source.size - position)))
+                    chunk = memoryview(file.read(position, min(limit, source.size - position)))
                 size = read_header(chunk).size if len(chunk) >= HEADER_BYTES else 0
                 if not HEADER_BYTES <= size <= source.size - position:
                     raise Uncleanable(
@@ -219,9 +224,7 @@ class CleanJob:
                         f"of {self.directory}"
                     )
                 if size > len(chunk):
-                    chunk = memoryview(
-                        file.read(position, min(max(size, _READ_BYTES), source.size - position))
-                    )
+                    chunk = memoryview(file.read(position, min(max(size, limit), source.size - position)))
                 yield chunk[:size], _checked(chunk[:size])
                 position += size
                 chunk = chunk[size:]

@@ -18,6 +18,9 @@ from headrace.storage.swapping import swap_indexes, swap_log, withdraw_swap
 
 # log.cleaner.dedupe.buffer.size times log.cleaner.io.buffer.load.factor, as they are by default
 MAP_BYTES = 120_795_955
+# log.cleaner.io.buffer.size, and what it is at least: several batches of usual size
+IO_BYTES = 512 * 1024
+IO_BYTES_MIN = 64 * 1024
 
 
 class CompactedLog(GrowingLog):
@@ -37,19 +40,27 @@ class CompactedLog(GrowingLog):
         high_watermark: int,
         *,
         map_bytes: int = MAP_BYTES,
+        io_bytes: int = IO_BYTES,
         bytes_per_second: float | None = None,
     ) -> CleanJob | None:
         """A pass over all that may be cleaned, when enough of it is dirty or has been for too long."""
         dirt = self.dirt(wall_ms, high_watermark)
         if dirt is None or not dirt.is_due(self._config):
             return None
-        return self._clean_job(dirt, wall_ms, map_bytes, bytes_per_second)
+        config = self._config
+        limits = Limits(
+            config.segment_bytes,
+            config.segment_index_bytes,
+            config.index_interval_bytes,
+            map_bytes,
+            max(io_bytes, IO_BYTES_MIN),
+        )
+        return self._clean_job(dirt, wall_ms, limits, bytes_per_second)
 
     @guarded
     def _clean_job(
-        self, dirt: Dirt, wall_ms: int, map_bytes: int, bytes_per_second: float | None
+        self, dirt: Dirt, wall_ms: int, limits: Limits, bytes_per_second: float | None
     ) -> CleanJob:
-        config = self._config
         segments = self._segments.items
         return CleanJob(
             self.directory,
@@ -68,9 +79,9 @@ class CompactedLog(GrowingLog):
                     for entry in self.producer_state(wall_ms)
                 },
                 wall_ms,
-                config.delete_retention_ms,
+                self._config.delete_retention_ms,
             ),
-            Limits(config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes, map_bytes),
+            limits,
             bytes_per_second,
         )
 

@@ -7,8 +7,6 @@ from headrace.storage.swapping import CLEANED
 from headrace.storage.time_index import TimeIndex
 from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
-_WRITE_BYTES = 1024 * 1024
-
 
 class SegmentWriter:
     __slots__ = (
@@ -22,13 +20,17 @@ class SegmentWriter:
         "_transaction_index",
         "_unindexed_bytes",
         "_waiting",
+        "_write_bytes",
         "end_offset",
         "size",
     )
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, interval_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, *, interval_bytes: int, write_bytes: int
+    ) -> None:
         self._files = OpenFiles()
         self._interval_bytes = interval_bytes
+        self._write_bytes = write_bytes
         self._log = disk.open(path + ".log" + CLEANED, create=True)
         self._log.truncate(0)
         self._index = OffsetIndex(disk, self._files, path + ".index" + CLEANED, base_offset)
@@ -60,7 +62,7 @@ class SegmentWriter:
         self._waiting += batch
         self.size += len(batch)
         self._unindexed_bytes += len(batch)
-        if len(self._waiting) >= _WRITE_BYTES:
+        if len(self._waiting) >= self._write_bytes:
             self._write()
 
     def _write(self) -> None:

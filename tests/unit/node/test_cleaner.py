@@ -127,6 +127,7 @@ def test_the_cleaners_limits_reach_the_job() -> None:
         {
             "log.cleaner.dedupe.buffer.size": "1000000",
             "log.cleaner.io.buffer.load.factor": "0.5",
+            "log.cleaner.io.buffer.size": "300000",
             "log.cleaner.io.max.bytes.per.second": "2000000",
         }
     )
@@ -136,6 +137,7 @@ def test_the_cleaners_limits_reach_the_job() -> None:
     desk.advance(2)
     (job,) = [run.job for run in desk.jobs if isinstance(run.job, CleanJob)]
     assert job.limits.map_bytes == 500_000
+    assert job.limits.io_bytes == 300_000
     assert job.bytes_per_second == 2_000_000
 
 

@@ -292,6 +292,33 @@ def test_a_result_that_comes_after_the_log_was_cut_or_its_segments_went_is_throw
     assert [name for name in compact.names() if name.count(".") > 1] == []
 
 
+def test_a_start_takes_no_segment_for_a_log_that_was_cut_since(compact):
+    put(compact, ("a", "1"))
+    put(compact, ("a", "2"))
+    seal(compact)
+    put(compact, ("b", "1"))
+    seal(compact)
+    assert compact.log.clean_job(compact.wall_ms, 3).run(compact.disk).segments
+    compact.log.truncate_to(1)
+    put(compact, ("c", "1"))
+    compact.disk, compact.files = compact.disk.crash("killed"), OpenFiles()
+    compact.open("killed")
+    assert records(compact) == [(0, "a", "1"), (1, "c", "1")]
+    assert [name for name in compact.names() if name.count(".") > 1] == []
+
+
+def test_batches_larger_than_what_is_read_at_a_time(compact):
+    config = replace(COMPACT, segment_bytes=10_000_000)
+    compact.log.config = replace(config, cleanup_policy=frozenset({"delete"}))  # takes large batches at once
+    for n in range(6):
+        put(compact, (f"k{n % 2}", "x" * 200_000), ("small", str(n)))
+        put(compact, (f"k{n}", "y"))
+    compact.log.config = config
+    seal(compact)
+    clean(compact, io_bytes=0)
+    assert [row[0] for row in records(compact)] == [8, 11, 12, 14, 15, 16, 17]
+
+
 def test_readers_and_writers_go_on_while_segments_are_swapped(compact):
     put(compact, ("a", "1"))
     put(compact, ("a", "2"), ("b", "1"))
