@@ -149,8 +149,7 @@ class CleanJob:
         files = OpenFiles()
         found: list[AbortedTransaction] = []
         for path in self.transaction_indexes:
-            index = TransactionIndex(disk, files, path)
-            found += (index.at(number) for number in range(len(index)))
+            found += TransactionIndex(disk, files, path).all()
         return found
 
     # --- the two walks -----------------------------------------------------------------------------------

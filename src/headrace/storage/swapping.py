@@ -32,7 +32,7 @@ def offer_swap(disk: Disk, path: str) -> None:
 
 
 def swap_indexes(disk: Disk, path: str) -> None:
-    """The first half of step 3. Until the log follows, the index's check at loading finds out."""
+    """The first half of step 3."""
     for suffix in SUFFIXES[:-1]:
         _rename(disk, path + suffix + SWAP, path + suffix)
 

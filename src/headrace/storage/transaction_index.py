@@ -59,6 +59,9 @@ class TransactionIndex(EntryFile):
     def at(self, index: int) -> AbortedTransaction:
         return AbortedTransaction(*ENTRY.unpack(self.entry(index))[1:])
 
+    def all(self) -> list[AbortedTransaction]:
+        return [AbortedTransaction(*ENTRY.unpack(entry)[1:]) for entry in self.entries()]
+
     def overlapping(self, fetch_offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that touch [fetch_offset, upper_offset), and whether later entries cannot matter."""
         found: list[AbortedTransaction] = []
