@@ -1,4 +1,7 @@
-"""`headrace group` and `headrace cluster transactions` against a broker, with consumers that live."""
+"""`headrace group` and `headrace cluster transactions` against a broker, with consumers that live.
+
+Commands run in this process: there are many, and a process for each would take longer than all they do.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from cli.shell import Done
 from harness.broker import Broker
 from harness.wait import eventually
+from headrace.cli.main import run
 from headrace.client.client import Client
 from headrace.client.groups import Groups
 
@@ -17,13 +22,44 @@ WAIT_S = 30.0
 RECORDS = 10  # in each partition
 
 
+class Inside:
+    """`headrace …` without a process of its own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Done:
+        done = self.attempt(*arguments)
+        assert done.code == 0, f"headrace {' '.join(arguments)}: exit {done.code}\n{done.err}"
+        return done
+
+    def attempt(self, *arguments: str) -> Done:
+        code = run(list(arguments))
+        said = self._capsys.readouterr()
+        return Done(code, said.out.encode(), said.err)
+
+
 @pytest.fixture
-def filled(headrace: Any, topic: str) -> str:
+def headrace(
+    cli_broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Inside:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", cli_broker.bootstrap)
+    return Inside(capsys)
+
+
+@pytest.fixture
+def filled(cli_broker: Broker, topic: str) -> str:
     """A topic with two partitions of ten records."""
-    for partition in ("0", "1"):
-        lines = "".join(f"{number}\n" for number in range(RECORDS)).encode()
-        headrace("produce", topic, "--partition", partition, stdin=lines)
+    write(cli_broker, topic, {0: RECORDS, 1: RECORDS})
     return topic
+
+
+def write(broker: Broker, topic: str, counts: dict[int, int]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 2})
+    for partition, count in counts.items():
+        for number in range(count):
+            producer.produce(topic, str(number).encode(), partition=partition)
+    assert producer.flush(WAIT_S) == 0
 
 
 @pytest.fixture
@@ -97,7 +133,7 @@ def test_a_group_that_reads(
     assert member["assignment"] == [{"topic": filled, "partition": index} for index in (0, 1)]
     assert f"{filled}:0-1" in headrace("group", "describe", group).out.decode()
 
-    headrace("produce", filled, "--partition", "1", stdin=b"one more\n")
+    write(cli_broker, filled, {1: 1})
     (lag,) = headrace("group", "lag", group, "--json").json
     assert partitions(lag) == {0: (10, 10, 0), 1: (10, 11, 1)}
     assert (lag["lag"], lag["members"]) == (1, 1)

@@ -1,0 +1,70 @@
+"""`headrace …` as users run it: a process with pipes, and what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMMAND = [str(Path(sys.executable).with_name("headrace"))]
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.decode().splitlines()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Shell:
+    """Runs `headrace …` with the broker's address in the environment."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.environment = os.environ | {"HEADRACE_BOOTSTRAP": bootstrap}
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> Done:
+        """Runs a command that must succeed."""
+        done = self.attempt(*arguments, stdin=stdin)
+        assert done.code == 0, f"headrace {' '.join(arguments)}: exit {done.code}\n{done.err}"
+        return done
+
+    def attempt(self, *arguments: str, stdin: bytes = b"") -> Done:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            input=stdin,
+            capture_output=True,
+            env=self.environment,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr.decode())
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a command that goes on; it is killed when the test ends."""
+        self.started.append(subprocess.Popen([*COMMAND, *arguments], env=self.environment, **options))
+        return self.started[-1]
+
+    def end(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.communicate()
