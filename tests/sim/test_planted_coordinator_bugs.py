@@ -9,6 +9,7 @@ import pytest
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.groups import Groups
+from headrace.machines.transactions import transactions
 from headrace.node.coordinators import shard as shards
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.markers import MarkersUnderWay
@@ -75,6 +76,19 @@ def test_transactional_offsets_that_count_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Groups, "replay", hasty)
     # what an aborted transaction had read is never read again
     assert caught_by() in ("copied_exactly_once", "committed_offsets_never_go_back", "progress_after_healing")
+
+
+def test_a_late_end_ends_the_next_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = transactions.end_version_2
+
+    def careless(transaction: Any, now_ms: int, request: Any, fresh_id: Any) -> Any:
+        if transaction.is_open:
+            request.producer_id = transaction.producer_id
+            request.producer_epoch = transaction.producer_epoch
+        return end(transaction, now_ms, request, fresh_id)
+
+    monkeypatch.setattr(transactions, "end_version_2", careless)
+    assert caught_by() in ("transactions_all_or_nothing", "no_uncommitted_reads", "copied_exactly_once")
 
 
 def test_a_fenced_member_that_commits(monkeypatch: pytest.MonkeyPatch) -> None:

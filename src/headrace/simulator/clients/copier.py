@@ -4,6 +4,7 @@ It dies, and comes back as another member with the same transactional id; it sle
 session, and wakes up as a zombie; it aborts now and then. Only what its transactions commit may be seen.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode
@@ -65,6 +66,7 @@ class Copier(Script):
         self._producer_id, self._epoch = -1, -1
         self._sequences: dict[int, int] = {}  # by partition of the target
         self._number = 0  # of its transactions, over all its lives
+        self.tell: Callable[[Ask], None] = lambda asked: None  # somebody who listens to the wire
         self.is_careful = False  # lives on from now, and aborts nothing
 
     def story(self) -> Story:
@@ -156,7 +158,9 @@ class Copier(Script):
     def _asked_until_clear(self, api_key: int, version: int, body: Any, code_of: Any) -> Step:
         """The answer's code, once it is neither lost nor a passing one; LifeEnded after some tries."""
         for _ in range(TRIES * (10 if self.is_careful else 1)):
-            answer = yield Ask(api_key, version, body)
+            asked = Ask(api_key, version, body)
+            self.tell(asked)
+            answer = yield asked
             code = None if answer is None else code_of(answer)
             if code is not None and code not in PASSING:
                 return code
@@ -278,7 +282,9 @@ class Copier(Script):
                 self.history.add(TransactionEnded(self.name, number, is_commit))
 
         for _ in range(TRIES * (10 if self.is_careful else 1)):
-            answer = yield Ask(END_TXN, version, request, promised)
+            asked = Ask(END_TXN, version, request, promised)
+            self.tell(asked)
+            answer = yield asked
             if answer is not None and answer.error_code == ErrorCode.NONE:
                 if self._is_second:
                     self._take(answer.producer_id, answer.producer_epoch)

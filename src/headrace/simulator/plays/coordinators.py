@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from headrace.simulator.clients.admin import Admin
 from headrace.simulator.clients.copier import Copier
+from headrace.simulator.clients.ghost import Ghost
 from headrace.simulator.clients.member import Membership
 from headrace.simulator.clients.new_member import NewMembership
 from headrace.simulator.clients.observer import Observer
@@ -81,13 +82,17 @@ class Coordinators:
         ]
         members: list[Copier | PlainConsumer] = [*copiers, *plain]
         observer = Observer(machine, "observer", target)
+        ghost = Ghost(machine, "ghost")
+        if self._transaction_version >= 2:  # the first protocol cannot tell a late request from a timely one
+            for copier in copiers:
+                copier.tell = ghost.overhear
         mischief = Mischief(machine, [admin, feeder, *members, observer], odds)
 
         machine.start()
         admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
             raise stuck(machine, "topics are not created")
-        for client in (feeder, *members, observer):
+        for client in (feeder, *members, observer, ghost):
             client.begin()
         mischief.begin()
         world.run(world.mono + seconds)
@@ -95,6 +100,7 @@ class Coordinators:
         mischief.stop()
         admin.is_quiet = True
         feeder.is_stopping = True
+        ghost.is_laid = True
         for member in members:
             member.is_careful = True
         machine.start()
