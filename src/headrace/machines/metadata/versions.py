@@ -1,7 +1,7 @@
 """Which features and record versions this node writes: those of Kafka's metadata.version 4.3-IV0.
 
-A feature is told as supported only when it works. Eligible leader replicas are finalized by Kafka when it formats
-a directory; here they follow with the cluster.
+A feature is told as supported only when it works. Eligible leader replicas are finalized by Kafka when it
+formats a directory; here they follow with the cluster.
 """
 
 from headrace.protocol.metadata_records import encode_record
