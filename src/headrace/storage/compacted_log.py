@@ -126,4 +126,5 @@ class CompactedLog(GrowingLog):
             segment.modified_ms = merged[-1].modified_ms
         self._segments.forget_readers()
         self._is_renamed = True
+        self.rewrites += 1
         return doomed

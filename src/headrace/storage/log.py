@@ -349,6 +349,7 @@ class PartitionLog(CompactedLog):
             segment.replaced()
             self._segments.forget_readers()
             self._is_renamed = True
+            self.rewrites += 1
         segment.packed_as = result.codec
 
     def remove_job(self, doomed: Doomed) -> RemoveJob:

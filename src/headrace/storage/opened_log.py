@@ -80,6 +80,7 @@ class OpenedLog:
         "log_end_offset",
         "log_start_offset",
         "producer_id_expiration_ms",
+        "rewrites",
     )
 
     def __init__(
@@ -99,6 +100,7 @@ class OpenedLog:
         self._roll_jitter_ms = 0
         self.config = config
         self.generation = 0  # raised when offsets may mean other records than before
+        self.rewrites = 0  # raised when positions in sealed segments mean other batches than before
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.flushed_offset = 0

@@ -49,7 +49,17 @@ class ReadChunk:
 
 
 class Loader:
-    __slots__ = ("_log", "_machine", "_node", "_offset", "_partition", "_records", "_shard", "is_done")
+    __slots__ = (
+        "_log",
+        "_machine",
+        "_node",
+        "_offset",
+        "_partition",
+        "_records",
+        "_rewrites",
+        "_shard",
+        "is_done",
+    )
 
     def __init__(
         self, node: "Node", partition: Partition, log: PartitionLog, machine: "Machine", shard: "Shard"
@@ -61,6 +71,7 @@ class Loader:
         self._shard = shard
         self._offset = log.log_start_offset
         self._records: Iterator[None] | None = None  # each step replays one record of the chunk
+        self._rewrites = 0  # of the log, when the chunk was ordered
         self.is_done = False
 
     def go_on(self, now: Now) -> None:
@@ -84,6 +95,7 @@ class Loader:
         if span is None:
             self._shard.loaded(now, self._machine)
             return
+        self._rewrites = log.rewrites
         job = ReadChunk(span.file.path, span.position, span.size)
         self._node.run(self._partition.directory, "loading", job, self._chunk_read)
 
@@ -101,6 +113,9 @@ class Loader:
             return
         if isinstance(result, BaseException):
             raise result
+        if self._log.rewrites != self._rewrites:
+            self.go_on(now)  # the name may have meant another file already
+            return
         self._records = self._replayed(result)
         self.expired(now)
 

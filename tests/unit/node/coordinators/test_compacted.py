@@ -1,0 +1,79 @@
+"""Coordinators over compacted logs: what they knew is what they know after passes and restarts, even when a
+pass replaces the segments from which one is just loading.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.node.coordinators.test_groups import SETTINGS, commit, committed, find
+
+from harness.compaction import rows
+from harness.desk import Desk
+from headrace.node.coordinators.loader import ReadChunk
+from headrace.storage.memory_disk import MemoryDisk
+
+OFFSETS = "__consumer_offsets"
+ONE_SHARD = {**SETTINGS, "offsets.topic.num.partitions": "1", "log.cleaner.backoff.ms": "1000"}
+
+
+def log_of(desk: Desk):
+    partition = desk.node.partitions.of_name(OFFSETS)[0]
+    return partition.opened(desk.clock.now())
+
+
+def seal(desk: Desk) -> None:
+    log = log_of(desk)
+    log.roll(desk.clock.now().wall_ms)
+    job = log.flush_job()
+    if job is not None:
+        log.flushed(job.run(desk.disks["data"]))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk(ONE_SHARD)
+    desk.create_topic("t")
+    find(desk, "g")
+    for number in range(1, 21):
+        assert commit(desk, "g", "t", number) == 0
+        if number % 8 == 0:
+            seal(desk)
+    seal(desk)
+    return desk
+
+
+def test_commits_outlive_compaction_and_a_restart(desk: Desk) -> None:
+    before = len(rows(log_of(desk)))
+    desk.advance(2)
+    assert len(rows(log_of(desk))) < before / 4
+    assert committed(desk, "g", "t").committed_offset == 20
+    disk = desk.disks["data"]
+    assert isinstance(disk, MemoryDisk)
+    again = Desk(ONE_SHARD, disks={"data": disk.crash("killed")})
+    again.advance(1)
+    assert committed(again, "g", "t").committed_offset == 20
+
+
+def test_a_pass_in_the_middle_of_loading(desk: Desk) -> None:
+    disk = desk.disks["data"]
+    assert isinstance(disk, MemoryDisk)
+    again = Desk({**ONE_SHARD, "offsets.load.buffer.size": "200"}, disks={"data": disk.crash("killed")})
+    log = log_of(again)
+    again.runs_jobs = False
+    again.advance(0.001)
+    find(again, "g")
+    again.advance(0.01)
+    assert any(isinstance(run.job, ReadChunk) for run in again.jobs)
+    for _ in range(3):
+        if again.jobs:
+            again.run_job()
+            again.settle()
+            again.advance(0.001)
+    log.flushed_offset = log.log_end_offset
+    wall_ms = again.clock.now().wall_ms
+    result = log.clean_job(wall_ms, log.log_end_offset).run(again.disks["data"])
+    log.cleaned(result, wall_ms)
+    again.runs_jobs = True
+    again.settle()
+    again.advance(1)
+    assert committed(again, "g", "t").committed_offset == 20
