@@ -172,6 +172,15 @@ class Assigned:
     member: str
     generation: int
     partitions: tuple[PartitionKey, ...]
+    is_classic: bool
+
+
+@dataclass(slots=True)
+class PartitionsHeld:
+    """What each member of a group of the consumer protocol has or has yet to give up, by its coordinator."""
+
+    group: str
+    holders: dict[str, list[tuple[bytes, int]]]  # topic id and number
 
 
 @dataclass(slots=True)
@@ -305,6 +314,7 @@ Event = (
     | TransactionEnded
     | CommittedRead
     | Assigned
+    | PartitionsHeld
     | Polled
     | CommitAsked
     | CommitAccepted

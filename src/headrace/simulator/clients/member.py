@@ -138,8 +138,9 @@ class Membership:
     def _synced(self, shares: list[SyncGroupRequestAssignment]) -> Step:
         def promised(answer: Any) -> None:
             if answer.error_code == ErrorCode.NONE:
+                partitions = tuple(self._keys(answer.assignment))
                 self._client.history.add(
-                    Assigned(self.group, identity, generation, tuple(self._keys(answer.assignment)))
+                    Assigned(self.group, identity, generation, partitions, is_classic=True)
                 )
 
         identity, generation = self.identity, self.generation

@@ -13,7 +13,8 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
 )
 from headrace.simulator.clients.member import REBALANCE_TIMEOUT_MS, Membership, Step
 from headrace.simulator.clients.session import Ask, Pause
-from headrace.simulator.history import Assigned, PartitionKey
+from headrace.simulator.history import Assigned, PartitionKey, PartitionsHeld
+from headrace.simulator.holding import held
 
 CONSUMER_GROUP_HEARTBEAT = 68
 JOINING, LEAVING = 0, -1
@@ -84,9 +85,14 @@ class NewMembership(Membership):
         identity = self.identity
 
         def promised(answer: Any) -> None:
+            client = self._client
             if answer.error_code == ErrorCode.NONE and answer.assignment is not None:
                 partitions = tuple(self._keys_of(answer.assignment))
-                self._client.history.add(Assigned(self.group, identity, answer.member_epoch, partitions))
+                client.history.add(
+                    Assigned(self.group, identity, answer.member_epoch, partitions, is_classic=False)
+                )
+            if client.machine.node is not None:
+                client.history.add(PartitionsHeld(self.group, held(client.machine.node, self.group)))
 
         return Ask(CONSUMER_GROUP_HEARTBEAT, 1, request, promised)
 

@@ -16,6 +16,7 @@ from headrace.simulator.judges.metadata_remembered import MetadataRemembered
 from headrace.simulator.judges.metadata_replayed import MetadataReplayed
 from headrace.simulator.judges.no_duplicates import NoDuplicates
 from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
+from headrace.simulator.judges.one_holder_per_partition import OneHolderPerPartition
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.judges.polls_follow_each_other import PollsFollowEachOther
@@ -38,6 +39,7 @@ def all_judges() -> list[Judge]:
         MetadataRemembered(),
         MetadataReplayed(),
         CoordinatorsRebuilt(),
+        OneHolderPerPartition(),
         OneOwnerPerGeneration(),
         FencedMembersCannotCommit(),
         PollsFollowEachOther(),

@@ -16,7 +16,7 @@ class FencedMembersCannotCommit:
 
     def see(self, event: Event, /) -> None:
         match event:
-            case Assigned(group, member, _, partitions):
+            case Assigned(group=group, member=member, partitions=partitions):
                 self._owners.update({(group, partition): member for partition in partitions})
             case CommitAsked(number, group, member, partitions):
                 for partition in partitions:

@@ -1,4 +1,8 @@
-"""In one generation of a group a partition belongs to one member."""
+"""In one generation of a group a partition belongs to one member.
+
+A group that has changed its protocol is left to other judges: an empty one that does so counts from the
+beginning.
+"""
 
 from headrace.simulator.history import Assigned, Event, PartitionKey, Violation
 
@@ -7,10 +11,16 @@ class OneOwnerPerGeneration:
     name = "one_owner_per_generation"
 
     def __init__(self) -> None:
+        self._protocols: dict[str, bool] = {}  # by group: whether it began as a classic one
+        self._changed: set[str] = set()  # groups
         self._owners: dict[tuple[str, int, PartitionKey], str] = {}
 
     def see(self, event: Event, /) -> None:
         if not isinstance(event, Assigned):
+            return
+        if self._protocols.setdefault(event.group, event.is_classic) != event.is_classic:
+            self._changed.add(event.group)
+        if event.group in self._changed:
             return
         for partition in event.partitions:
             owner = self._owners.setdefault((event.group, event.generation, partition), event.member)

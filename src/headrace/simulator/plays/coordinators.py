@@ -23,14 +23,23 @@ from headrace.simulator.mischief import Mischief, Odds
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
 from headrace.simulator.world import World
 
+# Which protocol each of a group's members speaks: the mixed ones change back and forth, live, as those of one
+# kind die and come back.
+GROUPS = (
+    (Membership, Membership, Membership),
+    (NewMembership, NewMembership, NewMembership),
+    (Membership, Membership, NewMembership),
+    (Membership, NewMembership, NewMembership),
+)
+
 
 class Coordinators:
     def __init__(self, world: World) -> None:
         dice = world.dice
         self._is_flushed = world.chance(0.5)
         self._transaction_version = dice.choice((1, 2, 2))
-        self._membership = dice.choice((Membership, NewMembership))
-        self._plain_membership = dice.choice((Membership, NewMembership))
+        self._copying = dice.choice(GROUPS)
+        self._reading = dice.choice(GROUPS)
         self._has_static_members = world.chance(0.5)
         self.settings = {
             "offsets.topic.num.partitions": str(dice.randint(1, 3)),
@@ -65,20 +74,20 @@ class Coordinators:
                 f"copier{n}",
                 source,
                 target,
-                self._membership,
+                membership,
                 transaction_version=self._transaction_version,
             )
-            for n in range(1, 4)
+            for n, membership in enumerate(self._copying, 1)
         ]
         plain = [
             PlainConsumer(
                 machine,
                 f"plain{n}",
                 source,
-                self._plain_membership,
+                membership,
                 is_static=self._has_static_members and n > 1,
             )
-            for n in range(1, 4)
+            for n, membership in enumerate(self._reading, 1)
         ]
         members: list[Copier | PlainConsumer] = [*copiers, *plain]
         observer = Observer(machine, "observer", target)
