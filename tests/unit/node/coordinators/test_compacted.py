@@ -36,6 +36,7 @@ def desk() -> Desk:
     find(desk, "g")
     for number in range(1, 21):
         assert commit(desk, "g", "t", number) == 0
+        assert commit(desk, f"other-{number}", "t", number) == 0
         if number % 8 == 0:
             seal(desk)
     seal(desk)
@@ -45,7 +46,7 @@ def desk() -> Desk:
 def test_commits_outlive_compaction_and_a_restart(desk: Desk) -> None:
     before = len(rows(log_of(desk)))
     desk.advance(2)
-    assert len(rows(log_of(desk))) < before / 4
+    assert len(rows(log_of(desk))) < before * 0.6
     assert committed(desk, "g", "t").committed_offset == 20
     disk = desk.disks["data"]
     assert isinstance(disk, MemoryDisk)
@@ -64,11 +65,11 @@ def test_a_pass_in_the_middle_of_loading(desk: Desk) -> None:
     find(again, "g")
     again.advance(0.01)
     assert any(isinstance(run.job, ReadChunk) for run in again.jobs)
-    for _ in range(3):
-        if again.jobs:
-            again.run_job()
-            again.settle()
-            again.advance(0.001)
+    for _ in range(4):
+        again.run_job()
+        again.settle()
+        again.advance(0.001)
+    assert any(isinstance(run.job, ReadChunk) for run in again.jobs)
     log.flushed_offset = log.log_end_offset
     wall_ms = again.clock.now().wall_ms
     result = log.clean_job(wall_ms, log.log_end_offset).run(again.disks["data"])
