@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headrace.node.node import Node
 
 PAUSE_BETWEEN_LOADS_MS = 1
+# After a start producers come first; whoever asks for a coordinator before makes it load at once.
+FIRST_LOAD_AFTER_MS = 200
 
 
 class Coordinator:
@@ -143,15 +145,15 @@ class OneByOne:
         self._load = load
         self.is_done = False
 
-    def start(self, now: Now) -> None:
-        self._node.deadlines.add(now.after_ms(PAUSE_BETWEEN_LOADS_MS), self)
+    def start(self, now: Now, delay_ms: int = FIRST_LOAD_AFTER_MS) -> None:
+        self._node.deadlines.add(now.after_ms(delay_ms), self)
 
     def expired(self, now: Now) -> None:
         partition = next(self._rest, None)
         if partition is not None and not self._node.is_stopping:
             if not partition.is_deleted:
                 self._load(now, partition)
-            self.start(now)
+            self.start(now, PAUSE_BETWEEN_LOADS_MS)
 
 
 def take_over(settings: Any, fresh: Any) -> None:

@@ -5,7 +5,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
-from headrace.machines.groups.groups import Groups
 from headrace.machines.groups.settings import GroupSettings
 from headrace.machines.metadata.image import GROUP_RESOURCE
 from headrace.node.coordinators.coordinator import Coordinator, take_over
@@ -15,6 +14,7 @@ from headrace.node.partition import Partition
 from headrace.protocol.coordinator_records import GROUP_RECORDS
 
 if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
     from headrace.node.node import Node
 
 TOPIC = "__consumer_offsets"
@@ -28,7 +28,10 @@ class GroupCoordinator(Coordinator):
         self.topics = ImageTopics(node.metadata.image)
         self._settings = group_settings(node)
 
-    def _machine(self, partition: Partition) -> Groups:
+    def _machine(self, partition: Partition) -> "Groups":
+        # a broker without groups starts without loading what they need
+        from headrace.machines.groups.groups import Groups
+
         return Groups(self._settings, self.topics, self._node.dice)
 
     def _nothing(self, now: Now, shard: Shard, effect: Any) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
-from headrace.machines.transactions.effects import WriteMarkers
 from headrace.node.parking import Waiter
 from headrace.node.partition import Partition
 from headrace.records.builder import end_marker
 from headrace.storage.errors import CoordinatorFenced, StaleProducerEpoch, StorageError
 
 if TYPE_CHECKING:
+    from headrace.machines.transactions.effects import WriteMarkers
     from headrace.node.node import Node
 
 RETRY_MS = 1_000
@@ -26,7 +26,7 @@ class MarkersUnderWay(Waiter):
 
     __slots__ = ("_appended", "_markers", "_node", "_then", "_unwritten")
 
-    def __init__(self, node: "Node", markers: WriteMarkers, then: Callable[[Now], None]) -> None:
+    def __init__(self, node: "Node", markers: "WriteMarkers", then: Callable[[Now], None]) -> None:
         super().__init__()
         self._node = node
         self._markers = markers
@@ -89,7 +89,7 @@ class MarkersUnderWay(Waiter):
             self._then(now)
 
 
-def append_marker(node: "Node", now: Now, partition: Partition, markers: WriteMarkers) -> int:
+def append_marker(node: "Node", now: Now, partition: Partition, markers: "WriteMarkers") -> int:
     """Writes the end of the transaction into one partition; the offset behind it."""
     batch = end_marker(
         committed=markers.is_commit,
@@ -103,7 +103,7 @@ def append_marker(node: "Node", now: Now, partition: Partition, markers: WriteMa
     return appended.last_offset + 1
 
 
-def is_ended(now: Now, partition: Partition, markers: WriteMarkers) -> bool:
+def is_ended(now: Now, partition: Partition, markers: "WriteMarkers") -> bool:
     """From version 2 on each end has its own epoch (KIP-890): one that the partition has seen was written
     before, and what is open there now is the producer's next transaction.
     """

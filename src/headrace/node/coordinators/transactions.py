@@ -3,13 +3,11 @@ belongs to an open transaction.
 """
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
 from headrace.machines.metadata.versions import TRANSACTION_VERSION
-from headrace.machines.transactions.effects import WriteMarkers
 from headrace.machines.transactions.settings import TransactionSettings
-from headrace.machines.transactions.transactions import Transactions
 from headrace.node.authorization import Operation, Resource
 from headrace.node.coordinators.coordinator import Coordinator, take_over
 from headrace.node.coordinators.markers import MarkersUnderWay
@@ -23,6 +21,8 @@ from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from headrace.records.batch import BatchHeader, read_header
 
 if TYPE_CHECKING:
+    from headrace.machines.transactions.effects import WriteMarkers
+    from headrace.machines.transactions.transactions import Transactions
     from headrace.node.node import Node
 
 TOPIC = "__transaction_state"
@@ -47,7 +47,10 @@ class TransactionCoordinator(Coordinator):
         super().__init__(node, TOPIC, TRANSACTION_RECORDS, self._machine, self._write_markers)
         self._settings = transaction_settings(node)
 
-    def _machine(self, partition: Partition) -> Transactions:
+    def _machine(self, partition: Partition) -> "Transactions":
+        # a broker without transactions starts without loading what they need
+        from headrace.machines.transactions.transactions import Transactions
+
         return Transactions(self._settings, partition.leader.epoch)
 
     @property
@@ -81,9 +84,7 @@ class TransactionCoordinator(Coordinator):
 
     # --- the end of a transaction ------------------------------------------------------------------------
 
-    def _write_markers(self, now: Now, shard: Shard, effect: Any) -> None:
-        assert isinstance(effect, WriteMarkers)
-
+    def _write_markers(self, now: Now, shard: Shard, effect: "WriteMarkers") -> None:
         def written(now: Now) -> None:
             if shard.machine is not None:
                 shard.carry_out(now, shard.machine.markers_written(now, effect))

@@ -63,7 +63,7 @@ def test_a_pass_in_the_middle_of_loading(desk: Desk) -> None:
     again.runs_jobs = False
     again.advance(0.001)
     find(again, "g")
-    again.advance(0.01)
+    again.advance(0.21)
     assert any(isinstance(run.job, ReadChunk) for run in again.jobs)
     for _ in range(4):
         again.run_job()
