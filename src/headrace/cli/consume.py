@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from headrace.cli.envelope import write_envelope
+from headrace.client.envelope import write_envelope
 from headrace.cli.formats import compile_format
 from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.options import bootstrap_option, timeout_option

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from headrace.cli.envelope import NewRecord, read_envelope
+from headrace.client.envelope import NewRecord, read_envelope
 from headrace.cli.lines import LineTooLong, read_lines
 from headrace.cli.options import KEY_VALUE, SIZE, bootstrap_option, timeout_option
 from headrace.cli.progress import ProgressBar

@@ -127,7 +127,7 @@ class Node:
             else:
                 parts = self._encode(request, reply)
                 if connection.pending:
-                    self._queue_behind(connection, parts)
+                    self.queue_behind(connection, parts)
                     parts = None
                 elif api_key == PRODUCE:
                     learn(self, request, frame)
@@ -228,6 +228,13 @@ class Node:
             if ready.parts is not None:
                 self._effects.append(Answer(ready.connection, ready.parts))
 
+    def queue_behind(self, connection: Connection, parts: Parts) -> None:
+        """An answer that is known but has to wait for those of earlier requests."""
+        pending = Pending(connection)
+        pending.parts = parts
+        pending.is_done = True
+        connection.pending.append(pending)
+
     # --- inside ------------------------------------------------------------------------------------------
 
     def _park(self, parked: Parked) -> None:
@@ -238,13 +245,6 @@ class Node:
         at = parked.deadline()
         if at is not None:
             self.deadlines.add(at, parked)
-
-    def _queue_behind(self, connection: Connection, parts: Parts) -> None:
-        """An answer that is known but has to wait for those of earlier requests."""
-        pending = Pending(connection)
-        pending.parts = parts
-        pending.is_done = True
-        connection.pending.append(pending)
 
     def _unpark(self, parked: Parked) -> None:
         if not parked.is_done:

@@ -19,8 +19,9 @@ from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proc
 from headrace.node.settings import Settings
 from headrace.server.disk import RealFile
 from headrace.server.gate import Gate
-from headrace.server.jobs import Jobs, Threads
+from headrace.server.jobs import Finished, Jobs, Threads
 from headrace.storage.disk import Disk, File
+from headrace.storage.jobs import Job
 
 # Reads of files that are not in the page cache: as many as a disk's queue makes good use of.
 READERS_MAX = 8
@@ -55,6 +56,16 @@ class DrivenNode(Protocol):
     def is_stopped(self) -> bool: ...
 
 
+class JobRunner(Protocol):
+    """Runs the node's jobs, those of one lane in order, and tells of each one's end in the loop's thread."""
+
+    def start(self, ticket: int, directory: str, lane: str, job: Job, /) -> None: ...
+    def stop(self) -> None: ...
+
+
+MakeJobs = Callable[[asyncio.AbstractEventLoop, dict[str, Disk], dict[str, str], Finished], JobRunner]
+
+
 class Driver:
     __slots__ = (
         "_armed_at",
@@ -80,12 +91,13 @@ class Driver:
         roots: dict[str, str],
         *,
         halt: Callable[[int], Any] = os._exit,
+        make_jobs: MakeJobs = Jobs,
     ) -> None:
         self._loop = loop
         self.node = node
         self.handle = node.handle  # what connections call; replaced by a timed one when that is asked for
         self.gate = gate
-        self.jobs = Jobs(loop, disks, roots, self._job_finished)
+        self.jobs = make_jobs(loop, disks, roots, self._job_finished)
         self._readers = Threads(loop, "read", READERS_MAX)
         self._halt = halt
         self._ids = count(1)
@@ -151,6 +163,12 @@ class Driver:
             elif condition():
                 self._watches.remove(watch)
                 future.set_result(None)
+
+    def wake(self) -> None:
+        """Do what is due by the clock now, not by the timer: somebody moved the clock."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake()
 
     def _wake(self) -> None:
         self._timer = None

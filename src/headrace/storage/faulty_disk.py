@@ -1,8 +1,9 @@
 """A disk that fails as it is told: by script, never by chance, so that a failure can be played again.
 
-It wraps another disk and writes down every call. A `Fault` waits for the calls it is meant for (an operation,
-a part of a path, a count of such calls to let pass) and then acts: the machine stops, the call fails with an
-errno after writing a part, or a bit changes on the way. `space_bytes` may still be written before ENOSPC.
+It wraps another disk and, unless told not to, writes down every call. A `Fault` waits for the calls it is
+meant for (an operation, a part of a path, a count of such calls to let pass) and then acts: the machine
+stops, the call fails with an errno after writing a part, or a bit changes on the way. `space_bytes` may still
+be written before ENOSPC.
 """
 
 import errno
@@ -132,11 +133,19 @@ class FaultyFile:
 
 
 class FaultyDisk:
-    def __init__(self, disk: Disk, faults: Iterable[Fault] = (), *, space_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        faults: Iterable[Fault] = (),
+        *,
+        space_bytes: int | None = None,
+        keeps_calls: bool = True,
+    ) -> None:
         self.disk = disk
         self.faults = list(faults)
         self.space_bytes = space_bytes  # None: without end
         self.calls: list[Call] = []
+        self._keeps_calls = keeps_calls  # not where it serves for hours: they are one object each
         self.is_crashed = False
 
     def changes(self) -> list[Call]:
@@ -188,7 +197,8 @@ class FaultyDisk:
     def meet(self, operation: Operation, path: str, size: int = 0) -> Crash | Fail | Flip | None:
         """Write the call down and say what befalls it."""
         self.refuse_after_crash()
-        self.calls.append(Call(operation, path, size))
+        if self._keeps_calls:
+            self.calls.append(Call(operation, path, size))
         struck: Crash | Fail | Flip | None = None
         for fault in self.faults:
             if fault.strikes(operation, path) and struck is None:
@@ -198,7 +208,7 @@ class FaultyDisk:
     def stop(self, action: Crash | Fail | Flip | None, path: str) -> None:
         if isinstance(action, Crash):
             self.is_crashed = True
-            raise DiskCrashed(f"at call {len(self.calls)}: {self.calls[-1]}")
+            raise DiskCrashed(f"at call {len(self.calls)}: {self.calls[-1] if self.calls else path}")
         if isinstance(action, Fail):
             raise OSError(action.code, os.strerror(action.code), path)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cli.envelope import read_envelope, write_envelope
+from headrace.client.envelope import read_envelope, write_envelope
 from headrace.cli.formats import compile_format
 from headrace.cli.lines import LINE_BYTES_MAX, LineTooLong, read_lines
 from headrace.client.record import Record

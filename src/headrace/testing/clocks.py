@@ -1,0 +1,85 @@
+"""The clocks of a broker under test: the real ones, shifted.
+
+`ShiftedClock` is what the node is told; `strides` says in which steps a long time passes; `Clock` is what a
+test holds.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace.base.time import Now
+from headrace.server.clock import SystemClock
+
+# A long time passes in so many leaps, all that is due being done after each: enough for work that takes
+# several rounds (expired, compacted, removed), and few enough that a year takes milliseconds.
+LEAPS = 64
+
+# The last stretch passes from deadline to deadline, so that what follows one after the other is all done.
+FINE_S = 1.0
+
+
+class ShiftedClock:
+    """Runs as the real clocks do, with a distance to each that a test has given it."""
+
+    __slots__ = ("mono_shift_s", "wall_shift_ms")
+
+    def __init__(self) -> None:
+        self.mono_shift_s = 0.0
+        self.wall_shift_ms = 0.0
+
+    def now(self) -> Now:
+        real = SystemClock.now()
+        return Now(real.mono + self.mono_shift_s, real.wall_ms + round(self.wall_shift_ms))
+
+    def shift(self, seconds: float) -> None:
+        self.mono_shift_s += seconds
+        self.shift_date(seconds)
+
+    def shift_date(self, seconds: float) -> None:
+        """The wall clock alone: deadlines do not notice."""
+        self.wall_shift_ms += seconds * 1000
+
+    def put_right(self) -> None:
+        self.mono_shift_s = self.wall_shift_ms = 0.0
+
+
+def leaps(seconds: float) -> Iterator[float]:
+    """The steps that a time passes in, up to its last stretch."""
+    coarse = seconds - FINE_S
+    if coarse > 0:
+        for _ in range(LEAPS):
+            yield coarse / LEAPS
+
+
+class Clock:
+    """The broker's clock, in a test's hands."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def now(self) -> datetime:
+        """The date as the broker has it."""
+        return datetime.fromtimestamp(self._call("wall_ms") / 1000, UTC)
+
+    def advance(
+        self,
+        by: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        keep_sessions: bool = False,
+    ) -> None:
+        """Let that much time pass for the broker; returns when it has done all that was due meanwhile.
+
+        To the broker its clients were silent all that time: sessions shorter than it expire, open
+        transactions time out. With `keep_sessions` only the date moves: retention and compaction are
+        done by the new date, while sessions, transactions and all other timeouts do not notice.
+        """
+        given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        total_s = ((by or timedelta()) + given).total_seconds()
+        if total_s <= 0:
+            raise ValueError("time passes forwards: say by how much, such as advance(days=8)")
+        self._call("advance", seconds=total_s, keep_sessions=keep_sessions)

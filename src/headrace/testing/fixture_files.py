@@ -1,0 +1,99 @@
+"""Files that topics are filled from and kept in.
+
+A recording is a file of JSON lines in the form of `headrace consume --json`: nothing of a record is lost in
+it. Seeds are plainer: lines of JSON, a table as CSV, or Parquet where pyarrow is installed.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from headrace.client import record as client_record
+from headrace.client.envelope import read_envelope, write_envelope
+from headrace.testing.records import Record
+
+
+class BadFixture(ValueError):
+    """A file that cannot be read as records; the message says where and why."""
+
+
+def write_recording(path: Path, records: Iterable[Record]) -> None:
+    lines = [write_envelope(_as_found(record)) + b"\n" for record in records]
+    path.write_bytes(b"".join(lines))
+
+
+def _as_found(record: Record) -> client_record.Record:
+    assert record.partition is not None
+    assert record.timestamp_ms is not None
+    return client_record.Record(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        record.key,
+        record.value,
+        record.headers,
+    )
+
+
+def recorded(path: Path, *, keep_partitions: bool) -> Iterator[Record]:
+    for number, line in _lines(path):
+        try:
+            read = read_envelope(line)
+        except ValueError as error:
+            raise BadFixture(f"{path}, line {number}: {error}") from None
+        partition = read.partition if keep_partitions else None
+        yield Record(read.value, read.key, read.headers, partition, read.timestamp_ms)
+
+
+def read_records(path: Path, key: str | None) -> Iterator[Record]:
+    """Records from a file of any kind that its ending tells."""
+    readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv_rows, ".parquet": _parquet_rows}
+    read = readers.get(path.suffix.lower())
+    if read is None:
+        raise BadFixture(f"{path}: records are read from {', '.join(readers)} files")
+    for where, value in read(path):
+        yield Record.of(value, key=None if key is None else _key_of(path, where, value, key))
+
+
+def _key_of(path: Path, where: str, value: Any, key: str) -> Any:
+    if not isinstance(value, dict) or key not in value:
+        raise BadFixture(f"{path}, {where}: there is no {key!r} to be the key")
+    return value[key]
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    for number, line in _lines(path):
+        try:
+            yield f"line {number}", json.loads(line)
+        except ValueError as error:
+            raise BadFixture(f"{path}, line {number}: not JSON: {error}") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield number, line
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.DictReader(file), 2):
+            yield f"line {number}", row
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise BadFixture(f"{path}: reading Parquet needs pyarrow; pip install pyarrow") from None
+    number = 0
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches():
+            for row in batch.to_pylist():
+                number += 1
+                # dates, decimals and the like have no JSON of their own: they are told as text
+                yield f"row {number}", json.loads(json.dumps(row, default=str))

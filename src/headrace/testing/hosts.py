@@ -1,0 +1,142 @@
+"""Where a broker under test runs: in a thread of the test's own process, or in a process beside it.
+
+Both are asked in the same way: a method of `Site` by its name, with plain values.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any, Protocol
+
+from headrace.server.logs import Log
+from headrace.server.process import loop_factory
+from headrace.testing.site import BrokerDown, Site
+from headrace.testing.storage import DirectoryStorage, MemoryStorage
+
+# How long a call may take. Far longer than any does: it is there so that a bug of ours fails a test instead
+# of hanging it.
+CALL_S_MAX = 60.0
+LOG_LINES_MAX = 2000
+
+
+class HostFailed(Exception):
+    """The thread or the process that the broker runs in has ended, or does not answer."""
+
+
+class Host(Protocol):
+    def start(self) -> str:
+        """Where clients find the broker."""
+        ...
+
+    def call(self, method: str, /, **arguments: Any) -> Any: ...
+
+    def log(self) -> list[str]: ...
+
+    def stop(self) -> None: ...
+
+
+class ThreadHost:
+    """A daemon thread with a loop of its own."""
+
+    def __init__(self, settings: dict[str, str], directory: Path | None, log_level: str) -> None:
+        self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
+        storage = MemoryStorage() if directory is None else DirectoryStorage(directory)
+        self._site = Site(settings, storage, Log(log_level, write=self._lines.append))
+        self._loop = (loop_factory() or asyncio.new_event_loop)()
+        self._thread = threading.Thread(target=self._run, name="headrace-broker", daemon=True)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def start(self) -> str:
+        self._thread.start()
+        try:
+            bootstrap: str = self.call("open")
+        except BaseException:
+            self._end()
+            raise
+        return bootstrap
+
+    def call(self, method: str, /, **arguments: Any) -> Any:
+        if not self._thread.is_alive():
+            raise HostFailed("the broker was stopped")
+        asked = asyncio.run_coroutine_threadsafe(getattr(self._site, method)(**arguments), self._loop)
+        try:
+            return asked.result(CALL_S_MAX)
+        except TimeoutError:
+            asked.cancel()
+            raise HostFailed(f"the broker's thread did not answer {method!r} in {CALL_S_MAX:g} s") from None
+
+    def log(self) -> list[str]:
+        return list(self._lines)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            try:
+                self.call("close")
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class ProcessHost:
+    """A child process that is asked over its stdin and answers on its stdout, a line of JSON each. It ends
+    when its stdin does, so it never outlives the test.
+    """
+
+    def __init__(self, settings: dict[str, str], directory: Path | None, log_level: str) -> None:
+        self._told = {"settings": settings, "directory": directory and str(directory), "log_level": log_level}
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()  # one question at a time
+
+    def start(self) -> str:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.testing.beside"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        bootstrap: str = self._exchange(self._told)
+        return bootstrap
+
+    def call(self, method: str, /, **arguments: Any) -> Any:
+        return self._exchange({"method": method, "arguments": arguments})
+
+    def _exchange(self, question: dict[str, Any]) -> Any:
+        process = self._process
+        if process is None:
+            raise HostFailed("the broker was stopped")
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with self._lock:
+            try:
+                process.stdin.write(json.dumps(question) + "\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+            except BrokenPipeError:
+                line = ""
+        if not line:
+            raise HostFailed(f"the broker's process ended with code {process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            kind = BrokerDown if answer["kind"] == BrokerDown.__name__ else HostFailed
+            raise kind(answer["error"])
+        return answer["result"]
+
+    def log(self) -> list[str]:
+        lines: list[str] = self.call("log")
+        return lines
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()  # the end of its stdin: it leaves in order

@@ -1,0 +1,142 @@
+"""The pytest plugin: fixtures with a real broker, the marker and the ini options that shape it.
+
+One broker is started per shape (settings, storage, process) and test run, and reset between tests behind the
+same address. Nothing but pytest is imported before a test asks for a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from headrace.testing.broker import Broker
+
+MARKER = """\
+headrace(settings=None, topics=None, storage=None, process=None): how headrace_broker is made for this test; \
+settings by Kafka's names, topics as {name: partitions} or a list, storage "memory" or "disk", process=True \
+for a broker beside the test. The mark closest to the test decides; settings add up."""
+
+
+class Shape(NamedTuple):
+    """What makes a broker another broker; topics do not, since a reset makes them anew."""
+
+    settings: tuple[tuple[str, str], ...]
+    storage: str
+    process: bool
+
+    def broker(self) -> Broker:
+        from headrace.testing.broker import Broker
+
+        return Broker(dict(self.settings), storage=self.storage, process=self.process)  # type: ignore[arg-type]
+
+
+class Wishes(NamedTuple):
+    """What a test asks for, by marks and ini options."""
+
+    shape: Shape
+    topics: Mapping[str, int] | tuple[str, ...]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("headrace_settings", "broker settings, a key=value a line", type="linelist", default=[])
+    parser.addini("headrace_storage", "memory (default) or disk", default="memory")
+    parser.addini("headrace_process", "run brokers beside the tests", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+class Brokers:
+    """The brokers of one test run, by their shape."""
+
+    def __init__(self) -> None:
+        self._running: dict[Shape, Broker] = {}
+
+    def lend(self, wishes: Wishes) -> Broker:
+        """A broker as new, with the topics asked for."""
+        broker = self._running.get(wishes.shape)
+        if broker is None:
+            broker = wishes.shape.broker().start()
+            self._running[wishes.shape] = broker
+        broker.reset(wishes.topics)
+        return broker
+
+    def stop(self) -> None:
+        while self._running:
+            _, broker = self._running.popitem()
+            broker.stop()
+
+
+@pytest.fixture(scope="session")
+def _headrace_brokers() -> Iterator[Brokers]:
+    brokers = Brokers()
+    yield brokers
+    brokers.stop()
+
+
+@pytest.fixture
+def headrace_broker(request: pytest.FixtureRequest, _headrace_brokers: Brokers) -> Iterator[Broker]:
+    """A real Kafka broker with nothing in it; `bootstrap_servers` is where clients find it."""
+    broker = _headrace_brokers.lend(_wishes(request))
+    yield broker
+    lines = broker.log()
+    if lines:
+        request.node.add_report_section("teardown", "headrace", "".join(lines))
+    broker.faults.clear()
+    broker.faults.cut_connections()
+
+
+@pytest.fixture
+def headrace_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
+    """Makes brokers with what `headrace.testing.Broker` takes, started; all are stopped after the test."""
+    from headrace.testing.broker import Broker
+
+    made: list[Broker] = []
+
+    def make(settings: Mapping[str, Any] | None = None, **options: Any) -> Broker:
+        broker = Broker(dict(_ini_settings(request.config)) | dict(settings or {}), **options)
+        made.append(broker)
+        return broker.start()
+
+    yield make
+    for broker in made:
+        broker.stop()
+
+
+def _wishes(request: pytest.FixtureRequest) -> Wishes:
+    settings = dict(_ini_settings(request.config))
+    storage: str = request.config.getini("headrace_storage")
+    process: bool = request.config.getini("headrace_process")
+    topics: Mapping[str, int] | tuple[str, ...] = ()
+    marks = list(request.node.iter_markers("headrace"))
+    for mark in reversed(marks):  # the closest comes last
+        asked = _checked(mark)
+        settings.update({key: str(value) for key, value in (asked.get("settings") or {}).items()})
+        storage = asked.get("storage") or storage
+        process = process if asked.get("process") is None else bool(asked["process"])
+        if asked.get("topics") is not None:
+            given = asked["topics"]
+            topics = given if isinstance(given, Mapping) else tuple(given)
+    return Wishes(Shape(tuple(sorted(settings.items())), storage, process), topics)
+
+
+def _checked(mark: pytest.Mark) -> Mapping[str, Any]:
+    unknown = set(mark.kwargs) - {"settings", "topics", "storage", "process"}
+    if mark.args or unknown:
+        what = f"{sorted(unknown)[0]!r}" if unknown else "arguments without a name"
+        raise pytest.UsageError(f"@pytest.mark.headrace does not take {what}; see `pytest --markers`")
+    return mark.kwargs
+
+
+def _ini_settings(config: pytest.Config) -> list[tuple[str, str]]:
+    pairs = []
+    for line in config.getini("headrace_settings"):
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"headrace_settings: {line!r} is not key=value")
+        pairs.append((key.strip(), value.strip()))
+    return pairs

@@ -1,0 +1,97 @@
+"""Records as a test writes them and as it finds them.
+
+Wherever records are given, each may be a `Record`, a (key, value) pair, or a value alone. Keys and values are
+bytes; text is UTF-8; None is a tombstone; anything else (dict, list, number) is told as JSON.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Header = tuple[str, bytes | None]
+
+# What a record may be given as: too wide a type to check, so that JSON needs no cast.
+Given = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. Given: a value, and what else matters of it. Found: everything."""
+
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    partition: int | None = None  # None: wherever its key leads
+    timestamp_ms: int | None = None  # None: when it is sent
+    topic: str = ""
+    offset: int = -1
+
+    @classmethod
+    def of(
+        cls,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Mapping[str, Any] | tuple[Header, ...] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> "Record":
+        """From text, JSON or bytes."""
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        return cls(
+            as_bytes(value),
+            as_bytes(key),
+            tuple((name, as_bytes(held)) for name, held in pairs),
+            partition,
+            timestamp_ms,
+        )
+
+    @property
+    def text(self) -> str:
+        """The value as text."""
+        return "" if self.value is None else self.value.decode()
+
+    @property
+    def json(self) -> Any:
+        """The value, read as JSON."""
+        return None if self.value is None else json.loads(self.value)
+
+    def __str__(self) -> str:
+        told = [f"key={shown(self.key)}"] if self.key is not None else []
+        told.append(f"value={shown(self.value)}")
+        told += [f"{name}:{shown(value)}" for name, value in self.headers]
+        return " ".join(told)
+
+
+def as_bytes(given: Any) -> bytes | None:
+    match given:
+        case None | bytes():
+            return given
+        case bytearray() | memoryview():
+            return bytes(given)
+        case str():
+            return given.encode()
+        case _:
+            return json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def as_record(given: Given) -> Record:
+    match given:
+        case Record():
+            return given
+        case (key, value):
+            return Record.of(value, key=key)
+        case _:
+            return Record.of(given)
+
+
+def shown(data: bytes | None) -> str:
+    """As a person reads it: text where it is text."""
+    if data is None:
+        return "None"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return repr(data)
+    return repr(text) if text.isprintable() else repr(data)

@@ -1,0 +1,158 @@
+"""A node whose requests meet a test's faults before they reach it, or their answers before they leave.
+
+While there is no fault in force it hands every call straight on.
+"""
+
+import asyncio
+import struct
+from typing import Any
+
+from headrace.base.time import Instant, Now
+from headrace.node.connection import Connection
+from headrace.node.effects import Answer, Close, Effect, Parts
+from headrace.node.node import Node, framed
+from headrace.node.routes import PRODUCE
+from headrace.node.settings import Settings
+from headrace.protocol.api import ApiKey, request_codec, response_codec
+from headrace.protocol.framing import decode_request_header
+from headrace.server.driver import Driver
+from headrace.server.gate import Gate
+from headrace.server.outbox import MUTED
+from headrace.testing.refusals import refusal
+from headrace.testing.script import RequestFault, Script
+
+_api_key_at = struct.Struct(">h").unpack_from
+_METADATA = int(ApiKey.METADATA)
+DROPPED = "dropped by the test"
+
+
+class ScriptedNode:
+    def __init__(self, node: Node, script: Script, gate: Gate, loop: asyncio.AbstractEventLoop) -> None:
+        self.node = node
+        self._script = script
+        self._gate = gate
+        self._loop = loop
+        self._driver: Driver | None = None
+        self._dropped: set[int] = set()  # connections that are cut instead of answered, by id
+        self.connected = node.connected
+        self.completed = node.completed
+        self.wake = node.wake
+        self.shutdown = node.shutdown
+
+    def driven_by(self, driver: Driver) -> None:
+        self._driver = driver
+
+    # --- what the driver asks ---------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        return self.node.settings
+
+    @property
+    def is_ready(self) -> bool:
+        return self.node.is_ready
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.node.is_stopped
+
+    def deadline(self) -> Instant | None:
+        return self.node.deadline()
+
+    def disconnected(self, now: Now, connection: Connection, /) -> None:
+        self._dropped.discard(connection.id)
+        self.node.disconnected(now, connection)
+
+    def take_effects(self) -> list[Effect]:
+        effects = self.node.take_effects()
+        if self._dropped:
+            return [self._cut(effect) for effect in effects]
+        return effects
+
+    def _cut(self, effect: Effect) -> Effect:
+        if isinstance(effect, Answer) and effect.connection.id in self._dropped:
+            return Close(effect.connection, DROPPED)
+        return effect
+
+    def handle(self, now: Now, connection: Connection, frame: memoryview, /) -> Parts | None:
+        if self._script.is_empty:
+            return self.node.handle(now, connection, frame)
+        (api_key,) = _api_key_at(frame, 0)
+        delay = self._script.meet(("delay",), api_key)
+        if delay is not None:
+            self._postpone(connection, bytearray(frame), delay.delay_ms / 1000)
+            return None
+        return self._handle(now, connection, frame, api_key)
+
+    # --- what befalls a request -------------------------------------------------------------------------
+
+    def _handle(self, now: Now, connection: Connection, frame: memoryview, api_key: int) -> Parts | None:
+        fault = self._script.meet(("error", "drop"), api_key)
+        if fault is None:
+            return self.node.handle(now, connection, frame)
+        if fault.kind == "error":
+            return self._refuse(now, connection, frame, fault)
+        parts = self.node.handle(now, connection, frame)
+        if parts is None:
+            self._dropped.add(connection.id)  # it waits in the node: cut when its answer comes
+        else:
+            self.node.close(connection, DROPPED)
+        return None
+
+    def _postpone(self, connection: Connection, frame: bytearray, delay_s: float) -> None:
+        """Handle it later, and nothing else of its connection before."""
+        self._gate.channels[connection.id].hold(MUTED)
+        self._loop.call_later(delay_s, self._resume, connection, frame)
+
+    def _resume(self, connection: Connection, frame: bytearray) -> None:
+        channel = self._gate.channels.get(connection.id)
+        driver = self._driver
+        if channel is None or driver is None:
+            return  # it has gone meanwhile
+        (api_key,) = _api_key_at(frame, 0)
+        try:
+            parts = self._handle(self._gate.clock.now(), connection, memoryview(frame), api_key)
+        except Exception as error:
+            driver.failed("handle", error)
+            channel.close("internal error")
+            return
+        if parts is not None:
+            channel.send(parts)
+        driver.settle()
+        channel.release(MUTED)
+
+    def _refuse(
+        self, now: Now, connection: Connection, frame: memoryview, fault: RequestFault
+    ) -> Parts | None:
+        """Answer with the error and do nothing of what was asked for."""
+        api_key, version, correlation_id, _, position = decode_request_header(frame)
+        body = request_codec(api_key, version).decode(frame, position)
+        if api_key == PRODUCE and body.acks == 0:
+            return None  # nobody hears of it
+        codec = response_codec(api_key, version)
+        if api_key == _METADATA:
+            return self._spoil_topics(now, connection, frame, fault.code)
+        reply: Any = refusal(codec.message, version, body, fault.code)
+        if reply is None:
+            self.node.close(connection, f"the test wants error {fault.code}, for which there is no place")
+            return None
+        return self._in_turn(connection, framed(codec, correlation_id, reply))
+
+    def _spoil_topics(self, now: Now, connection: Connection, frame: memoryview, code: int) -> Parts | None:
+        """The true answer but for the topics: without the brokers in it a client would be lost."""
+        _, version, correlation_id, _, _ = decode_request_header(frame)
+        parts = self.node.handle(now, connection, frame)
+        if parts is None:
+            return None
+        codec = response_codec(_METADATA, version)
+        prefix_bytes = 4 + 4 + codec.header_version  # size, correlation id, and an empty tag buffer if any
+        answer = codec.decode(b"".join(parts), prefix_bytes)  # type: ignore[arg-type]  # no spans in it
+        for topic in answer.topics:
+            topic.error_code = code
+        return framed(codec, correlation_id, answer)
+
+    def _in_turn(self, connection: Connection, parts: Parts) -> Parts | None:
+        if connection.pending:
+            self.node.queue_behind(connection, parts)
+            return None
+        return parts
