@@ -63,7 +63,7 @@ def test_isolation_levels(brokers: Brokers, run: Run, topic: str) -> None:
 
 
 def cells(outcome: Outcome, *own: str) -> object:
-    """The printed table by its cells; of the columns `own`, whose values no two runs share, only the sign."""
+    """The printed table by its cells, without the numbers in columns `own`, which no two runs share."""
     lines = [[cell.strip() for cell in line.strip("\t").split("\t")] for line in outcome.lines]
     header = lines[0] if lines else []
     rows = []
@@ -117,9 +117,10 @@ def test_transactions_are_told_of(brokers: Brokers, run: Run, topic: str) -> Non
         other.begin_transaction()
         send(other, topic, "to be ended in one partition", 2)
         where = ["--topic", topic, "--partition", "1", "--start-offset"]
-        for offset in ("8", "3"):  # the transaction begins at one of them
+        for offset in ("3", "6"):  # where the one before began, and this one
             ended = run(broker, "kafka-transactions", "abort", *where, offset)
             told.append((offset, ended.code, ended.out, ended.err))
+        assert ended.code == 0, ended
         tell("describe-producers", "--topic", topic, "--partition", "1")
         return told
 

@@ -166,14 +166,21 @@ func groups(ctx context.Context, bootstrap, topic string) {
 func static(ctx context.Context, bootstrap, topic string, admin *kadm.Client) {
 	group := topic + "-static"
 	instance := func(name string) kgo.Opt { return kgo.InstanceID(name) }
-	first, second := join(ctx, bootstrap, group, topic, instance("one")), join(ctx, bootstrap, group, topic, instance("two"))
+	first := join(ctx, bootstrap, group, topic, instance("one")) // and so the leader
+	until(func() any { return first.owns() }, partitions)
+	second := join(ctx, bootstrap, group, topic, instance("two"))
 	until(func() any { return [2]int{first.owns(), second.owns()} }, [2]int{3, 3})
+	until(func() any { return must(admin.DescribeGroups(ctx, group))[group].State }, "Stable")
 	tell("static", described(ctx, admin, group))
 	second.leave()
 	tell("static member away", described(ctx, admin, group))
 	again := join(ctx, bootstrap, group, topic, instance("two"))
 	until(func() any { return [2]int{first.owns(), again.owns()} }, [2]int{3, 3})
 	tell("static member back", described(ctx, admin, group))
+	first.leave()
+	first = join(ctx, bootstrap, group, topic, instance("one"))
+	until(func() any { return [2]int{first.owns(), again.owns()} }, [2]int{3, 3})
+	tell("static leader back", described(ctx, admin, group))
 	left := must(admin.LeaveGroup(ctx, kadm.LeaveGroup(group).Reason("by the admin").InstanceIDs("one", "two", "three")))
 	for _, name := range []string{"one", "two", "three"} {
 		tell("sent away "+name, code(left[name].Err))

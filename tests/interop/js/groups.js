@@ -105,7 +105,7 @@ async function story(kafka, topic) {
   await batched.consumer.disconnect()
   tell('batches', [...new Set(batches.map(([partition]) => partition))].sort())
 
-  tell('delete', await admin.deleteGroups([group, manual]))
+  tell('delete', (await admin.deleteGroups([group, manual])).sort((a, b) => a.groupId.localeCompare(b.groupId)))
   tell('delete again', await refusal(admin.deleteGroups([group])))
   tell('gone', await described())
   tell('no offsets', await committed())
