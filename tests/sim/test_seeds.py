@@ -28,9 +28,12 @@ COORDINATORS = Options(play="coordinators")
 
 @pytest.mark.parametrize("block", range(5))
 def test_no_judge_objects_to_the_coordinators(block: int) -> None:
+    cleanings = 0
     for seed in range(block * SEEDS_PER_BLOCK + 1, (block + 1) * SEEDS_PER_BLOCK + 1):
         outcome = simulate(seed, COORDINATORS)
         assert outcome.failure is None, failure_text(outcome, COORDINATORS.play)
+        cleanings += outcome.cleanings
+    assert cleanings >= SEEDS_PER_BLOCK, "coordinators' logs are to be cleaned under way"
 
 
 def test_a_seed_gives_the_same_run_again() -> None:

@@ -146,6 +146,14 @@ class TransactionBegun:
 
 
 @dataclass(slots=True)
+class CommitOfTransactionAsked:
+    """A copier is about to commit; whatever became of its request, it may be seen from now on."""
+
+    copier: str
+    number: int
+
+
+@dataclass(slots=True)
 class TransactionEnded:
     """The answer to EndTxn left the node: it was committed, or aborted."""
 
@@ -246,6 +254,15 @@ class Copied:
 
 
 @dataclass(slots=True)
+class AtRest:
+    """Nobody has written for longer than a transaction may last: each partition's last stable offset and
+    high watermark.
+    """
+
+    ends: dict[str, tuple[int, int]]
+
+
+@dataclass(slots=True)
 class AnswerLeft:
     """A frame left on a client's connection; expected_id is that of its oldest unanswered request, -1 if
     none.
@@ -311,6 +328,7 @@ Event = (
     | RecordsDeleted
     | ProducerIdGiven
     | TransactionBegun
+    | CommitOfTransactionAsked
     | TransactionEnded
     | CommittedRead
     | Assigned
@@ -322,6 +340,7 @@ Event = (
     | CommittedOffsetTold
     | CoordinatorCompared
     | Copied
+    | AtRest
     | AnswerLeft
     | BatchRefused
     | NodeStarted

@@ -51,6 +51,7 @@ class Outcome:
     events: int
     faults: int
     starts: int
+    cleanings: int  # passes of the cleaner over a compacted log
     digest: str
     failure: Failure | None
 
@@ -75,7 +76,16 @@ def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
         # a node answers for every failure of clients and disks; what it lets out is a mistake of its own
         where = "".join(format_exception(error)[-4:])
         failure = Failure("node_raises_nothing", repr(error), history.count, where, list(history.last_lines))
-    return Outcome(seed, world.mono, history.count, history.faults, machine.starts, history.digest, failure)
+    return Outcome(
+        seed,
+        world.mono,
+        history.count,
+        history.faults,
+        machine.starts,
+        machine.reports.count("info segments_cleaned"),
+        history.digest,
+        failure,
+    )
 
 
 def _settings(directories: list[str]) -> dict[str, str]:

@@ -212,11 +212,7 @@ def list_topics(history: History) -> Ask:
     )
 
     def promised(answer: Any) -> None:
-        topics = {
-            found.name: (found.topic_id, len(found.partitions))
-            for found in answer.topics
-            if not found.is_internal  # coordinators make theirs without being asked to
-        }
+        topics = {found.name: (found.topic_id, len(found.partitions)) for found in answer.topics}
         history.add(TopicsListed(topics))
 
     return Ask(METADATA, 12, body, promised)

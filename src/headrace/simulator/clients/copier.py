@@ -34,7 +34,12 @@ from headrace.simulator.clients.member import (
 from headrace.simulator.clients.polling import polled
 from headrace.simulator.clients.session import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
-from headrace.simulator.history import PartitionKey, TransactionBegun, TransactionEnded
+from headrace.simulator.history import (
+    CommitOfTransactionAsked,
+    PartitionKey,
+    TransactionBegun,
+    TransactionEnded,
+)
 from headrace.simulator.machine import Machine
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
@@ -276,6 +281,9 @@ class Copier(Script):
             producer_epoch=self._epoch,
             committed=is_commit,
         )
+
+        if is_commit:
+            self.history.add(CommitOfTransactionAsked(self.name, number))
 
         def promised(answer: Any) -> None:
             if answer.error_code == ErrorCode.NONE:

@@ -19,6 +19,14 @@ from headrace.simulator.holding import held
 CONSUMER_GROUP_HEARTBEAT = 68
 JOINING, LEAVING = 0, -1
 
+# It is no member any more; perhaps it was the last of its protocol, and the group is a classic one again.
+OUTSIDE = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
+
 
 class NewMembership(Membership):
     """Its generation is the member's epoch; 0: not a member."""
@@ -26,6 +34,7 @@ class NewMembership(Membership):
     def forget(self) -> None:
         self.member_id, self.generation, self.partitions = "", JOINING, []
         self._is_told = False  # its partitions
+        self._has_missed_one = False  # an answer
 
     def joined(self) -> Step:
         """Heartbeats until the group has nothing new to tell."""
@@ -35,16 +44,21 @@ class NewMembership(Membership):
                 self.member_id = f"{self._client.name}-{self._client.world.dice.getrandbits(64):x}"
             answer = yield self._heartbeat(self.generation, self.partitions)
             if answer is None or not self._learned(answer):
+                self._has_missed_one = True
                 yield Pause(0.1)
-            elif answer.assignment is not None:
+                continue
+            self._has_missed_one = False
+            had, was_told = self.partitions, self._is_told
+            if answer.assignment is not None:
                 self.partitions, self._is_told = self._keys_of(answer.assignment), True
-            elif self._is_told:
+            if was_told and self.partitions == had:
                 return
-            else:
+            if not self._is_told:
                 yield Pause(0.1)
 
     def alive(self) -> Step:
-        answer = yield self._heartbeat(self.generation, None)
+        answer = yield self._heartbeat(self.generation, self.partitions if self._has_missed_one else None)
+        self._has_missed_one = answer is None or answer.error_code != ErrorCode.NONE
         if answer is None:
             return True
         if not self._learned(answer):
@@ -66,7 +80,8 @@ class NewMembership(Membership):
         self.forget()
 
     def _heartbeat(self, epoch: int, owned: list[PartitionKey] | None) -> Ask:
-        is_joining = epoch == JOINING
+        # whoever says all about itself is told what it should have: news, after an answer that was lost
+        is_full = epoch == JOINING or (owned is not None and self._has_missed_one)
         partitions = None
         if owned is not None:
             numbers = [key.number for key in owned]
@@ -78,8 +93,8 @@ class NewMembership(Membership):
             member_id=self.member_id,
             member_epoch=epoch,
             instance_id=self.instance_id,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_joining else -1,
-            subscribed_topic_names=[self._topic.name] if is_joining else None,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_full else -1,
+            subscribed_topic_names=[self._topic.name] if is_full else None,
             topic_partitions=partitions,
         )
         identity = self.identity
@@ -99,7 +114,7 @@ class NewMembership(Membership):
     def _learned(self, answer: Any) -> bool:
         """Take the epoch over; False when the answer is an error."""
         code = answer.error_code
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID):
+        if code in OUTSIDE:
             self.forget()
         if code != ErrorCode.NONE:
             return False

@@ -15,11 +15,13 @@ from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMono
 from headrace.simulator.judges.metadata_remembered import MetadataRemembered
 from headrace.simulator.judges.metadata_replayed import MetadataReplayed
 from headrace.simulator.judges.no_duplicates import NoDuplicates
+from headrace.simulator.judges.no_uncommitted_reads import NoUncommittedReads
 from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
 from headrace.simulator.judges.one_holder_per_partition import OneHolderPerPartition
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.judges.polls_follow_each_other import PollsFollowEachOther
+from headrace.simulator.judges.stable_offset_never_stuck import StableOffsetNeverStuck
 from headrace.simulator.judges.transactions_all_or_nothing import TransactionsAllOrNothing
 from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
 
@@ -44,6 +46,8 @@ def all_judges() -> list[Judge]:
         FencedMembersCannotCommit(),
         PollsFollowEachOther(),
         CommittedOffsetsNeverGoBack(),
+        NoUncommittedReads(),
         TransactionsAllOrNothing(),
         CopiedExactlyOnce(),
+        StableOffsetNeverStuck(),
     ]

@@ -8,16 +8,17 @@ only processes die, since default durability does not outlive a lost machine.
 from dataclasses import replace
 
 from headrace.simulator.clients.admin import Admin
-from headrace.simulator.clients.copier import Copier
+from headrace.simulator.clients.copier import TRANSACTION_TIMEOUT_MS, Copier
 from headrace.simulator.clients.ghost import Ghost
 from headrace.simulator.clients.member import Membership
 from headrace.simulator.clients.new_member import NewMembership
 from headrace.simulator.clients.observer import Observer
 from headrace.simulator.clients.plain import PlainConsumer
+from headrace.simulator.clients.polling import READ_COMMITTED
 from headrace.simulator.clients.producer import Producer
 from headrace.simulator.clients.reader import Reader
 from headrace.simulator.clients.topics import Topic
-from headrace.simulator.history import Copied
+from headrace.simulator.history import AtRest, Copied
 from headrace.simulator.machine import Machine
 from headrace.simulator.mischief import Mischief, Odds
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
@@ -65,7 +66,8 @@ class Coordinators:
             configs["flush.messages"] = "1"
         source = Topic("source", world.dice.randint(1, 3), configs)
         target = Topic("target", world.dice.randint(1, 3), configs)
-        admin = Admin(machine, "admin", [source, target], [], [source, target])
+        topics = [source, target, *self._coordinators_topics(world)]
+        admin = Admin(machine, "admin", topics, [], topics)
         feeder = Producer(machine, "feeder", [source], acks=-1, is_idempotent=True)
         feeder.pauses = (0.1, 0.8)
         copiers = [
@@ -130,5 +132,28 @@ class Coordinators:
 
         if not world.run(world.mono + HEALING_S, is_done=everything_is_polled):
             raise stuck(machine, "not everything is polled by the plain consumers")
-        world.run(world.mono + CALM_S)  # one too many would come now
+        world.run(world.mono + TRANSACTION_TIMEOUT_MS / 1000 + CALM_S)  # one too many would come now
         machine.history.add(Copied(originals, [value.split(b":", 2)[2] for value in observer.shown]))
+        machine.history.add(AtRest(_ends(machine)))
+
+    def _coordinators_topics(self, world: World) -> list[Topic]:
+        """Made beforehand, with segments so small that they are cleaned; else the node makes them."""
+        if world.chance(0.3):
+            return []
+        small = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "retention.ms": "-1"}
+        return [
+            Topic(name, int(self.settings[f"{owner}.num.partitions"]), small)
+            for name, owner in (
+                ("__consumer_offsets", "offsets.topic"),
+                ("__transaction_state", "transaction.state.log"),
+            )
+        ]
+
+
+def _ends(machine: Machine) -> dict[str, tuple[int, int]]:
+    assert machine.node is not None
+    return {
+        f"{one.topic}-{one.index}": (one.visible_end(READ_COMMITTED), one.leader.high_watermark)
+        for one in machine.node.partitions.all()
+        if one.log is not None
+    }
