@@ -249,8 +249,8 @@ class _KafkaPythonListener(kafka.ConsumerRebalanceListener):
 class KafkaPythonMember(Member):
     """kafka-python.
 
-    For a pattern it asks for metadata within a poll, on a connection where a fetch may be waiting: the poll
-    has to last longer than the fetch.
+    It polls for longer than the others: a poll that ends in the middle of a rebalance may leave it there for
+    good, and for a pattern it asks, within a poll, for metadata behind a fetch that waits.
     """
 
     def _subscribe(self, client: Any) -> None:
@@ -273,7 +273,7 @@ class KafkaPythonMember(Member):
         self._subscribe(client)
         try:
             while not self._leaving.is_set():
-                for records in client.poll(timeout_ms=300 if self._pattern else int(POLL_S * 1000)).values():
+                for records in client.poll(timeout_ms=500).values():
                     for record in records:
                         place = Place(record.topic, record.partition)
                         self.received.append(Received(place, record.offset, record.value))
