@@ -19,6 +19,7 @@ from headrace.node.partition import Partition
 from headrace.node.request import Request
 from headrace.protocol.coordinator_records import Kinds, Record, encode
 from headrace.protocol.errors import ErrorCode
+from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.storage.errors import StorageError
 
@@ -167,7 +168,9 @@ class Shard(Waiter):
                 rows, producer_id=writer.producer_id, producer_epoch=writer.epoch, transactional=True
             )
         try:
-            self.partition.append(memoryview(bytearray(batch)), now, from_client=False)
+            # its own work needs no checking
+            header = read_header(batch)
+            self.partition.append(memoryview(bytearray(batch)), now, from_client=False, admitted=header)
         except FAULTS as fault:
             self._fail(now, fault)
             return False
