@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.consumer import reconciliation
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.groups import Groups
 from headrace.machines.transactions import transactions
@@ -15,10 +16,12 @@ from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.markers import MarkersUnderWay
 from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
+from headrace.simulator.clients.polling import READ_COMMITTED
 from headrace.simulator.run import Options, simulate
 from headrace.storage.log import PartitionLog
 
 SEEDS = range(1, 31)
+OFFSETS_TOPIC = "__consumer_offsets"
 COORDINATORS = Options(play="coordinators")
 
 
@@ -52,6 +55,18 @@ def test_a_transaction_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught_by() in ("progress_after_healing", "coordinators_rebuilt", "stable_offset_never_stuck")
 
 
+def test_a_stable_offset_that_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no consumer reads, and nobody waits for it."""
+    visible_end = Partition.visible_end
+
+    def late(self: Partition, isolation: int) -> int:
+        end = visible_end(self, isolation)
+        return end - 1 if self.topic == OFFSETS_TOPIC and end and isolation == READ_COMMITTED else end
+
+    monkeypatch.setattr(Partition, "visible_end", late)
+    assert caught_by() == "stable_offset_never_stuck"
+
+
 def test_groups_that_never_hear_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupCoordinator, "marker_appended", lambda *_: None)
     assert caught_by() in ("coordinators_rebuilt", "progress_after_healing")
@@ -64,7 +79,8 @@ def test_a_coordinator_that_lives_in_memory_only(monkeypatch: pytest.MonkeyPatch
         return True
 
     monkeypatch.setattr(shards.Shard, "_append", unwritten)
-    assert caught_by() == "coordinators_rebuilt"
+    # a group that was forgotten counts its generations from the beginning
+    assert caught_by() in ("coordinators_rebuilt", "one_owner_per_generation")
 
 
 def test_transactional_offsets_that_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +111,16 @@ def test_a_fenced_member_that_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (ClassicGroup, ConsumerGroup):
         monkeypatch.setattr(kind, "check_commit", lambda *_, **__: ErrorCode.NONE)
     assert caught_by() == "fenced_members_cannot_commit"
+
+
+def test_a_partition_is_given_away_before_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    towards = reconciliation._towards
+
+    def hasty(member: Any, epoch: int, target: Any, subscribed: Any, owned: Any, owners: Any) -> Any:
+        return towards(member, epoch, target, subscribed, owned, {})
+
+    monkeypatch.setattr(reconciliation, "_towards", hasty)
+    assert caught_by() == "one_holder_per_partition"
 
 
 def test_a_group_that_is_told_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
