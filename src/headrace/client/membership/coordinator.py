@@ -1,0 +1,92 @@
+"""Which broker looks after our group.
+
+    unknown --somebody wants it--> asked --answered--> known --it failed us--> unknown
+                                         --failed--> unknown, asked again after a while
+
+An answer that no retry would mend (no right to the group) is told to everybody who listens.
+"""
+
+from collections.abc import Callable
+
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.attempts import backoff
+from headrace.client.cluster import Address
+from headrace.client.connection import ByVersion
+from headrace.client.coordinators import MANY_KEYS_SINCE, CoordinatorKind
+from headrace.client.errors import ClientError, KafkaError
+from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+Listener = Callable[[Instant, ClientError], None]
+
+
+class Coordinator:
+    def __init__(self, group_id: str, mailbox: Mailbox, dice: Dice, *, request_timeout_s: float) -> None:
+        self.listeners: list[Listener] = []
+        self._group_id = group_id
+        self._mailbox = mailbox
+        self._dice = dice
+        self._timeout_s = request_timeout_s
+        self._address: Address | None = None
+        self._is_wanted = False
+        self._is_asked = False
+        self._ask_at = Instant(0.0)
+        self._failures = 0
+
+    def address(self) -> Address | None:
+        """Where requests to the coordinator go; None: not known, and looked for from now on."""
+        if self._address is None:
+            self._is_wanted = True
+        return self._address
+
+    @property
+    def is_known(self) -> bool:
+        return self._address is not None
+
+    def failed(self, address: Address) -> None:
+        """This one did not answer, or says that it is not the one."""
+        if self._address == address:
+            self._address = None
+
+    def advance(self, now: Instant) -> None:
+        if self._address is not None or not self._is_wanted or self._is_asked or now < self._ask_at:
+            return
+        self._is_asked = True
+
+        def make(version: int) -> FindCoordinatorRequest:
+            if version >= MANY_KEYS_SINCE:
+                return FindCoordinatorRequest(
+                    key_type=CoordinatorKind.GROUP, coordinator_keys=[self._group_id]
+                )
+            return FindCoordinatorRequest(key=self._group_id, key_type=CoordinatorKind.GROUP)
+
+        question = ByVersion(FindCoordinatorRequest, make)
+        self._mailbox.post(None, question, self._answered, timeout_s=self._timeout_s)
+
+    def _answered(self, now: Instant, answer: Answer) -> None:
+        self._is_asked = False
+        error: ClientError
+        if isinstance(answer, ClientError):
+            error = answer
+        else:
+            assert isinstance(answer, FindCoordinatorResponse)
+            told = answer.coordinators[0] if answer.coordinators else answer
+            if not told.error_code:
+                self._address = Address(told.host, told.port)
+                self._is_wanted = False
+                self._failures = 0
+                # a coordinator that fails at once is not looked for in a tight loop
+                self._ask_at = Instant(now + backoff(0, self._dice))
+                return
+            error = KafkaError(told.error_code, told.error_message, subject=f"group {self._group_id!r}")
+        self._ask_at = Instant(now + backoff(self._failures, self._dice))
+        self._failures += 1
+        if not error.is_retriable:
+            self._is_wanted = False
+            for listener in self.listeners:
+                listener(now, error)
+
+    def deadline(self) -> Instant:
+        is_waiting = self._address is None and self._is_wanted and not self._is_asked
+        return self._ask_at if is_waiting else NEVER

@@ -1,0 +1,49 @@
+"""The leader's duty: knowing what everybody wants, it shares the partitions out, and minds the topics after.
+
+A topic that appears, grows or goes makes the shares wrong; it is the leader who notices and has the group
+rebalance. The others trust it to.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from headrace.client.assignors import Assignor, GroupMember
+from headrace.client.assignors.wire import read_subscription, write_assignment
+from headrace.client.errors import InvalidInput
+from headrace.protocol.messages.join_group import JoinGroupResponseMember
+from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
+
+
+class Leadership:
+    def __init__(self, members: Sequence[JoinGroupResponseMember], *, skips_assignment: bool) -> None:
+        """Raises MalformedMessage when a member's subscription cannot be read."""
+        self.members: dict[str, GroupMember] = {
+            member.member_id: read_subscription(member.metadata, member.group_instance_id)
+            for member in members
+        }
+        self.topics = frozenset(topic for member in self.members.values() for topic in member.topics)
+        # A static leader that came back to a settled group: the broker keeps the shares (KIP-814).
+        self._skips_assignment = skips_assignment
+        self._shared: dict[str, int] | None = None
+
+    def shares(self, assignor: Assignor, sizes: Mapping[str, int]) -> list[SyncGroupRequestAssignment]:
+        """`sizes` are the partition counts of all topics we know."""
+        self._shared = self._relevant(sizes)
+        if self._skips_assignment:
+            return []
+        try:
+            assignment = assignor.assign(self.members, self._shared)
+        except Exception as error:
+            raise InvalidInput(f"the assignor {assignor.name!r} failed: {error}") from error
+        return [
+            SyncGroupRequestAssignment(
+                member_id=member_id, assignment=write_assignment(assignment.get(member_id, ()))
+            )
+            for member_id in self.members
+        ]
+
+    def is_outdated(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the topics are no longer those that were shared out."""
+        return self._shared is not None and self._shared != self._relevant(sizes)
+
+    def _relevant(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        return {topic: sizes[topic] for topic in sorted(self.topics) if topic in sizes}

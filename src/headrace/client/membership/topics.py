@@ -1,0 +1,137 @@
+"""Which topics exist and how many partitions they have, for those who must notice when that changes.
+
+A question covers the watched names, or all topics where a pattern wants them. It is asked when a name is
+watched that we were told nothing of, again soon while a topic is missing, and otherwise when what we know is
+older than metadata.max.age.ms.
+"""
+
+from collections.abc import Iterable
+
+from headrace.base.dice import Dice
+from headrace.base.ids import NO_TOPIC_ID
+from headrace.base.time import NEVER, Instant
+from headrace.client.attempts import backoff
+from headrace.client.errors import ClientError
+from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+MISSING_RETRY_S = 1.0  # how often a missing topic is asked for: Java's retry.backoff.max.ms
+
+# What else may be wrong with a topic passes: it is not gone because it has no leader at the moment.
+_GONE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+)
+
+
+class TopicWatch:
+    """Invariant: `partitions` has the topics that exist, as far as we were told, of those in `_told`."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        dice: Dice,
+        *,
+        max_age_s: float,
+        request_timeout_s: float,
+        allow_auto_create: bool,
+    ) -> None:
+        self.partitions: dict[str, int] = {}
+        self.internal: set[str] = set()
+        self.names: dict[bytes, str] = {}  # by topic id
+        self.was_told_all = False
+        self._mailbox = mailbox
+        self._dice = dice
+        self._max_age_s = max_age_s
+        self._timeout_s = request_timeout_s
+        self._allow_auto_create = allow_auto_create
+        self._names: frozenset[str] = frozenset()
+        self._ids: frozenset[bytes] = frozenset()
+        self._wants_all = False
+        self._told: set[str] = set()  # names about which we have an answer, be it that there is no such topic
+        self._is_asked = False
+        self._ask_at = Instant(0.0)  # not before
+        self._renew_at = Instant(0.0)  # at the latest
+        self._failures = 0
+
+    def watch(self, names: Iterable[str], *, everything: bool = False, ids: Iterable[bytes] = ()) -> None:
+        """From now on these; ids are those of topics whose names are not known yet."""
+        self._names, self._wants_all, self._ids = frozenset(names), everything, frozenset(ids)
+
+    def was_told(self, names: Iterable[str]) -> bool:
+        """Whether we know of each if it exists."""
+        return self.was_told_all or all(name in self._told for name in names)
+
+    def renew(self) -> None:
+        """Somebody has reason to think that what we know is old."""
+        self._renew_at = Instant(0.0)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not (self._wants_all or self._names or self._ids)
+
+    def _due_at(self) -> Instant:
+        if self._is_asked or self._is_idle:
+            return NEVER
+        is_ignorant = self._wants_all and not self.was_told_all
+        if is_ignorant or not self.was_told(self._names) or not self._ids <= self.names.keys():
+            return self._ask_at
+        return max(self._ask_at, self._renew_at)
+
+    deadline = _due_at
+
+    def advance(self, now: Instant) -> None:
+        if now < self._due_at():
+            return
+        self._is_asked = True
+        names, wants_all = self._names, self._wants_all
+        topics = [MetadataRequestTopic(name=name) for name in sorted(names)]
+        topics += [
+            MetadataRequestTopic(name=None, topic_id=topic_id)
+            for topic_id in sorted(self._ids - self.names.keys())
+        ]
+        question = MetadataRequest(
+            topics=None if wants_all else topics,
+            allow_auto_topic_creation=self._allow_auto_create and not wants_all,
+        )
+
+        def then(now: Instant, answer: Answer) -> None:
+            self._is_asked = False
+            if isinstance(answer, ClientError):
+                self._ask_at = Instant(now + backoff(self._failures, self._dice))
+                self._failures += 1
+                return
+            assert isinstance(answer, MetadataResponse)
+            self._failures = 0
+            self._ask_at = Instant(now + backoff(0, self._dice))
+            self.learn(answer, is_complete=wants_all)
+            self._told |= names
+            is_missing = not names <= self.partitions.keys()
+            self._renew_at = Instant(now + (MISSING_RETRY_S if is_missing else self._max_age_s))
+
+        self._mailbox.post(None, question, then, timeout_s=self._timeout_s)
+
+    def learn(self, answer: MetadataResponse, *, is_complete: bool = False) -> None:
+        """Takes an answer in, perhaps one to somebody else's question; a complete one lists all topics."""
+        if is_complete:
+            self.was_told_all = True
+            for name in self.partitions.keys() - {told.name for told in answer.topics}:
+                del self.partitions[name]
+        for told in answer.topics:
+            if told.name is None:
+                continue
+            self._told.add(told.name)
+            if told.error_code:
+                if told.error_code in _GONE:
+                    self.partitions.pop(told.name, None)
+                continue
+            self.partitions[told.name] = len(told.partitions)
+            if told.is_internal:
+                self.internal.add(told.name)
+            if told.topic_id != NO_TOPIC_ID:
+                self.names[told.topic_id] = told.name
