@@ -111,9 +111,9 @@ class Housekeeping:
         self._cleaning.start(now, backoff_ms)
 
     def look_after_all(self, now: Now) -> None:
-        """Retention and compaction at once, however long it takes: for tests that moved the date."""
-        self._retention.walk(now)
-        self._cleaning.walk(now)
+        """A round of everything at once, however long it takes: for tests that moved the date."""
+        for slices in (self._retention, self._cleaning, self._recovery_points):
+            slices.walk(now)
 
     # --- retention and recompression ---------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from headrace.machines.configs.values import InvalidConfig
+from headrace.node.settings import Settings
 from headrace.testing.clocks import Clock
 from headrace.testing.expectations import Expectation
 from headrace.testing.faults import Faults
@@ -67,7 +69,7 @@ class Broker:
         """
         if storage not in ("memory", "disk"):
             raise ValueError(f"storage is 'memory' or 'disk', not {storage!r}")
-        self.settings = DEFAULTS | {key: _setting(value) for key, value in (settings or {}).items()}
+        self.settings = _checked(DEFAULTS | {key: _setting(value) for key, value in (settings or {}).items()})
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
         self._storage = storage
         self._given_path = Path(path) if path is not None else None
@@ -239,6 +241,19 @@ class Broker:
     def _create_topics(self) -> None:
         for name, partitions in self._topics.items():
             self.create_topic(name, partitions)
+
+
+def _checked(texts: dict[str, str]) -> dict[str, str]:
+    """ValueError for a wrong value, and for a key that nobody knows: who misspells a setting tests without
+    it.
+    """
+    try:
+        unknown = Settings.parse(texts).unknown
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from None
+    for key, meant in unknown.items():
+        raise ValueError(f"there is no setting {key!r}" + (f": perhaps {meant!r} was meant" if meant else ""))
+    return texts
 
 
 def _setting(value: object) -> str:

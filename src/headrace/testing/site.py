@@ -70,6 +70,13 @@ class Life:
         await self.driver.until(lambda: self.node.is_stopped)
         await self.end()
 
+    def look_after_logs(self) -> None:
+        """Retention and compaction by the date as it is now."""
+        for _ in range(2):  # what the first round has sealed and flushed, the second may compact
+            self.node.housekeeping.look_after_all(self.gate.clock.now())
+            self.driver.settle()
+            self.jobs.drain()
+
     def do_what_is_due(self) -> None:
         """All of it, by the clock as it is now, with nobody served meanwhile."""
         self.driver.wake()
@@ -158,7 +165,7 @@ class Site:
         for directory in directories_of(settings.log_dirs, settings.metadata_log_dir):
             disk = FaultyDisk(self._storage.disk(directory), keeps_calls=False)
             disks[directory] = disk
-            if directory != settings.metadata_log_dir:
+            if directory in settings.log_dirs:
                 self._data_disks.append(disk)
         self._break_disks()
         life = Life(self, loop, disks, f"boot-{self._boot}")
@@ -233,9 +240,7 @@ class Site:
         life = self._living()
         if keep_sessions:
             self.clock.shift_date(seconds)
-            life.node.housekeeping.look_after_all(self.clock.now())
-            life.driver.settle()
-            life.jobs.drain()
+            life.look_after_logs()
             return
         end_s = self.clock.mono_shift_s + seconds
         for leap in leaps(seconds):
@@ -259,7 +264,7 @@ class Site:
         return self.script.times_left(number)
 
     async def fill_disk(self, *, is_full: bool) -> None:
-        """The directories of topics; the metadata's has room, so that the broker itself lives on."""
+        """The directories of topics; metadata that lies elsewhere has room, and the broker lives on."""
         self._space_bytes = 0 if is_full else None
         self._break_disks()
 

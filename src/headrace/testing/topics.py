@@ -21,6 +21,9 @@ from headrace.testing.records import Record
 ISOLATIONS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 CLIENT_ID = "headrace-testing"
 
+# A broker in a test answers soon or, because of the test's faults, never.
+PATIENCE_S = 10.0
+
 
 class GroupHasMembers(Exception):
     """Only a group without members can be read for from outside."""
@@ -32,7 +35,7 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
 
-    def _client(self, timeout_s: float = 30.0) -> Client:
+    def _client(self, timeout_s: float = PATIENCE_S) -> Client:
         return Client(self._bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
