@@ -129,6 +129,10 @@ class Coordinator:
         decision = metadata.controller.create_topics(
             [NewTopic(self.topic, partitions, factor, configs=dict(configs))]
         )
+        (created,) = decision.reply
+        if created.error is not ErrorCode.NONE:
+            # nobody but the operator can help: clients only see that there is no coordinator
+            self._node.report("error", "internal_topic_refused", topic=self.topic, error=created.message)
         metadata.propose(now, decision)
 
 
@@ -164,6 +168,14 @@ def take_over(settings: Any, fresh: Any) -> None:
 
 # Groups and transactional ids whose place is remembered; Java's hash takes some 50 ns per character.
 KEYS_REMEMBERED_MAX = 100_000
+
+# The least that a topic may set as segment.bytes; the settings of internal topics may ask for less.
+SEGMENT_BYTES_MIN = 1024 * 1024
+
+
+def segment_bytes(setting: int) -> str:
+    """What an internal topic gets as segment.bytes."""
+    return str(max(setting, SEGMENT_BYTES_MIN))
 
 
 def java_hash(text: str) -> int:

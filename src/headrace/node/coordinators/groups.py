@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import Now
 from headrace.machines.groups.settings import GroupSettings
 from headrace.machines.metadata.image import GROUP_RESOURCE
-from headrace.node.coordinators.coordinator import Coordinator, take_over
+from headrace.node.coordinators.coordinator import Coordinator, segment_bytes, take_over
 from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.topics import ImageTopics
 from headrace.node.partition import Partition
@@ -50,7 +50,7 @@ class GroupCoordinator(Coordinator):
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+                "segment.bytes": segment_bytes(settings.offsets_topic_segment_bytes),
             },
         )
 

@@ -9,7 +9,7 @@ from headrace.base.time import Now
 from headrace.machines.metadata.versions import TRANSACTION_VERSION
 from headrace.machines.transactions.settings import TransactionSettings
 from headrace.node.authorization import Operation, Resource
-from headrace.node.coordinators.coordinator import Coordinator, take_over
+from headrace.node.coordinators.coordinator import Coordinator, segment_bytes, take_over
 from headrace.node.coordinators.markers import MarkersUnderWay
 from headrace.node.coordinators.shard import Shard
 from headrace.node.faults import Refused
@@ -71,7 +71,7 @@ class TransactionCoordinator(Coordinator):
             {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                "segment.bytes": segment_bytes(settings.transaction_state_log_segment_bytes),
                 "min.insync.replicas": str(
                     min(
                         settings.transaction_state_log_min_isr,

@@ -132,6 +132,12 @@ def test_the_topic_is_made_when_a_coordinator_is_looked_for() -> None:
     assert config["cleanup.policy"] == "compact"
 
 
+def test_a_segment_smaller_than_topics_may_have_is_no_reason_to_have_no_coordinator() -> None:
+    desk = Desk({**SETTINGS, "offsets.topic.segment.bytes": "2000"})
+    assert find(desk, "g").error_code == 0
+    assert desk.node.metadata.image.topic_config("__consumer_offsets")["segment.bytes"] == "1048576"
+
+
 def test_without_the_topic_nobody_coordinates() -> None:
     desk = Desk(SETTINGS)
     assert join(desk, "g").error_code == ErrorCode.NOT_COORDINATOR
