@@ -1,11 +1,11 @@
-"""Builds the one compiled module where a compiler is at hand; without one it runs interpreted."""
+"""Builds the compiled modules where a compiler is at hand; without one they run interpreted."""
 
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-SOURCES = ["src/headrace/records/_codec.py"]
+SOURCES = ["src/headrace/records/_codec.py", "src/headrace/records/_accumulator.py"]
 
 
 def extensions() -> list[Extension]:

@@ -134,6 +134,20 @@ class Cluster:
         if topic.has_id:
             self.names_by_id[topic.topic_id] = name
 
+    def hint(self, at: TopicPartition, leader: int, leader_epoch: int, brokers: dict[int, Address]) -> bool:
+        """A broker that does not lead the partition says who does (KIP-951); whether that was news."""
+        topic = self.topics.get(at.topic)
+        if topic is None or not 0 <= at.partition < len(topic.partitions):
+            return False
+        partition = topic.partitions[at.partition]
+        if leader < 0 or leader_epoch <= partition.leader_epoch:
+            return False
+        if leader not in brokers and leader not in self.brokers:
+            return False
+        self.brokers |= brokers
+        partition.leader, partition.leader_epoch = leader, leader_epoch
+        return True
+
     def mark_stale(self, topic: str) -> None:
         self.stale.add(topic)
 

@@ -64,6 +64,13 @@ class RecordLost(ClientError):
     advice = "Look at the broker's log, then send the records again; what was acknowledged is not lost."
 
 
+class BufferExhausted(ClientError):
+    """Records came faster than they could be delivered, and no room was left for `max.block.ms`."""
+
+    is_retriable = True
+    advice = "Send more slowly, raise buffer.memory or max.block.ms, or look why the broker is slow."
+
+
 class KafkaError(ClientError):
     """An error code in a broker's answer, with Kafka's name for it."""
 

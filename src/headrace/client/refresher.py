@@ -4,7 +4,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.attempts import backoff
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, KafkaError
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
@@ -13,9 +13,11 @@ class Refresher:
     again.
     """
 
-    def __init__(self, cluster: Cluster, dice: Dice) -> None:
+    def __init__(self, cluster: Cluster, dice: Dice, *, creates_topics: bool = False) -> None:
         self.cluster = cluster
+        self.errors: dict[str, KafkaError] = {}  # the topics that the last answer did not describe, and why
         self._dice = dice
+        self._creates_topics = creates_topics  # the broker may do so, if it is set to
         self._is_asked = False
         self._ask_at = Instant(0.0)
         self._failures = 0
@@ -26,7 +28,7 @@ class Refresher:
             return None
         self._is_asked = True
         topics = [MetadataRequestTopic(name=name) for name in sorted(self.cluster.stale)]
-        return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=self._creates_topics)
 
     def settled(self, now: Instant, response: MetadataResponse | None, error: ClientError | None) -> None:
         """What became of the question."""
@@ -43,9 +45,9 @@ class Refresher:
         once, and the broker must not be asked in a tight loop.
         """
         self._is_asked = False
-        errors = self.cluster.update(response)
-        self.cluster.stale |= errors.keys()
-        if errors:
+        self.errors = self.cluster.update(response)
+        self.cluster.stale |= self.errors.keys()
+        if self.errors:
             self._wait(now)
         else:
             self._failures = 0
@@ -53,10 +55,14 @@ class Refresher:
 
     def failed(self, now: Instant, error: ClientError) -> None:
         """Raises what no retry would mend."""
-        self._is_asked = False
-        self._wait(now)
+        self.postpone(now)
         if not error.is_retriable:
             raise error
+
+    def postpone(self, now: Instant) -> None:
+        """No answer came; asks again later."""
+        self._is_asked = False
+        self._wait(now)
 
     def _wait(self, now: Instant) -> None:
         self._ask_at = Instant(now + backoff(self._failures, self._dice))

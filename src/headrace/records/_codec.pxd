@@ -93,7 +93,7 @@ cpdef bytes encode_at(rows, long long base_offset, long long base_timestamp)
 cdef void _append(list parts, long long timestamp_delta, long long offset_delta, key, value, headers) except *
 
 @cython.locals(scratch=bytearray, target="unsigned char*", length=Py_ssize_t, parts=list)
-cdef bytes _encode_headers(headers)
+cpdef bytes encode_headers(headers)
 
 @cython.locals(rest="unsigned long long")
 cdef Py_ssize_t _write_varint(unsigned char* target, Py_ssize_t position, long long value) noexcept

@@ -483,7 +483,7 @@ def _append(
     after = _write_varint(target, middle, value_length)
     head = target[:middle]
     value_head = target[middle:after]
-    tail = _encode_headers(headers) if headers else b"\x00"
+    tail = encode_headers(headers) if headers else b"\x00"
     size = after + len(tail)
     if key_length > 0:
         size += key_length
@@ -502,7 +502,8 @@ def _append(
     parts.append(tail)
 
 
-def _encode_headers(headers: Headers) -> bytes:
+def encode_headers(headers: Headers) -> bytes:
+    """The end of a record: how many headers, and each of them."""
     scratch = bytearray(16)
     target = scratch
     length = _write_varint(target, 0, len(headers))

@@ -1,6 +1,6 @@
-"""What can be wrong with records that came from outside, as types.
+"""What can be wrong with records that came from outside, and why one of our own cannot be sent, as types.
 
-Each type has one Kafka error code on the wire; the node maps them, records/ knows no code numbers.
+Each `BadRecords` has one Kafka error code on the wire; the node maps them, records/ knows no code numbers.
 All of them are the peer's fault (or the disk's, when the bytes came from there), never ours.
 """
 
@@ -39,3 +39,23 @@ class UnsupportedCodec(BadRecords):
 
 class BatchTooLarge(BadRecords):
     """The batch is larger than the topic allows: MESSAGE_TOO_LARGE."""
+
+
+class NotTaken(Exception):
+    """A producer's accumulator does not take the record; nothing has changed."""
+
+
+class BufferFull(NotTaken):
+    """No room until something else is delivered."""
+
+
+class UnknownTopic(NotTaken):
+    """The topic's partitions are not known yet."""
+
+
+class UnknownPartition(NotTaken):
+    """The topic has no such partition, as far as is known."""
+
+
+class RecordTooLarge(NotTaken):
+    """Larger than a request or the whole buffer may be: it can never be sent."""

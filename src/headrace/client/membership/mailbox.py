@@ -25,7 +25,7 @@ class Outgoing(NamedTuple):
     question: Question
     timeout_s: float
     version_max: int | None
-    expects_answer: bool = True  # a request without one is answered with None once it is written
+    expects_answer: bool = True  # else an empty response is handed back once it is written
 
 
 class Mailbox:

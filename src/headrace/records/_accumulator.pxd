@@ -1,0 +1,138 @@
+# cython: language_level=3
+# The C types of _accumulator.py, read by Cython only.
+#
+# Bounds are not checked by the generated code: a batch's buffer is grown to what a record can take at most
+# before the record is written.
+
+cimport cython
+
+cdef bint COMPILED
+cdef long long _INT64_MAX
+cdef Py_ssize_t HEADER_BYTES
+cdef Py_ssize_t RECORD_OVERHEAD_BYTES
+cdef int _BY_KEY
+cdef int _ROUND_ROBIN
+cdef int _CUSTOM
+cdef bytes NO_HEADERS
+
+
+cdef class Delivery:
+    cdef public Batch batch
+    cdef public Py_ssize_t index
+    cdef public long long timestamp_ms
+
+    @cython.locals(batch=Batch, part=Batch)
+    cdef Batch _followed(self)
+
+
+cdef class Batch:
+    cdef public Lane lane
+    cdef public double created_at
+    cdef public bytearray buffer
+    cdef public Py_ssize_t used
+    cdef public Py_ssize_t count
+    cdef public Py_ssize_t record_bytes
+    cdef public long long base_timestamp
+    cdef public long long max_timestamp
+    cdef public int codec
+    cdef public bint is_closed
+    cdef public int attempts
+    cdef public double retry_at
+    cdef public long long producer_id
+    cdef public int producer_epoch
+    cdef public long long base_sequence
+    cdef public bint sequence_was_reset
+    cdef public bint is_settled
+    cdef public long long base_offset
+    cdef public long long append_time_ms
+    cdef public object error
+    cdef public list parts
+    cdef public object listeners
+
+
+cdef class Lane:
+    cdef public str topic
+    cdef public int partition
+    cdef public Py_ssize_t batch_bytes
+    cdef public object waiter
+    cdef public object waiting
+    cdef public Batch open
+    cdef public bint is_available
+
+    cpdef void close(self) except *
+
+
+cdef class Crossing:
+    cdef public str topic
+    cdef public list lanes
+    cdef public list candidates
+    cdef public Lane sticky
+    cdef public Py_ssize_t sticky_bytes
+    cdef public Py_ssize_t turn
+
+
+cpdef unsigned int murmur2(bytes data)
+
+@cython.locals(mask="unsigned int", multiplier="unsigned int", h="unsigned int", k="unsigned int", at=Py_ssize_t, end=Py_ssize_t)
+cdef unsigned int _murmur2(const unsigned char* source, Py_ssize_t start, Py_ssize_t length) noexcept
+
+
+cdef class Accumulator:
+    cdef public object waiter
+    cdef public object choose_sticky
+    cdef public int strategy
+    cdef public object chooser
+    cdef public Py_ssize_t batch_bytes
+    cdef public Py_ssize_t buffer_bytes
+    cdef public Py_ssize_t request_bytes_max
+    cdef public Py_ssize_t buffered_bytes
+    cdef public dict crossings
+    cdef public dict busy
+
+    @cython.locals(
+        crossing=Crossing, lane=Lane, batch=Batch, held_key=bytes, held_value=bytes, tail=bytes,
+        key_length=Py_ssize_t, value_length=Py_ssize_t, size=Py_ssize_t,
+        key_pointer="const unsigned char*", value_pointer="const unsigned char*", tail_pointer="const unsigned char*",
+    )
+    cpdef Delivery append(
+        self, double now, str topic, key, value, headers, Py_ssize_t partition, long long timestamp_ms
+    )
+    cdef void _check(self, Py_ssize_t size) except *
+    @cython.locals(partitions=Py_ssize_t, chosen=Py_ssize_t, lane=Lane, sticky=Lane)
+    cdef Lane _choose(
+        self, Crossing crossing, const unsigned char* key, Py_ssize_t key_at, Py_ssize_t key_length, Py_ssize_t size,
+        key_object, value_object,
+    )
+    @cython.locals(batch=Batch)
+    cdef bint _turn_is_over(self, Crossing crossing, Lane lane, Py_ssize_t size) except -1
+    @cython.locals(batch=Batch)
+    cdef Batch _open(self, Lane lane, double now, Py_ssize_t size)
+    cpdef void release(self, Batch batch) except *
+
+
+@cython.locals(buffer=bytearray, length=Py_ssize_t)
+cdef void _grow(Batch batch, Py_ssize_t size) except *
+
+@cython.locals(
+    batch=Batch, held_key=bytes, held_value=bytes, tail=bytes, key_length=Py_ssize_t, value_length=Py_ssize_t, size=Py_ssize_t,
+    timestamp_ms="long long",
+    key_pointer="const unsigned char*", value_pointer="const unsigned char*", tail_pointer="const unsigned char*",
+)
+cpdef Batch rebatch(Lane lane, double created_at, records)
+
+@cython.locals(delta="long long", size=Py_ssize_t, target="unsigned char*", at=Py_ssize_t)
+cdef void _write(
+    Batch batch, long long timestamp_ms,
+    const unsigned char* key, Py_ssize_t key_at, Py_ssize_t key_length,
+    const unsigned char* value, Py_ssize_t value_at, Py_ssize_t value_length,
+    const unsigned char* tail, Py_ssize_t tail_length,
+) except *
+
+@cython.locals(step=Py_ssize_t)
+cdef void _copy(unsigned char* target, Py_ssize_t at, const unsigned char* source, Py_ssize_t start, Py_ssize_t length) noexcept
+
+@cython.locals(rest="unsigned long long", length=Py_ssize_t)
+cdef Py_ssize_t _varint_bytes(long long value) noexcept
+
+@cython.locals(rest="unsigned long long")
+cdef Py_ssize_t _put_varint(unsigned char* target, Py_ssize_t position, long long value) noexcept
