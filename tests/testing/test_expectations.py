@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.testing import Broker, Record
-from headrace.testing.expectations import Expectation, meets
+from headrace.testing.expectations import Expectation, Found, meets
 
 
 def found(*values: str, partition: int = 0) -> list[Record]:
@@ -17,7 +17,7 @@ def found(*values: str, partition: int = 0) -> list[Record]:
 
 def complaint(expected: list[Any], records: list[Record], *, in_order: bool = True) -> str:
     with pytest.raises(AssertionError) as caught:
-        Expectation("topic 't'", expected, in_order=in_order).await_from(lambda: records, 0)
+        Expectation("topic 't'", expected, in_order=in_order).await_from(lambda: Found(1, records), 0)
     return str(caught.value)
 
 
@@ -68,9 +68,9 @@ def test_a_record_that_is_missing_is_told_where_it_belongs() -> None:
 def test_a_record_too_many_is_told_and_not_waited_for() -> None:
     looks = itertools.count()
 
-    def look() -> list[Record]:
+    def look() -> Found:
         next(looks)
-        return found("a", "x", "b")
+        return Found(1, found("a", "x", "b"))
 
     with pytest.raises(AssertionError, match=r"expected 2 records, found 3\n") as caught:
         Expectation("topic 't'", ["a", "b"], in_order=True).await_from(look, 1000)
@@ -81,7 +81,7 @@ def test_a_record_too_many_is_told_and_not_waited_for() -> None:
 def test_a_wrong_order_is_a_difference_only_where_order_counts() -> None:
     assert "  -   expected value='b'" in complaint(["b", "a"], found("a", "b"))
     records = found("a", "b")
-    assert Expectation("t", ["b", "a"], in_order=False).await_from(lambda: records, 0) == records
+    assert Expectation("t", ["b", "a"], in_order=False).await_from(lambda: Found(1, records), 0) == records
 
 
 def test_in_any_order_each_record_counts_once() -> None:
@@ -111,8 +111,20 @@ def test_what_is_no_text_is_told_as_bytes() -> None:
 
 
 def test_it_waits_until_they_are_there() -> None:
-    growing = iter([found(), found("a"), found("a", "b")])
+    growing = iter([Found(0, []), Found(1, found("a")), Found(1, found("a", "b"))])
     assert len(Expectation("t", ["a", "b"], in_order=True).await_from(lambda: next(growing), 1000)) == 2
+
+
+def test_a_tombstone_is_expected_like_any_other_record() -> None:
+    records = [Record(None, b"k", partition=0, offset=0)]
+    assert Expectation("t", [None], in_order=True).await_from(lambda: Found(1, records), 0) == records
+    assert "  +        0:0 key='k' value=None" in complaint([], records)
+
+
+def test_a_topic_that_is_not_there_is_empty() -> None:
+    assert Expectation("topic 't'", [], in_order=None).await_from(lambda: Found(0, []), 0) == []
+    with pytest.raises(AssertionError, match="expected 1 record, found no such topic after 0 s"):
+        Expectation("topic 't'", ["a"], in_order=None).await_from(lambda: Found(0, []), 0)
 
 
 def test_a_topic_of_several_partitions_has_no_order(headrace_broker: Broker) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from headrace.machines.configs.values import InvalidConfig
 from headrace.node.settings import Settings
 from headrace.testing.clocks import Clock
-from headrace.testing.expectations import Expectation
+from headrace.testing.expectations import Expectation, Found
 from headrace.testing.faults import Faults
 from headrace.testing.fixture_files import read_records, recorded, write_recording
 from headrace.testing.hosts import Host, HostFailed, ProcessHost, ThreadHost
@@ -172,9 +172,11 @@ class Broker:
     def topics(self) -> list[str]:
         return self._at_port().names()
 
-    def produce_all(self, topic: str, records: Iterable[Given]) -> int:
-        """Write records, each a value, a (key, value) pair or a `Record`; returns when all are written."""
-        return self._at_port().write(topic, map(as_record, records))
+    def produce_all(self, topic: str, records: Iterable[Given], *, timeout: float = 10.0) -> int:
+        """Write records, each a value, a (key, value) pair or a `Record`; returns when all are written, and
+        raises when one is not within that time.
+        """
+        return self._at_port().write(topic, map(as_record, records), timeout)
 
     def consume_all(
         self,
@@ -207,15 +209,16 @@ class Broker:
         topic has several partitions.
         """
         at_port = self._at_port()
-        if in_order is None:
-            in_order = at_port.partitions(topic) == 1
         what = f"topic {topic!r}" if group is None else f"what group {group!r} has read of {topic!r}"
         expectation = Expectation(what, list(expected), in_order=in_order)
 
-        def look() -> list[Record]:
+        def look() -> Found:
+            partitions = at_port.partitions(topic)
+            if not partitions:
+                return Found(0, [])
             if group is None:
-                return at_port.read(topic, isolation, timeout)
-            return at_port.read_by(group, topic, isolation, timeout)
+                return Found(partitions, at_port.read(topic, isolation))
+            return Found(partitions, at_port.read_by(group, topic, isolation))
 
         return expectation.await_from(look, timeout)
 

@@ -7,67 +7,72 @@ compared as JSON, so that the order of an object's fields does not matter.
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.testing.records import Given, Record, as_bytes, shown
 
 # Between two looks at a topic: short for a person, long for a broker.
 LOOK_AGAIN_S = 0.02
 
-# Lines of a difference: more would hide what it is about.
+# Lines of a difference: more would hide what it is about. Comparisons that finding one may take: beyond, all
+# from the first difference on is told as different.
 LINES_MAX = 40
+COMPARISONS_MAX = 250_000
+PLACE_WIDTH = 10
+
+NOTHING: Any = object()  # no expected record; None is one: a tombstone
+Pair = tuple[Given, Record | None]
+
+
+class Found(NamedTuple):
+    """What a look at a topic gave."""
+
+    partitions: int  # 0: there is no such topic
+    records: list[Record]
 
 
 class Expectation:
-    def __init__(self, what: str, expected: list[Given], *, in_order: bool) -> None:
+    def __init__(self, what: str, expected: list[Given], *, in_order: bool | None) -> None:
         self._what = what
         self._expected = expected
-        self._in_order = in_order
+        self._in_order = in_order  # None: if the topic has an order, that is, one partition
 
-    def await_from(self, look: Callable[[], list[Record]], timeout_s: float) -> list[Record]:
+    def await_from(self, look: Callable[[], Found], timeout_s: float) -> list[Record]:
         """The records once they are as expected; AssertionError when they are not in time."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = look()
             if self._is_met(found):
-                return found
-            if len(found) > len(self._expected) or time.monotonic() >= deadline:
-                # more than expected never becomes less: there is nothing to wait for
+                return found.records
+            # more than expected never becomes less: there is nothing to wait for
+            if len(found.records) > len(self._expected) or time.monotonic() >= deadline:
                 raise AssertionError(self._difference(found, timeout_s))
             time.sleep(LOOK_AGAIN_S)
 
-    def _is_met(self, found: list[Record]) -> bool:
-        if len(found) != len(self._expected):
+    def _is_ordered(self, found: Found) -> bool:
+        return found.partitions <= 1 if self._in_order is None else self._in_order
+
+    def _is_met(self, found: Found) -> bool:
+        if len(found.records) != len(self._expected):
             return False
-        return all(want is not None and got is not None for want, got in self._paired(found))
+        if self._is_ordered(found):
+            return all(map(meets, found.records, self._expected))
+        return all(want is not NOTHING for want, _ in _matched(self._expected, found.records))
 
-    def _paired(self, found: list[Record]) -> list[tuple[Given | None, Record | None]]:
-        """Each expected record beside the found one that meets it; alone, each that has no partner."""
-        return _aligned(self._expected, found) if self._in_order else _matched(self._expected, found)
-
-    def _difference(self, found: list[Record], timeout_s: float) -> str:
-        head = (
-            f"{self._what}: expected {_counted(len(self._expected))}"
-            f"{'' if self._in_order else ' in any order'}, found {len(found)}"
-        )
-        if len(found) < len(self._expected):
+    def _difference(self, found: Found, timeout_s: float) -> str:
+        count = len(self._expected)
+        order, compare = ("", _aligned) if self._is_ordered(found) else (" in any order", _matched)
+        head = f"{self._what}: expected {count} record{'' if count == 1 else 's'}{order}"
+        head += f", found {len(found.records)}" if found.partitions else ", found no such topic"
+        if len(found.records) < count:
             head += f" after {timeout_s:g} s"
         lines = []
-        for want, got in self._paired(found):
-            if want is not None and got is not None:
-                lines.append(f"    {_place(got)} {got}")
-            elif got is not None:
-                lines.append(f"  + {_place(got)} {got}")
-            else:
+        for want, got in compare(self._expected, found.records):
+            if got is None:
                 lines.append(f"  - {'expected':>{PLACE_WIDTH}} {_told(want)}")
+            else:
+                lines.append(f"  {'+' if want is NOTHING else ' '} {_place(got)} {got}")
         return "\n".join([head, *_shortened(lines), "(- expected and not there, + there and not expected)"])
-
-
-PLACE_WIDTH = 10
-
-
-def _counted(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
 
 
 def _place(record: Record) -> str:
@@ -134,23 +139,25 @@ def _same(data: bytes | None, expected: Any) -> bool:
         return False
 
 
-def _matched(expected: list[Given], found: list[Record]) -> list[tuple[Given | None, Record | None]]:
-    """In any order: each expected one takes the first found one that meets it."""
+def _matched(expected: list[Given], found: list[Record]) -> list[Pair]:
+    """In any order: each found one takes the first expected one that it meets."""
     left = list(expected)
-    pairs: list[tuple[Given | None, Record | None]] = []
+    pairs: list[Pair] = []
     for record in found:
         at = next((at for at, want in enumerate(left) if meets(record, want)), None)
-        pairs.append((None if at is None else left.pop(at), record))
+        pairs.append((NOTHING if at is None else left.pop(at), record))
     return pairs + [(want, None) for want in left]
 
 
-def _aligned(expected: list[Given], found: list[Record]) -> list[tuple[Given | None, Record | None]]:
+def _aligned(expected: list[Given], found: list[Record]) -> list[Pair]:
     """In order: the longest run of pairs that can be kept (as `diff` does), the rest alone."""
     start = 0
     while start < min(len(expected), len(found)) and meets(found[start], expected[start]):
         start += 1
     wanted, got = expected[start:], found[start:]
-    pairs: list[tuple[Given | None, Record | None]] = list(zip(expected[:start], found[:start]))
+    pairs: list[Pair] = list(zip(expected[:start], found[:start]))
+    if len(wanted) * len(got) > COMPARISONS_MAX:
+        return pairs + [(want, None) for want in wanted] + [(NOTHING, record) for record in got]
     # lengths[i][j]: of the longest common sequence of wanted[i:] and got[j:]
     lengths = [[0] * (len(got) + 1) for _ in range(len(wanted) + 1)]
     for i in reversed(range(len(wanted))):
@@ -168,6 +175,6 @@ def _aligned(expected: list[Given], found: list[Record]) -> list[tuple[Given | N
             pairs.append((wanted[i], None))
             i += 1
         else:
-            pairs.append((None, got[j]))
+            pairs.append((NOTHING, got[j]))
             j += 1
-    return pairs + [(want, None) for want in wanted[i:]] + [(None, record) for record in got[j:]]
+    return pairs + [(want, None) for want in wanted[i:]] + [(NOTHING, record) for record in got[j:]]

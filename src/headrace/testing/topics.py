@@ -52,13 +52,19 @@ class Topics:
             return [topic.name for topic in Admin(client).topics() if not topic.name.startswith("__")]
 
     def partitions(self, name: str) -> int:
+        """How many it has; 0 while there is no such topic."""
         with self._client() as client:
-            return len(client.topic(name).partitions)
+            try:
+                return len(client.topic(name).partitions)
+            except KafkaError as error:
+                if error.is_unknown_topic:
+                    return 0
+                raise
 
-    def write(self, topic: str, records: Iterable[Record]) -> int:
-        """All of them, acknowledged; how many they were."""
+    def write(self, topic: str, records: Iterable[Record], timeout_s: float = PATIENCE_S) -> int:
+        """All of them, each acknowledged in that time; how many they were."""
         count = 0
-        with self._client() as client, Producer(client) as producer:
+        with self._client(timeout_s) as client, Producer(client, delivery_s=timeout_s) as producer:
             for record in records:
                 producer.send(
                     topic,
@@ -71,7 +77,7 @@ class Topics:
                 count += 1
         return count
 
-    def read(self, topic: str, isolation: str, timeout_s: float) -> list[Record]:
+    def read(self, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
         """All that is there now, by partition and offset."""
         with self._client(timeout_s) as client:
             ends = self._ends(client, topic, LATEST, isolation)
@@ -97,7 +103,7 @@ class Topics:
                 raise GroupHasMembers(f"group {group!r} has members that read for it: let them") from None
             return found
 
-    def read_by(self, group: str, topic: str, isolation: str, timeout_s: float) -> list[Record]:
+    def read_by(self, group: str, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
         """What the group has committed as read."""
         with self._client(timeout_s) as client:
             committed = Groups(client).committed(group)
