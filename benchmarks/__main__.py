@@ -6,12 +6,21 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks import bystander_bench, coordination, growth, lag, report, starting, throughput
+from benchmarks import (
+    bystander_bench,
+    coordination,
+    growth,
+    lag,
+    report,
+    starting,
+    testing_bench,
+    throughput,
+)
 from benchmarks.bench import Bench
 from harness.broker import CACHE
 
 ROWS = (
-    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T17", "lag", "hostile"],
+    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T16", "T17", "lag", "hostile"],
     *["G1", "G2", "G3", "G4", "X1", "X2"],
 )
 TOGETHER = {"T1", "T2", "T3", "T4", "T5", "T9"}  # measured on one pair of warm brokers
@@ -47,6 +56,8 @@ def main() -> None:
         starting.first_write(bench)
     if "T10" in rows:
         starting.restart(bench)
+    if "T16" in rows:
+        testing_bench.run(bench)
     if "T17" in rows:
         growth.run(bench)
     if "lag" in rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -143,3 +144,16 @@ def test_what_a_group_has_read_is_what_it_has_committed(headrace_broker: Broker)
     with pytest.raises(AssertionError, match="what group 'readers' has read of 'orders'"):
         headrace_broker.assert_consumed("orders", ["a", "b"], group="readers", timeout=0)
     headrace_broker.assert_consumed("orders", ["a", "b"])
+
+
+def test_a_list_is_a_value_and_a_tuple_is_a_pair() -> None:
+    assert meets(Record(b"[1,2]"), [1, 2])
+    assert not meets(Record(b"2", b"1"), [1, 2])
+    with pytest.raises(ValueError, match=r"\(key, value\) pair"):
+        meets(Record(b"1"), (1, 2, 3))
+
+
+def test_what_compares_as_it_likes_may_do_so() -> None:
+    assert meets(Record(b"\xff", b"k"), ("k", mock.ANY))
+    assert meets(Record(b'{"id":1,"at":"now"}'), {"id": 1, "at": mock.ANY})
+    assert "key='k' value=<ANY>" in complaint([("k", mock.ANY)], [])

@@ -22,10 +22,7 @@ def main() -> None:
     try:
         for line in sys.stdin:
             asked = json.loads(line)
-            if asked["method"] == "log":
-                _answer(host.log)
-            else:
-                _answer(host.call, asked["method"], **asked["arguments"])
+            _answer(host.call, asked["method"], **asked["arguments"])
     finally:
         host.stop()
 

@@ -96,7 +96,11 @@ class Broker:
         host = self._host_kind(self.settings, directory, self._log_level)
         self._bootstrap = host.start()
         self._host = host
-        self._create_topics()
+        try:
+            self._create_topics()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -123,9 +127,13 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """What clients call `bootstrap.servers`."""
-        if self._host is None:
-            raise HostFailed("the broker does not run: use it in a with statement, or call start()")
+        self._running()
         return self._bootstrap
+
+    @property
+    def is_started(self) -> bool:
+        """Between `start` and `stop`; a broker that a test has killed is started, too."""
+        return self._host is not None
 
     def reset(self, topics: Mapping[str, int] | Iterable[str] | None = None) -> None:
         """As new, behind the same address: connections are cut, topics, groups, faults, snapshots and
@@ -148,8 +156,9 @@ class Broker:
         self._call("restore", snapshot=snapshot.number)
 
     def log(self) -> list[str]:
-        """What the broker had to say, from its `log_level` upwards."""
-        return self._running().log()
+        """What the broker had to say since it was new or reset, from its `log_level` upwards."""
+        lines: list[str] = self._call("log_lines")
+        return lines
 
     def _call(self, method: str, /, **arguments: object) -> Any:
         return self._running().call(method, **arguments)

@@ -8,11 +8,9 @@ import json
 import subprocess
 import sys
 import threading
-from collections import deque
 from pathlib import Path
 from typing import Any, Protocol
 
-from headrace.server.logs import Log
 from headrace.server.process import loop_factory
 from headrace.testing.site import BrokerDown, Site
 from headrace.testing.storage import DirectoryStorage, MemoryStorage
@@ -20,11 +18,14 @@ from headrace.testing.storage import DirectoryStorage, MemoryStorage
 # How long a call may take. Far longer than any does: it is there so that a bug of ours fails a test instead
 # of hanging it.
 CALL_S_MAX = 60.0
-LOG_LINES_MAX = 2000
 
 
 class HostFailed(Exception):
     """The thread or the process that the broker runs in has ended, or does not answer."""
+
+
+# What a call to another process raises here, by what was raised there; all else is a bug of ours.
+TOLD_AS = {kind.__name__: kind for kind in (BrokerDown, ValueError)}
 
 
 class Host(Protocol):
@@ -34,8 +35,6 @@ class Host(Protocol):
 
     def call(self, method: str, /, **arguments: Any) -> Any: ...
 
-    def log(self) -> list[str]: ...
-
     def stop(self) -> None: ...
 
 
@@ -43,9 +42,8 @@ class ThreadHost:
     """A daemon thread with a loop of its own."""
 
     def __init__(self, settings: dict[str, str], directory: Path | None, log_level: str) -> None:
-        self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
         storage = MemoryStorage() if directory is None else DirectoryStorage(directory)
-        self._site = Site(settings, storage, Log(log_level, write=self._lines.append))
+        self._site = Site(settings, storage, log_level)
         self._loop = (loop_factory() or asyncio.new_event_loop)()
         self._thread = threading.Thread(target=self._run, name="headrace-broker", daemon=True)
 
@@ -71,9 +69,6 @@ class ThreadHost:
         except TimeoutError:
             asked.cancel()
             raise HostFailed(f"the broker's thread did not answer {method!r} in {CALL_S_MAX:g} s") from None
-
-    def log(self) -> list[str]:
-        return list(self._lines)
 
     def stop(self) -> None:
         if self._thread.is_alive():
@@ -105,7 +100,11 @@ class ProcessHost:
             stdout=subprocess.PIPE,
             text=True,
         )
-        bootstrap: str = self._exchange(self._told)
+        try:
+            bootstrap: str = self._exchange(self._told)
+        except BaseException:
+            self.stop()
+            raise
         return bootstrap
 
     def call(self, method: str, /, **arguments: Any) -> Any:
@@ -128,13 +127,8 @@ class ProcessHost:
             raise HostFailed(f"the broker's process ended with code {process.wait()}")
         answer = json.loads(line)
         if "error" in answer:
-            kind = BrokerDown if answer["kind"] == BrokerDown.__name__ else HostFailed
-            raise kind(answer["error"])
+            raise TOLD_AS.get(answer["kind"], HostFailed)(answer["error"])
         return answer["result"]
-
-    def log(self) -> list[str]:
-        lines: list[str] = self.call("log")
-        return lines
 
     def stop(self) -> None:
         process, self._process = self._process, None

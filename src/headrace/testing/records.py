@@ -77,13 +77,19 @@ def as_bytes(given: Any) -> bytes | None:
 
 
 def as_record(given: Given) -> Record:
-    match given:
-        case Record():
-            return given
-        case (key, value):
-            return Record.of(value, key=key)
-        case _:
-            return Record.of(given)
+    if isinstance(given, Record):
+        return given
+    pair = as_pair(given)
+    return Record.of(given) if pair is None else Record.of(pair[1], key=pair[0])
+
+
+def as_pair(given: Given) -> tuple[Any, Any] | None:
+    """Key and value of what is a tuple; a list is a value like any other JSON."""
+    if not isinstance(given, tuple):
+        return None
+    if len(given) != 2:
+        raise ValueError(f"a tuple is a (key, value) pair, and {given!r} is none")
+    return given
 
 
 def shown(data: bytes | None) -> str:

@@ -8,6 +8,7 @@ values, since a test may sit in another process.
 import asyncio
 import errno
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ from headrace.testing.jobs import InlineJobs
 from headrace.testing.script import RequestFault, Script
 from headrace.testing.scripted_node import ScriptedNode
 from headrace.testing.storage import Storage, directories_of
+
+LOG_LINES_MAX = 2000  # the newest; a test that fails is explained by its last lines
 
 
 class BrokerDown(Exception):
@@ -53,8 +56,15 @@ class Life:
 
     async def begin(self) -> None:
         self.driver.settle()
-        await self.driver.until(lambda: self.node.is_ready)
-        self.gate.start_sweeping(lambda: None)
+        await self.driver.until(lambda: self.node.is_ready or self.node.is_halted)
+        if self.node.is_halted:
+            await self.end()
+            raise BrokerDown("the broker does not start on these disks; broker.log() says why")
+        self.gate.start_sweeping(self._look_at_settings)
+
+    def _look_at_settings(self) -> None:
+        """Some limits of connections are dynamic settings."""
+        self.gate.limits = gate_limits(self.node.settings)
 
     async def end(self) -> None:
         """Throw it away: nothing more is answered, written or done."""
@@ -67,7 +77,7 @@ class Life:
 
     async def end_cleanly(self) -> None:
         self.driver.shutdown()
-        await self.driver.until(lambda: self.node.is_stopped)
+        await self.driver.until(lambda: self.node.is_stopped or self.node.is_halted)
         await self.end()
 
     def look_after_logs(self) -> None:
@@ -84,11 +94,12 @@ class Life:
 
 
 class Site:
-    def __init__(self, texts: Mapping[str, str], storage: Storage, log: Log) -> None:
+    def __init__(self, texts: Mapping[str, str], storage: Storage, log_level: str) -> None:
         self.settings = Settings.parse(texts)
         self.clock = ShiftedClock()
         self.script = Script()
-        self.log = log
+        self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
+        self.log = Log(log_level, write=self._lines.append)
         self._storage = storage
         self._life: Life | None = None
         self._why_down = "it was not started"
@@ -116,6 +127,8 @@ class Site:
     async def close(self) -> None:
         """For good; what is on a real disk is left clean."""
         self._stop_listening()
+        self._mend()
+        self._break_disks()
         if self._life is not None:
             life, self._life = self._life, None
             await life.end_cleanly()
@@ -127,6 +140,7 @@ class Site:
         time.
         """
         await self._end("it is being reset")
+        self._lines.clear()
         self._storage.forget_snapshots()
         self._storage.clear()
         self.script.clear()
@@ -230,6 +244,10 @@ class Site:
         for server in self._servers:
             server.close()
         self._servers = []
+
+    async def log_lines(self) -> list[str]:
+        """Since the last reset."""
+        return list(self._lines)
 
     # --- its clock --------------------------------------------------------------------------------------
 

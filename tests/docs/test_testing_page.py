@@ -1,0 +1,59 @@
+"""docs/testing.md says what happens: its blocks of Python are run, its tables name what there is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace.testing import Broker, Faults
+
+pytest_plugins = ["pytester"]
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_every_block_runs(pytester: pytest.Pytester) -> None:
+    tests = 0
+    for number, block in enumerate(BLOCKS):
+        tests += len(re.findall(r"^ *def test_", block, re.MULTILINE))
+        pytester.makepyfile(**{f"test_block_{number}": block})
+    assert tests > 10
+    result = pytester.runpytest_inprocess("--import-mode=importlib")
+    result.assert_outcomes(passed=tests)
+
+
+def test_the_settings_of_the_page_are_taken(pytester: pytest.Pytester) -> None:
+    (ini,) = re.findall(r"^```ini\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    pytester.makeini(ini)
+    pytester.makepyfile(
+        """
+        def test_settings(headrace_broker):
+            assert headrace_broker.settings["auto.create.topics.enable"] == "false"
+            assert headrace_broker.settings["num.partitions"] == "3"
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+
+
+def public_names(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_every_fault_is_on_the_page() -> None:
+    section = PAGE.partition("## Faults")[2].partition("\n## ")[0]
+    assert {name for name in public_names(Faults) if name not in section} == set()
+
+
+def test_everything_a_broker_does_is_on_the_page() -> None:
+    named = set(re.findall(r"\w+", PAGE))
+    inner = {"is_started"}
+    assert public_names(Broker) - named - inner == set()
+
+
+def test_every_option_of_a_broker_is_on_the_page() -> None:
+    options = inspect.signature(Broker).parameters
+    assert {option for option in options if f"`{option}`" not in PAGE} == set()
