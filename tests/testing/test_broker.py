@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from headrace.client.errors import ClientError
+from headrace.server.lock import DirectoryInUse
 from headrace.testing import Broker, BrokerDown, GroupHasMembers, HostFailed, Record
 from testing.reaching import is_reachable
 
@@ -205,6 +213,68 @@ def test_a_disk_of_ones_own_outlives_the_broker(tmp_path: Path) -> None:
         broker.produce_all("orders", ["a"])
     with Broker(storage="disk", path=tmp_path) as broker:
         assert [one.text for one in broker.consume_all("orders")] == ["a"]
+
+
+def test_a_disk_has_one_broker_at_a_time(tmp_path: Path) -> None:
+    with Broker(storage="disk", path=tmp_path), pytest.raises(DirectoryInUse, match="in use by process"):
+        Broker(storage="disk", path=tmp_path).start()
+
+
+def test_a_broker_that_nobody_stopped_ends_with_the_interpreter() -> None:
+    script = """
+        from headrace.testing import Broker
+        here, beside = Broker().start(), Broker(process=True).start()
+        here.produce_all("orders", ["x"])
+        print(beside._host._process.pid)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stderr == ""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(ended.stdout)).wait(30)  # its stdin has ended, and so does it
+
+
+def test_clients_that_come_back_in_the_middle_of_a_reset_harm_nobody(memory: Broker) -> None:
+    is_over = threading.Event()
+
+    def knock() -> None:
+        while not is_over.is_set():
+            assert is_reachable(memory)
+
+    knocking = threading.Thread(target=knock)
+    knocking.start()
+    for _ in range(20):
+        memory.reset()
+    is_over.set()
+    knocking.join()
+    memory.produce_all("orders", ["x"])
+    assert memory.log() == []
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_nothing_is_left_behind(storage: Literal["memory", "disk"]) -> None:
+    process = psutil.Process()
+
+    def live(broker: Broker) -> None:
+        broker.produce_all("orders", ["x"])
+        broker.faults.kill()
+        broker.faults.restart()
+        broker.reset()
+        gc.collect()
+
+    threads = threading.active_count()
+    with Broker(storage=storage) as broker:
+        live(broker)
+        descriptors = process.num_fds()
+        for _ in range(5):
+            live(broker)
+        assert process.num_fds() <= descriptors
+    assert threading.active_count() == threads
 
 
 def test_a_temporary_disk_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 
 from headrace.client.admin import Admin
 from headrace.client.client import Client
@@ -84,6 +85,29 @@ def test_errors_of_metadata_leave_the_brokers_known(headrace_broker: Broker) -> 
     producer = producer_of(headrace_broker, **{"topic.metadata.refresh.fast.interval.ms": 10})
     assert delivery(producer, "orders", b"x") is None
     assert fault.times_left == 0
+
+
+def test_without_a_leader_clients_wait_for_one(headrace_broker: Broker) -> None:
+    headrace_broker.create_topic("orders")
+    producer = producer_of(headrace_broker, **{"retry.backoff.ms": 10})
+    admin = AdminClient({"bootstrap.servers": headrace_broker.bootstrap_servers, "log_level": 0})
+    with headrace_broker.faults.leader_gone():
+        (partition,) = admin.list_topics("orders", timeout=30).topics["orders"].partitions.values()
+        assert (partition.leader, partition.error.code()) == (-1, KafkaError.LEADER_NOT_AVAILABLE)
+        producer.produce("orders", b"patient")
+        assert producer.flush(0.2) == 1
+    assert producer.flush(30) == 0
+    assert texts(headrace_broker, "orders") == ["patient"]
+
+
+def test_a_request_that_cannot_be_read_is_the_nodes_affair(headrace_broker: Broker) -> None:
+    host, _, port = headrace_broker.bootstrap_servers.rpartition(":")
+    headrace_broker.faults.error(api="ApiVersions", code="INVALID_REQUEST")
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(struct.pack(">ihhih", 10, 18, 99, 7, -1))
+        answer = client.recv(10)
+    assert struct.unpack(">ih", answer[4:]) == (7, 35)  # UNSUPPORTED_VERSION, not the test's error
+    assert headrace_broker.log() == []
 
 
 def test_a_write_whose_answer_is_lost_is_not_written_twice(headrace_broker: Broker) -> None:

@@ -16,25 +16,27 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the test decides
     told = json.loads(sys.stdin.readline())
     directory = told["directory"] and Path(told["directory"])
-    host = ThreadHost(told["settings"], directory, told["log_level"])
-    if not _answer(host.start):
-        return
     try:
-        for line in sys.stdin:
-            asked = json.loads(line)
-            _answer(host.call, asked["method"], **asked["arguments"])
-    finally:
-        host.stop()
-
-
-def _answer(act: Any, *positional: Any, **named: Any) -> bool:
-    """Whether it went well."""
-    try:
-        answer = {"result": act(*positional, **named)}
+        host = ThreadHost(told["settings"], directory, told["log_level"])
+        _say(result=host.start())
     except Exception as error:
-        answer = {"error": str(error) or repr(error), "kind": type(error).__name__}
+        _say_failure(error)
+        return
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            _say(result=host.call(asked["method"], **asked["arguments"]))
+        except Exception as error:
+            _say_failure(error)
+    host.stop()
+
+
+def _say_failure(error: Exception) -> None:
+    _say(error=str(error) or repr(error), kind=type(error).__name__)
+
+
+def _say(**answer: Any) -> None:
     print(json.dumps(answer), flush=True)
-    return "result" in answer
 
 
 if __name__ == "__main__":

@@ -69,7 +69,9 @@ class Broker:
         """
         if storage not in ("memory", "disk"):
             raise ValueError(f"storage is 'memory' or 'disk', not {storage!r}")
-        self.settings = _checked(DEFAULTS | {key: _setting(value) for key, value in (settings or {}).items()})
+        self.settings = _checked(
+            DEFAULTS | {key: setting_text(value) for key, value in (settings or {}).items()}
+        )
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
         self._storage = storage
         self._given_path = Path(path) if path is not None else None
@@ -172,7 +174,7 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
         """Configs with underscores for dots: `create_topic("users", cleanup_policy="compact")`."""
-        told = {key.replace("_", "."): _setting(value) for key, value in configs.items()}
+        told = {key.replace("_", "."): setting_text(value) for key, value in configs.items()}
         self._at_port().create(name, partitions, told)
 
     def delete_topic(self, name: str) -> None:
@@ -268,6 +270,6 @@ def _checked(texts: dict[str, str]) -> dict[str, str]:
     return texts
 
 
-def _setting(value: object) -> str:
+def setting_text(value: object) -> str:
     """As Kafka writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

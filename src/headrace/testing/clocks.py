@@ -17,6 +17,7 @@ LEAPS = 64
 
 # The last stretch passes from deadline to deadline, so that what follows one after the other is all done.
 FINE_S = 1.0
+STEP_S_MIN = 0.0001
 
 
 class ShiftedClock:

@@ -16,6 +16,14 @@ from headrace.testing.script import api_key_of, error_code_of
 
 Call = Callable[..., Any]
 
+# How requests are answered while there is no leader.
+LEADERLESS = {
+    "Metadata": "LEADER_NOT_AVAILABLE",
+    "Produce": "NOT_LEADER_OR_FOLLOWER",
+    "Fetch": "NOT_LEADER_OR_FOLLOWER",
+    "ListOffsets": "NOT_LEADER_OR_FOLLOWER",
+}
+
 
 class ActiveFault:
     """A fault in force, until it is ended or has spent itself."""
@@ -44,7 +52,7 @@ class RequestFaultInForce(ActiveFault):
     """A fault that strikes requests, and is counted."""
 
     def __init__(self, call: Call, number: int) -> None:
-        super().__init__(call, "remove_fault", number=number)
+        super().__init__(call, "remove_faults", numbers=[number])
         self._number = number
 
     @property
@@ -83,6 +91,16 @@ class Faults:
     ) -> RequestFaultInForce:
         """Answer requests of an API with an error and do nothing of what they ask."""
         return self._add("error", api, times, skip, code=error_code_of(code))
+
+    def leader_gone(self) -> ActiveFault:
+        """No partition has a leader: metadata tells none, and reads and writes are sent away."""
+        numbers = [
+            self._call(
+                "add_fault", kind="error", api_key=api_key_of(api), times=None, code=error_code_of(code)
+            )
+            for api, code in LEADERLESS.items()
+        ]
+        return ActiveFault(self._call, "remove_faults", numbers=numbers)
 
     def drop_after_write(
         self, times: int | None = 1, *, api: str | int = "Produce", skip: int = 0

@@ -4,6 +4,7 @@ Both are asked in the same way: a method of `Site` by its name, with plain value
 """
 
 import asyncio
+import atexit
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 from headrace.server.process import loop_factory
 from headrace.testing.site import BrokerDown, Site
-from headrace.testing.storage import DirectoryStorage, MemoryStorage
+from headrace.testing.storage import DirectoryStorage, MemoryStorage, Storage
 
 # How long a call may take. Far longer than any does: it is there so that a bug of ours fails a test instead
 # of hanging it.
@@ -42,8 +43,8 @@ class ThreadHost:
     """A daemon thread with a loop of its own."""
 
     def __init__(self, settings: dict[str, str], directory: Path | None, log_level: str) -> None:
-        storage = MemoryStorage() if directory is None else DirectoryStorage(directory)
-        self._site = Site(settings, storage, log_level)
+        self._storage: Storage = MemoryStorage() if directory is None else DirectoryStorage(directory)
+        self._site = Site(settings, self._storage, log_level)
         self._loop = (loop_factory() or asyncio.new_event_loop)()
         self._thread = threading.Thread(target=self._run, name="headrace-broker", daemon=True)
 
@@ -53,10 +54,12 @@ class ThreadHost:
 
     def start(self) -> str:
         self._thread.start()
+        atexit.register(self.stop)  # the interpreter must not end around a running loop
         try:
             bootstrap: str = self.call("open")
         except BaseException:
             self._end()
+            self._storage.close()
             raise
         return bootstrap
 
@@ -78,6 +81,7 @@ class ThreadHost:
                 self._end()
 
     def _end(self) -> None:
+        atexit.unregister(self.stop)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

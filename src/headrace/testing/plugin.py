@@ -104,6 +104,8 @@ def headrace_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable
 
 
 def _wishes(request: pytest.FixtureRequest) -> Wishes:
+    from headrace.testing.broker import setting_text
+
     settings = dict(_ini_settings(request.config))
     storage: str = request.config.getini("headrace_storage")
     process: bool = request.config.getini("headrace_process")
@@ -111,7 +113,7 @@ def _wishes(request: pytest.FixtureRequest) -> Wishes:
     marks = list(request.node.iter_markers("headrace"))
     for mark in reversed(marks):  # the closest comes last
         asked = _checked(mark)
-        settings.update({key: str(value) for key, value in (asked.get("settings") or {}).items()})
+        settings.update({key: setting_text(value) for key, value in (asked.get("settings") or {}).items()})
         storage = asked.get("storage") or storage
         process = process if asked.get("process") is None else bool(asked["process"])
         if asked.get("topics") is not None:

@@ -14,16 +14,18 @@ from headrace.node.node import Node, framed
 from headrace.node.routes import PRODUCE
 from headrace.node.settings import Settings
 from headrace.protocol.api import ApiKey, request_codec, response_codec
+from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.framing import decode_request_header
 from headrace.server.driver import Driver
 from headrace.server.gate import Gate
 from headrace.server.outbox import MUTED
 from headrace.testing.refusals import refusal
-from headrace.testing.script import RequestFault, Script
+from headrace.testing.script import Script
 
 _api_key_at = struct.Struct(">h").unpack_from
 _METADATA = int(ApiKey.METADATA)
 DROPPED = "dropped by the test"
+NO_LEADER = -1
 
 
 class ScriptedNode:
@@ -91,7 +93,10 @@ class ScriptedNode:
         if fault is None:
             return self.node.handle(now, connection, frame)
         if fault.kind == "error":
-            return self._refuse(now, connection, frame, fault)
+            try:
+                return self._refuse(now, connection, frame, fault.code)
+            except ProtocolError:
+                return self.node.handle(now, connection, frame)  # it says itself what is wrong with it
         parts = self.node.handle(now, connection, frame)
         if parts is None:
             self._dropped.add(connection.id)  # it waits in the node: cut when its answer comes
@@ -121,9 +126,7 @@ class ScriptedNode:
         driver.settle()
         channel.release(MUTED)
 
-    def _refuse(
-        self, now: Now, connection: Connection, frame: memoryview, fault: RequestFault
-    ) -> Parts | None:
+    def _refuse(self, now: Now, connection: Connection, frame: memoryview, code: int) -> Parts | None:
         """Answer with the error and do nothing of what was asked for."""
         api_key, version, correlation_id, _, position = decode_request_header(frame)
         body = request_codec(api_key, version).decode(frame, position)
@@ -131,10 +134,10 @@ class ScriptedNode:
             return None  # nobody hears of it
         codec = response_codec(api_key, version)
         if api_key == _METADATA:
-            return self._spoil_topics(now, connection, frame, fault.code)
-        reply: Any = refusal(codec.message, version, body, fault.code)
+            return self._spoil_topics(now, connection, frame, code)
+        reply: Any = refusal(codec.message, version, body, code)
         if reply is None:
-            self.node.close(connection, f"the test wants error {fault.code}, for which there is no place")
+            self.node.close(connection, f"the test wants error {code}, for which there is no place")
             return None
         return self._in_turn(connection, framed(codec, correlation_id, reply))
 
@@ -148,7 +151,11 @@ class ScriptedNode:
         prefix_bytes = 4 + 4 + codec.header_version  # size, correlation id, and an empty tag buffer if any
         answer = codec.decode(b"".join(parts), prefix_bytes)  # type: ignore[arg-type]  # no spans in it
         for topic in answer.topics:
-            topic.error_code = code
+            if code == ErrorCode.LEADER_NOT_AVAILABLE:
+                for partition in topic.partitions:
+                    partition.error_code, partition.leader_id = code, NO_LEADER
+            else:
+                topic.error_code = code
         return framed(codec, correlation_id, answer)
 
     def _in_turn(self, connection: Connection, parts: Parts) -> Parts | None:

@@ -10,7 +10,7 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from headrace.node.node import Node
 from headrace.node.settings import Listener, Settings
@@ -22,7 +22,7 @@ from headrace.server.logs import Log
 from headrace.server.process import BACKLOG_MIN, SystemDice, gate_limits
 from headrace.storage.disk import Disk
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
-from headrace.testing.clocks import FINE_S, ShiftedClock, leaps
+from headrace.testing.clocks import FINE_S, STEP_S_MIN, ShiftedClock, leaps
 from headrace.testing.jobs import InlineJobs
 from headrace.testing.script import RequestFault, Script
 from headrace.testing.scripted_node import ScriptedNode
@@ -33,6 +33,13 @@ LOG_LINES_MAX = 2000  # the newest; a test that fails is explained by its last l
 
 class BrokerDown(Exception):
     """The broker does not run: it was killed, or it gave up; the message says which."""
+
+
+class NobodyHome(asyncio.Protocol):
+    """A connection that came between two lives: clients that were cut are back within a millisecond."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
 
 
 class Life:
@@ -98,8 +105,9 @@ class Site:
         self.settings = Settings.parse(texts)
         self.clock = ShiftedClock()
         self.script = Script()
+        self._log_level = log_level
         self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
-        self.log = Log(log_level, write=self._lines.append)
+        self.log = self._new_log()
         self._storage = storage
         self._life: Life | None = None
         self._why_down = "it was not started"
@@ -115,6 +123,7 @@ class Site:
 
     async def open(self) -> str:
         """Where clients find it."""
+        asyncio.get_running_loop().set_exception_handler(self._report_loop_error)
         ports = {}
         for listener in self.settings.client_listeners:
             self._reserved.append(bind(listener))
@@ -134,6 +143,7 @@ class Site:
             await life.end_cleanly()
         for reserved in self._reserved:
             reserved.close()
+        self._storage.close()
 
     async def reset(self) -> None:
         """As it was when it was new, behind the same port: no topics, no clients, no faults, the right
@@ -141,6 +151,7 @@ class Site:
         """
         await self._end("it is being reset")
         self._lines.clear()
+        self.log = self._new_log()
         self._storage.forget_snapshots()
         self._storage.clear()
         self.script.clear()
@@ -209,7 +220,7 @@ class Site:
 
     async def accept(self) -> None:
         """Take connections, from now on or again."""
-        if self._servers:
+        if self._servers or self._life is None:
             return
         loop = asyncio.get_running_loop()
         for listener in self.settings.client_listeners:
@@ -233,10 +244,10 @@ class Site:
         await driver.until(lambda: not any(one.connection.id in gate.channels for one in channels))
         return len(channels)
 
-    def _channel_maker(self, listener: Listener) -> Callable[[], Channel]:
-        def make() -> Channel:
-            life = self._living()
-            return Channel(life.gate, life.driver, listener.name)
+    def _channel_maker(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+        def make() -> asyncio.BaseProtocol:
+            life = self._life
+            return NobodyHome() if life is None else Channel(life.gate, life.driver, listener.name)
 
         return make
 
@@ -245,9 +256,19 @@ class Site:
             server.close()
         self._servers = []
 
+    # --- its log ----------------------------------------------------------------------------------------
+
     async def log_lines(self) -> list[str]:
         """Since the last reset."""
         return list(self._lines)
+
+    def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no callback caught: a bug of ours, for the test that met it to show."""
+        self.log.error("loop_error", what=context.get("message", ""), error=repr(context.get("exception")))
+
+    def _new_log(self) -> Log:
+        """One that has not held back anything yet: it counts by a clock that a reset puts back."""
+        return Log(self._log_level, write=self._lines.append)
 
     # --- its clock --------------------------------------------------------------------------------------
 
@@ -267,7 +288,7 @@ class Site:
         while (left_s := end_s - self.clock.mono_shift_s) > 0:
             deadline = life.node.deadline()
             until_s = FINE_S if deadline is None else deadline - self.clock.now().mono
-            self.clock.shift(min(left_s, max(until_s, 0.0)))
+            self.clock.shift(min(left_s, max(until_s, STEP_S_MIN)))
             life.do_what_is_due()
 
     # --- its faults -------------------------------------------------------------------------------------
@@ -275,8 +296,9 @@ class Site:
     async def add_fault(self, **facts: Any) -> int:
         return self.script.add(RequestFault(**facts))
 
-    async def remove_fault(self, *, number: int) -> None:
-        self.script.remove(number)
+    async def remove_faults(self, *, numbers: list[int]) -> None:
+        for number in numbers:
+            self.script.remove(number)
 
     async def times_left(self, *, number: int) -> int:
         return self.script.times_left(number)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from headrace.base.dice import Dice
 from headrace.server.disk import RealDisk
+from headrace.server.lock import DirectoryLock
 from headrace.storage.disk import Disk
 from headrace.storage.memory_disk import MemoryDisk
 
@@ -33,6 +34,10 @@ class Storage(Protocol):
         ...
 
     def forget_snapshots(self) -> None: ...
+
+    def close(self) -> None:
+        """Somebody else may have it now."""
+        ...
 
 
 class MemoryStorage:
@@ -59,6 +64,9 @@ class MemoryStorage:
     def forget_snapshots(self) -> None:
         self._snapshots = []
 
+    def close(self) -> None:
+        self._disks = {}
+
 
 def _clones(disks: dict[str, MemoryDisk]) -> dict[str, MemoryDisk]:
     return {name: disk.clone() for name, disk in disks.items()}
@@ -69,7 +77,9 @@ class DirectoryStorage:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._lock = DirectoryLock(str(root))
         self._snapshots = 0
+        self.forget_snapshots()
 
     @property
     def _data(self) -> Path:
@@ -96,6 +106,9 @@ class DirectoryStorage:
     def forget_snapshots(self) -> None:
         shutil.rmtree(self._root / "snapshots", ignore_errors=True)
         self._snapshots = 0
+
+    def close(self) -> None:
+        self._lock.release()
 
     def _kept(self, snapshot: int) -> Path:
         return self._root / "snapshots" / str(snapshot)
