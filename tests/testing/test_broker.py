@@ -196,6 +196,8 @@ def test_a_wrong_setting_is_told_before_anything_runs() -> None:
         Broker({"num.partition": 3})
     with pytest.raises(ValueError, match="storage"):
         Broker(storage="tape")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a path is for storage='disk'"):
+        Broker(path="somewhere")
 
 
 def test_a_broker_that_does_not_run_says_so() -> None:

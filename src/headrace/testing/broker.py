@@ -69,10 +69,12 @@ class Broker:
         """
         if storage not in ("memory", "disk"):
             raise ValueError(f"storage is 'memory' or 'disk', not {storage!r}")
+        if path is not None and storage != "disk":
+            raise ValueError("a path is for storage='disk'")
         self.settings = _checked(
             DEFAULTS | {key: setting_text(value) for key, value in (settings or {}).items()}
         )
-        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+        self._topics = _partitions_of(topics)
         self._storage = storage
         self._given_path = Path(path) if path is not None else None
         self._temporary: Path | None = None
@@ -142,7 +144,7 @@ class Broker:
         shifts of the clock are gone. The topics it was made with are there again, or those given.
         """
         if topics is not None:
-            self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+            self._topics = _partitions_of(topics)
         self._resets += 1
         self._call("reset")
         self._create_topics()
@@ -255,6 +257,10 @@ class Broker:
     def _create_topics(self) -> None:
         for name, partitions in self._topics.items():
             self.create_topic(name, partitions)
+
+
+def _partitions_of(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
+    return dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
 
 
 def _checked(texts: dict[str, str]) -> dict[str, str]:
