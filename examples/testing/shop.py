@@ -7,10 +7,11 @@ import json
 from confluent_kafka import Consumer, Producer
 
 
-def place_order(producer: Producer, customer: str, amount: int) -> None:
+def place_order(producer: Producer, customer: str, amount: int, timeout_s: float = 10) -> None:
     order = {"customer": customer, "amount": amount}
     producer.produce("orders", json.dumps(order), key=customer)
-    if producer.flush(10):
+    if producer.flush(timeout_s):
+        producer.purge()
         raise TimeoutError("the order was not taken")
 
 

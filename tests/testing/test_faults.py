@@ -104,7 +104,7 @@ def test_a_request_that_cannot_be_read_is_the_nodes_affair(headrace_broker: Brok
     host, _, port = headrace_broker.bootstrap_servers.rpartition(":")
     headrace_broker.faults.error(api="ApiVersions", code="INVALID_REQUEST")
     with socket.create_connection((host, int(port)), timeout=30) as client:
-        client.sendall(struct.pack(">ihhih", 10, 18, 99, 7, -1))
+        client.sendall(struct.pack(">ihhihb", 11, 18, 99, 7, -1, 0))
         answer = client.recv(10)
     assert struct.unpack(">ih", answer[4:]) == (7, 35)  # UNSUPPORTED_VERSION, not the test's error
     assert headrace_broker.log() == []

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.testing import Broker
+
 pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester) -> pytest.Pytester:
+def run(pytester: pytest.Pytester, headrace_broker: Broker) -> pytest.Pytester:
+    # a run in this process forgets what it has loaded: what all of them need is loaded before
+    headrace_broker.produce_all("orders", ["x"])
+    headrace_broker.consume_all("orders", group="readers")
     pytester.makeini("[pytest]\nxfail_strict = true\n")
     return pytester
 
