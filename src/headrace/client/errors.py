@@ -71,6 +71,26 @@ class BufferExhausted(ClientError):
     advice = "Send more slowly, raise buffer.memory or max.block.ms, or look why the broker is slow."
 
 
+class TransactionMustAbort(ClientError):
+    """Something in the transaction failed, so that it can only be aborted; the cause says what."""
+
+    advice = "Abort the transaction, then do its work again in a new one."
+
+
+class TransactionAborted(ClientError):
+    """The record was not sent, or does not count: its transaction was aborted."""
+
+    advice = "Send it again in a new transaction."
+
+
+class ProducerUnusable(ClientError):
+    """The producer can do nothing more: another one with its transactional id took over, or it has no right
+    to it; the cause says which.
+    """
+
+    advice = "Close it; make a new one if no other process is to own the transactional id."
+
+
 class KafkaError(ClientError):
     """An error code in a broker's answer, with Kafka's name for it."""
 
@@ -129,6 +149,11 @@ _ADVICE: dict[int, str] = {
     ErrorCode.NON_EMPTY_GROUP: "Stop its members first; `headrace group describe` shows them.",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "See `headrace cluster transactions`.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask for access to the group.",
+    ErrorCode.PRODUCER_FENCED: "Another producer with this transactional id began later; end this one.",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "Another producer took over, or the transaction's time was over.",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "The last transaction is being completed; try again.",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "Lower transaction.timeout.ms to the broker's maximum.",
+    ErrorCode.TRANSACTION_ABORTABLE: "Abort the transaction and do its work again.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Ask for access to the transactional id.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for access to the topic.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for access to the cluster.",

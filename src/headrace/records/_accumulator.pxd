@@ -71,6 +71,21 @@ cdef class Crossing:
     cdef public Py_ssize_t turn
 
 
+cdef class Column:
+    cdef public Py_ssize_t row_count
+    cdef const long long[::1] offsets
+    cdef public bytes data
+    cdef long long base
+    cdef bytes validity
+    cdef Py_ssize_t first_bit
+
+    @cython.locals(row=Py_ssize_t, bound="long long", place="long long")
+    cpdef void check(self) except *
+    cdef Py_ssize_t start(self, Py_ssize_t row) noexcept
+    @cython.locals(bit=Py_ssize_t)
+    cdef bint is_valid(self, Py_ssize_t row) noexcept
+
+
 cpdef unsigned int murmur2(bytes data)
 
 @cython.locals(mask="unsigned int", multiplier="unsigned int", h="unsigned int", k="unsigned int", at=Py_ssize_t, end=Py_ssize_t)
@@ -97,7 +112,18 @@ cdef class Accumulator:
     cpdef Delivery append(
         self, double now, str topic, key, value, headers, Py_ssize_t partition, long long timestamp_ms
     )
-    cdef void _check(self, Py_ssize_t size) except *
+    @cython.locals(
+        crossing=Crossing, lane=Lane, batch=Batch, last=Batch, column=Column, row=Py_ssize_t, taken=Py_ssize_t, size=Py_ssize_t,
+        key_data=bytes, value_data=bytes, tail=bytes, key_at=Py_ssize_t, value_at=Py_ssize_t,
+        key_length=Py_ssize_t, value_length=Py_ssize_t, touched=dict, timestamp_column="const long long[::1]",
+        key_pointer="const unsigned char*", value_pointer="const unsigned char*", tail_pointer="const unsigned char*",
+    )
+    cpdef tuple append_columns(
+        self, double now, str topic, Py_ssize_t first, Py_ssize_t row_count, Column keys, Column values,
+        timestamps, long long timestamp_ms, Py_ssize_t partition,
+    )
+    cdef bint _takes(self, Py_ssize_t size, long long timestamp_ms) noexcept
+    cdef void _check(self, Py_ssize_t size, long long timestamp_ms) except *
     @cython.locals(partitions=Py_ssize_t, chosen=Py_ssize_t, lane=Lane, sticky=Lane)
     cdef Lane _choose(
         self, Crossing crossing, const unsigned char* key, Py_ssize_t key_at, Py_ssize_t key_length, Py_ssize_t size,

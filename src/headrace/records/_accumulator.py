@@ -309,6 +309,56 @@ class Crossing:
         self.turn = 0
 
 
+class Column:
+    """Byte strings in Arrow's layout: row i lies from offsets[i] to offsets[i + 1]; null where its bit is 0.
+
+    The data may be a part of a larger buffer, from `base` on, and the first bit may be one within a byte.
+    Invariant: the offsets never fall, and the last one lies within the data.
+    """
+
+    __slots__ = ("base", "data", "first_bit", "offsets", "row_count", "validity")
+
+    def __init__(
+        self,
+        row_count: int,
+        offsets: "Sequence[int]",
+        data: bytes,
+        base: int = 0,
+        validity: bytes | None = None,
+        first_bit: int = 0,
+    ) -> None:
+        if row_count < 0 or len(offsets) <= row_count:
+            raise ValueError(f"{len(offsets)} offsets for {row_count} rows")
+        if validity is not None and (first_bit < 0 or len(validity) * 8 < first_bit + row_count):
+            raise ValueError(f"{len(validity) * 8} bits for {row_count} rows")
+        self.row_count = row_count
+        self.offsets = offsets
+        self.data = data
+        self.base = base
+        self.validity = validity
+        self.first_bit = first_bit
+        self.check()
+
+    def check(self) -> None:
+        bound = self.base
+        for row in range(self.row_count + 1):
+            place = self.offsets[row]
+            if place < bound:
+                raise ValueError("the offsets fall")
+            bound = place
+        if bound - self.base > len(self.data):
+            raise ValueError(f"the offsets reach to {bound - self.base} of {len(self.data)} bytes")
+
+    def start(self, row: int) -> int:
+        return self.offsets[row] - self.base
+
+    def is_valid(self, row: int) -> bool:
+        if self.validity is None:
+            return True
+        bit = self.first_bit + row
+        return self.validity[bit >> 3] >> (bit & 7) & 1 != 0
+
+
 def murmur2(data: bytes) -> int:
     """Kafka's 32-bit murmur2, as an unsigned number."""
     return _murmur2(data, 0, len(data))
@@ -415,8 +465,6 @@ class Accumulator:
         crossing = self.crossings.get(topic)
         if crossing is None:
             raise UnknownTopic(topic)
-        if timestamp_ms < 0 or timestamp_ms == _INT64_MAX:
-            raise ValueError(f"timestamp {timestamp_ms}")
         key_length = -1
         value_length = -1
         held_key = b""
@@ -432,7 +480,7 @@ class Accumulator:
         value_pointer = held_value
         tail_pointer = tail
         size = RECORD_OVERHEAD_BYTES + key_length + value_length + len(tail)
-        self._check(size)
+        self._check(size, timestamp_ms)
         if partition < 0:
             lane = self._choose(crossing, key_pointer, 0, key_length, size, key, value)
         elif partition < len(crossing.lanes):
@@ -458,15 +506,109 @@ class Accumulator:
         self.buffered_bytes += size
         return Delivery(batch, batch.count - 1, timestamp_ms)
 
-    def _check(self, size: int) -> None:
+    def append_columns(
+        self,
+        now: float,
+        topic: str,
+        first: int,
+        row_count: int,
+        keys: "Column | None",
+        values: "Column",
+        timestamps: "Sequence[int] | None",
+        timestamp_ms: int,
+        partition: int,
+    ) -> "tuple[int, list[Batch]]":
+        """Takes the rows from `first` on while there is room; how many, and the batches that hold them.
+
+        Raises only when the very first of them cannot be taken. Without `timestamps` all have the same.
+        """
+        crossing = self.crossings.get(topic)
+        if crossing is None:
+            raise UnknownTopic(topic)
+        if partition >= len(crossing.lanes):
+            raise UnknownPartition(
+                f"topic {topic!r} has {len(crossing.lanes)} partitions, and no {partition}"
+            )
+        for column in (keys, values):
+            if column is not None and column.row_count < row_count:
+                raise ValueError(f"a column of {column.row_count} rows where {row_count} are needed")
+        if first < 0 or (timestamps is not None and len(timestamps) < row_count):
+            raise ValueError(f"timestamps for {row_count} rows from {first} on are needed")
+        timestamp_column = timestamps
+        tail = NO_HEADERS
+        tail_pointer = tail
+        key_data = b"" if keys is None else keys.data
+        value_data = values.data
+        key_pointer = key_data
+        value_pointer = value_data
+        touched: dict[Batch, None] = {}
+        last: Batch | None = None
+        taken = 0
+        for row in range(first, row_count):
+            key_at = 0
+            key_length = -1
+            if keys is not None and keys.is_valid(row):
+                key_at = keys.start(row)
+                key_length = keys.start(row + 1) - key_at
+            value_at = 0
+            value_length = -1
+            if values.is_valid(row):
+                value_at = values.start(row)
+                value_length = values.start(row + 1) - value_at
+            if timestamp_column is not None:
+                timestamp_ms = timestamp_column[row]
+            size = RECORD_OVERHEAD_BYTES + key_length + value_length + 1
+            if taken and not self._takes(size, timestamp_ms):
+                break  # who asks for the rest is told why
+            self._check(size, timestamp_ms)
+            if partition >= 0:
+                lane = crossing.lanes[partition]
+            elif self.strategy == _CUSTOM:
+                key = None if key_length < 0 else key_data[key_at : key_at + key_length]
+                value = None if value_length < 0 else value_data[value_at : value_at + value_length]
+                lane = self._choose(crossing, key_pointer, key_at, key_length, size, key, value)
+            else:
+                lane = self._choose(crossing, key_pointer, key_at, key_length, size, None, None)
+            batch = self._open(lane, now, size)
+            _write(
+                batch,
+                timestamp_ms,
+                key_pointer,
+                key_at,
+                key_length,
+                value_pointer,
+                value_at,
+                value_length,
+                tail_pointer,
+                1,
+            )
+            batch.record_bytes += size
+            self.buffered_bytes += size
+            if batch is not last:
+                touched[batch] = None
+                last = batch
+            taken += 1
+        return taken, list(touched)
+
+    def _takes(self, size: int, timestamp_ms: int) -> bool:
+        """Whether there is no reason to refuse such a record now."""
+        if size > self.request_bytes_max - HEADER_BYTES or timestamp_ms < 0 or timestamp_ms == _INT64_MAX:
+            return False
+        return self.buffered_bytes + size <= self.buffer_bytes
+
+    def _check(self, size: int, timestamp_ms: int) -> None:
+        """Raises what is wrong with a record that is not taken."""
+        if self._takes(size, timestamp_ms):
+            return
+        if timestamp_ms < 0 or timestamp_ms == _INT64_MAX:
+            raise ValueError(f"timestamp {timestamp_ms}")
         if size > self.request_bytes_max - HEADER_BYTES:
             raise RecordTooLarge(
                 f"a record of {size} bytes, where max.request.size allows {self.request_bytes_max}"
             )
         if size > self.buffer_bytes:
             raise RecordTooLarge(f"a record of {size} bytes, where buffer.memory is {self.buffer_bytes}")
-        if self.buffered_bytes + size > self.buffer_bytes:
-            raise BufferFull(f"{self.buffered_bytes} of {self.buffer_bytes} bytes wait to be delivered")
+        raise BufferFull(f"{self.buffered_bytes} of {self.buffer_bytes} bytes wait to be delivered")
 
     def _choose(
         self,
@@ -534,6 +676,14 @@ class Accumulator:
         """The batch is settled: its bytes are free again."""
         self.buffered_bytes -= batch.record_bytes
         batch.record_bytes = 0
+
+    def take_last(self, lane: Lane) -> Batch:
+        """The newest batch of a lane where something waits."""
+        lane.close()
+        batch = lane.waiting.pop()
+        if not lane.waiting:
+            del self.busy[lane]
+        return batch
 
     def put_back(self, batch: Batch, place: int) -> None:
         """A batch that was taken waits again, behind so many others."""

@@ -1,9 +1,9 @@
-"""Which broker looks after our group.
+"""Which broker looks after our group, or our transactional id.
 
     unknown --somebody wants it--> asked --answered--> known --it failed us--> unknown
                                          --failed--> unknown, asked again after a while
 
-An answer that no retry would mend (no right to the group) is told to everybody who listens.
+An answer that no retry would mend (no right to it) is told to everybody who listens.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,30 @@ from headrace.client.connection import ByVersion
 from headrace.client.coordinators import MANY_KEYS_SINCE, CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+# A broker that answers so is not the coordinator, or not able to be: the search begins anew.
+NOT_THE_ONE = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT}
+)
 
 Listener = Callable[[Instant, ClientError], None]
 
 
 class Coordinator:
-    def __init__(self, group_id: str, mailbox: Mailbox, dice: Dice, *, request_timeout_s: float) -> None:
+    def __init__(
+        self,
+        key: str,
+        mailbox: Mailbox,
+        dice: Dice,
+        *,
+        request_timeout_s: float,
+        kind: CoordinatorKind = CoordinatorKind.GROUP,
+    ) -> None:
         self.listeners: list[Listener] = []
-        self._group_id = group_id
+        self._key = key
+        self._kind = kind
         self._mailbox = mailbox
         self._dice = dice
         self._timeout_s = request_timeout_s
@@ -44,22 +59,25 @@ class Coordinator:
     def is_known(self) -> bool:
         return self._address is not None
 
+    @property
+    def is_sought(self) -> bool:
+        """Whether somebody waits for it: there is nothing to do before it is found."""
+        return self._address is None and self._is_wanted
+
     def failed(self, address: Address) -> None:
         """This one did not answer, or says that it is not the one."""
         if self._address == address:
             self._address = None
 
     def advance(self, now: Instant) -> None:
-        if self._address is not None or not self._is_wanted or self._is_asked or now < self._ask_at:
+        if not self.is_sought or self._is_asked or now < self._ask_at:
             return
         self._is_asked = True
 
         def make(version: int) -> FindCoordinatorRequest:
             if version >= MANY_KEYS_SINCE:
-                return FindCoordinatorRequest(
-                    key_type=CoordinatorKind.GROUP, coordinator_keys=[self._group_id]
-                )
-            return FindCoordinatorRequest(key=self._group_id, key_type=CoordinatorKind.GROUP)
+                return FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self._key])
+            return FindCoordinatorRequest(key=self._key, key_type=self._kind)
 
         question = ByVersion(FindCoordinatorRequest, make)
         self._mailbox.post(None, question, self._answered, timeout_s=self._timeout_s)
@@ -79,7 +97,8 @@ class Coordinator:
                 # a coordinator that fails at once is not looked for in a tight loop
                 self._ask_at = Instant(now + backoff(0, self._dice))
                 return
-            error = KafkaError(told.error_code, told.error_message, subject=f"group {self._group_id!r}")
+            kept = "group" if self._kind is CoordinatorKind.GROUP else "transactional id"
+            error = KafkaError(told.error_code, told.error_message, subject=f"{kept} {self._key!r}")
         self._ask_at = Instant(now + backoff(self._failures, self._dice))
         self._failures += 1
         if not error.is_retriable:
@@ -88,5 +107,4 @@ class Coordinator:
                 listener(now, error)
 
     def deadline(self) -> Instant:
-        is_waiting = self._address is None and self._is_wanted and not self._is_asked
-        return self._ask_at if is_waiting else NEVER
+        return self._ask_at if self.is_sought and not self._is_asked else NEVER

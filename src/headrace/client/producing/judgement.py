@@ -13,7 +13,7 @@ from headrace.records._accumulator import Batch
 
 _KNOWN = {int(code): code for code in ErrorCode}
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-_OF_SEQUENCES = (
+OF_SEQUENCES = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -43,7 +43,7 @@ def judge(
         return Verdict.DELIVERED
     if code in _TOO_LARGE and batch.count > 1:
         return Verdict.TOO_LARGE
-    if order is not None and code in _OF_SEQUENCES:
+    if order is not None and code in OF_SEQUENCES:
         if was_renumbered:
             return Verdict.RETRY  # the error is about numbers that it has no more
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

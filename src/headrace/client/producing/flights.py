@@ -1,0 +1,91 @@
+"""Produce requests under way, broker by broker."""
+
+from typing import NamedTuple
+
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.producing.settings import SendingSettings
+from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.records._accumulator import Batch
+
+NAMES_ONLY_VERSION = 12  # the last version of Produce that names topics instead of giving their ids
+
+
+class Carried(NamedTuple):
+    """A batch in a request, with the numbers that it had when the request was made."""
+
+    batch: Batch
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+    @property
+    def was_renumbered(self) -> bool:
+        batch = self.batch
+        return self[1:] != (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+
+
+class Flight:
+    __slots__ = ("broker", "carried")
+
+    def __init__(self, broker: int, carried: dict[TopicPartition, Carried]) -> None:
+        self.broker = broker
+        self.carried = carried
+
+
+class Flights:
+    """Invariant: no broker has more of them than `max_per_broker`."""
+
+    def __init__(self, max_per_broker: int) -> None:
+        self._max_per_broker = max_per_broker
+        self._by_broker: dict[int, list[Flight]] = {}
+        self._mute_until: dict[int, Instant] = {}  # brokers that asked for a pause (KIP-219)
+
+    def __bool__(self) -> bool:
+        return any(self._by_broker.values())
+
+    def all(self) -> list[Flight]:
+        return [flight for flights in self._by_broker.values() for flight in flights]
+
+    def has_room(self, now: Instant, broker: int) -> bool:
+        if len(self._by_broker.get(broker, ())) >= self._max_per_broker:
+            return False
+        return self._mute_until.get(broker, now) <= now
+
+    def add(self, flight: Flight) -> None:
+        self._by_broker.setdefault(flight.broker, []).append(flight)
+
+    def remove(self, flight: Flight) -> None:
+        self._by_broker[flight.broker].remove(flight)
+
+    def mute(self, broker: int, until: Instant) -> None:
+        self._mute_until[broker] = until
+
+    def unmuted_at(self, after: Instant) -> Instant:
+        """When the next broker that is left alone may be spoken to again."""
+        return min((until for until in self._mute_until.values() if until > after), default=NEVER)
+
+
+def produce_request(
+    settings: SendingSettings, cluster: Cluster, load: dict[TopicPartition, Carried]
+) -> tuple[ProduceRequest, int | None]:
+    """The request that carries these batches, and the highest version that can."""
+    topics: dict[str, TopicProduceData] = {}
+    has_ids = True
+    for at, carried in load.items():
+        data = topics.get(at.topic)
+        if data is None:
+            topic = cluster.topics[at.topic]
+            has_ids &= topic.has_id
+            data = topics[at.topic] = TopicProduceData(name=topic.name, topic_id=topic.topic_id)
+        records = carried.batch.seal(
+            settings.codec, settings.compression_level, settings.transactional_id is not None
+        )
+        data.partition_data.append(PartitionProduceData(index=at.partition, records=records))
+    request = ProduceRequest(
+        transactional_id=settings.transactional_id,
+        acks=settings.acks,
+        timeout_ms=int(settings.request_timeout_s * 1000),
+        topic_data=list(topics.values()),
+    )
+    return request, None if has_ids else NAMES_ONLY_VERSION

@@ -1,0 +1,555 @@
+"""A producer's transactions: records and offsets that count together or not at all.
+
+The coordinator is asked one thing at a time. Where the cluster has switched on transaction.version 2
+(KIP-890), partitions and groups join a transaction by being written to, and every end of one raises the
+producer's epoch; before, each has to be added first, and the epoch is raised by us when a failure left its
+sequences in doubt.
+
+    what is to be done next, by state (see transaction_states):
+    INITIALIZING            features → InitProducerId
+    IN_TRANSACTION          AddPartitions (1) → AddOffsets (1) → TxnOffsetCommit
+    COMMITTING              the same, then EndTxn once no record is under way
+    ABORTING                EndTxn once no record is under way
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from headrace import __version__
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Address, TopicPartition
+from headrace.client.connection import ByVersion, Question
+from headrace.client.coordinators import CoordinatorKind
+from headrace.client.errors import (
+    ClientError,
+    InvalidInput,
+    KafkaError,
+    ProducerUnusable,
+    TransactionMustAbort,
+)
+from headrace.client.membership.coordinator import Coordinator
+from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.client.producing.pending import Pending
+from headrace.client.producing.sequences import Sequences
+from headrace.client.producing.settings import SendingSettings
+from headrace.client.producing.transaction_states import (
+    ALLOWED,
+    Severity,
+    State,
+    severity_of_answer,
+    severity_of_failed_batch,
+)
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from headrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+FEATURE = "transaction.version"
+# The last versions that belong to the first protocol.
+PRODUCE_FIRST_PROTOCOL = 11
+_END_TXN_FIRST_PROTOCOL = 4
+_OFFSET_COMMIT_FIRST_PROTOCOL = 4
+_ADD_PARTITIONS_BY_CLIENTS = 3  # from 4 on brokers speak to each other
+
+
+_Reader = Callable[[Answer], None]  # raises what the answer says went wrong
+
+
+class OffsetToCommit(NamedTuple):
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class GroupMembership(NamedTuple):
+    """Who commits: by it a coordinator refuses a member that lost its partitions (KIP-447)."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class _Offsets:
+    """Offsets on their way into the transaction."""
+
+    __slots__ = ("coordinator", "is_added", "left", "member", "pending")
+
+    def __init__(
+        self,
+        member: GroupMembership,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        coordinator: Coordinator,
+        pending: Pending,
+    ) -> None:
+        self.member = member
+        self.left = dict(offsets)  # not committed yet
+        self.coordinator = coordinator
+        self.pending = pending
+        self.is_added = False  # the group, to the transaction
+
+
+class TransactionSession:
+    """Invariant: at most one request is under way (`_is_asked`)."""
+
+    def __init__(self, settings: SendingSettings, sequences: Sequences, mailbox: Mailbox, dice: Dice) -> None:
+        assert settings.transactional_id is not None
+        self.transactional_id = settings.transactional_id
+        self.state = State.UNINITIALIZED
+        self.error: ClientError | None = None  # what brought it to ABORTABLE or FATAL
+        self.is_second = False  # the second protocol is spoken
+        self._settings = settings
+        self._sequences = sequences
+        self._mailbox = mailbox
+        self._dice = dice
+        self._coordinator = Coordinator(
+            self.transactional_id,
+            mailbox,
+            dice,
+            request_timeout_s=settings.request_timeout_s,
+            kind=CoordinatorKind.TRANSACTION,
+        )
+        self._coordinator.listeners.append(lambda now, error: self._fail(error))
+        self._groups: dict[str, Coordinator] = {}
+        self._is_asked = False
+        self._retry_at = Instant(0.0)
+        self._failures = 0
+        self._knows_features = False
+        self._needs_epoch = False  # a failure left sequences in doubt that EndTxn does not mend
+        self._is_started = False  # the coordinator knows of the transaction, or may
+        self._partitions: set[TopicPartition] = set()
+        self._to_add: dict[TopicPartition, None] = {}
+        self._offsets: _Offsets | None = None
+        self._initializing: Pending | None = None
+        self._ending: Pending | None = None
+
+    # What the user asks for
+
+    def init(self) -> Pending:
+        """Takes over the transactional id: whoever had it is fenced, what it left open is aborted."""
+        if self._initializing is None:
+            self._check_usable()
+            self._move(State.INITIALIZING, "initialized")
+            self._initializing = Pending("initializing transactions")
+        return self._initializing
+
+    def begin(self) -> None:
+        self._check_usable()
+        self._move(State.IN_TRANSACTION, "begun")
+
+    def check_may_send(self) -> None:
+        """Raises unless records may be added now."""
+        self._check_usable()
+        if self.state is not State.IN_TRANSACTION:
+            raise InvalidInput(
+                f"records are sent inside a transaction; this producer is {_named(self.state)}"
+            )
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetToCommit], member: GroupMembership
+    ) -> Pending:
+        """The group's offsets count when the transaction commits."""
+        self.check_may_send()
+        if self._offsets is not None:
+            raise InvalidInput("other offsets are still being added to the transaction")
+        pending = Pending("adding offsets to the transaction")
+        if not offsets:
+            pending.finish()
+            return pending
+        coordinator = self._groups.get(member.group_id)
+        if coordinator is None:
+            coordinator = self._groups[member.group_id] = Coordinator(
+                member.group_id, self._mailbox, self._dice, request_timeout_s=self._settings.request_timeout_s
+            )
+            coordinator.listeners.append(lambda now, error: self._fail(error))
+        self._offsets = _Offsets(member, offsets, coordinator, pending)
+        return pending
+
+    def commit(self) -> Pending:
+        """Asked again, as after a wait that was too short, it goes on with the same."""
+        if self.state is State.COMMITTING:
+            assert self._ending is not None
+            return self._ending
+        self._check_usable()
+        self._move(State.COMMITTING, "committed")
+        self._ending = Pending("committing the transaction")
+        return self._ending
+
+    def abort(self) -> Pending:
+        if self.state is State.ABORTING:
+            assert self._ending is not None
+            return self._ending
+        if self.state is State.FATAL:
+            self._check_usable()
+        self._move(State.ABORTING, "aborted")
+        self.error = None
+        if self._offsets is not None:
+            self._offsets.pending.finish(TransactionMustAbort("the transaction is being aborted"))
+            self._offsets = None
+        self._to_add.clear()
+        self._ending = Pending("aborting the transaction")
+        return self._ending
+
+    # What sending asks
+
+    def may_send(self, at: TopicPartition) -> bool:
+        """Whether a batch for the partition may leave; if not, the partition is added first."""
+        if self.state not in (State.IN_TRANSACTION, State.COMMITTING):
+            # what was sent before an abort is sent again until it is clear whether the log has it
+            return self.state is State.ABORTING and at in self._partitions
+        if at in self._partitions:
+            return True
+        if self.is_second:
+            self._partitions.add(at)
+            self._is_started = True
+            return True
+        self._to_add[at] = None
+        return False
+
+    def batch_failed(self, error: ClientError) -> None:
+        """A record of the transaction is not delivered: the others must not count either."""
+        self._needs_epoch = True
+        if severity_of_failed_batch(error) is Severity.FATAL:
+            self._fail(error)
+        elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
+            self._doom(error)
+
+    @property
+    def is_doomed(self) -> bool:
+        """Records that were never sent shall not be."""
+        return self.state in (State.ABORTABLE, State.ABORTING, State.FATAL)
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody waits for something."""
+        pending = (self._initializing, self._ending, None if self._offsets is None else self._offsets.pending)
+        return any(each is not None and not each.is_done for each in pending)
+
+    @property
+    def is_fatal(self) -> bool:
+        return self.state is State.FATAL
+
+    @property
+    def is_ending(self) -> bool:
+        return self.state in (State.COMMITTING, State.ABORTING)
+
+    @property
+    def produce_version_max(self) -> int | None:
+        return None if self.is_second else PRODUCE_FIRST_PROTOCOL
+
+    # What the shell drives
+
+    def advance(self, now: Instant, *, is_drained: bool) -> None:
+        """Posts what is due; `is_drained`: no record of the transaction waits or is under way."""
+        if not self._is_asked and now >= self._retry_at:
+            self._next(is_drained)
+        self._coordinator.advance(now)
+        for coordinator in self._groups.values():
+            coordinator.advance(now)
+
+    def deadline(self) -> Instant:
+        wake_at = self._coordinator.deadline()
+        for coordinator in self._groups.values():
+            wake_at = min(wake_at, coordinator.deadline())
+        # in the past: nothing was put off, and what is to be done waits for an answer
+        return min(wake_at, self._retry_at if self._failures and not self._is_asked else NEVER)
+
+    def _next(self, is_drained: bool) -> None:
+        match self.state:
+            case State.INITIALIZING:
+                if not self._knows_features:
+                    self._ask_features()
+                else:
+                    self._ask_identity()
+            case State.IN_TRANSACTION | State.COMMITTING:
+                if self._to_add:
+                    self._add_partitions()
+                elif self._offsets is not None:
+                    self._commit_offsets(self._offsets)
+                elif self.state is State.COMMITTING and is_drained:
+                    self._end(committed=True)
+            case State.ABORTING:
+                if is_drained:
+                    self._end(committed=False)
+            case _:
+                pass
+
+    # The requests, one by one
+
+    def _ask(
+        self, coordinator: Coordinator, question: Question, read: _Reader, version_max: int | None = None
+    ) -> None:
+        address = coordinator.address()
+        if address is None:
+            return
+        self._is_asked = True
+        self._mailbox.post(
+            address,
+            question,
+            partial(self._heard, coordinator, address, self.state, read),
+            timeout_s=self._settings.request_timeout_s,
+            version_max=version_max,
+        )
+
+    def _heard(
+        self,
+        coordinator: Coordinator,
+        address: Address,
+        asked_in: State,
+        read: _Reader,
+        now: Instant,
+        answer: Answer,
+    ) -> None:
+        self._is_asked = False
+        if self.state is State.FATAL:
+            return
+        try:
+            if isinstance(answer, ClientError):
+                raise answer
+            read(answer)
+        except ClientError as error:
+            severity = severity_of_answer(error)
+            if severity is Severity.ABORTABLE:
+                self._cannot_commit(asked_in, error)
+            elif severity is Severity.FATAL:
+                self._fail(error)
+            else:
+                if severity is Severity.ELSEWHERE:
+                    coordinator.failed(address)
+                self._retry_at = Instant(now + self._settings.backoff(self._failures, self._dice))
+                self._failures += 1
+        else:
+            self._failures = 0
+
+    def _cannot_commit(self, asked_in: State, error: ClientError) -> None:
+        self._needs_epoch = True
+        if self.state in (State.IN_TRANSACTION, State.COMMITTING):
+            self._doom(error)
+        elif asked_in not in (State.IN_TRANSACTION, State.COMMITTING):
+            self._fail(error)  # not even an abort goes through
+
+    def _ask_features(self) -> None:
+        def read(answer: Answer) -> None:
+            assert isinstance(answer, ApiVersionsResponse)
+            levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+            self.is_second = levels.get(FEATURE, 0) >= 2
+            self._knows_features = True
+
+        question = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
+        self._ask(self._coordinator, question, read)
+
+    def _ask_identity(self) -> None:
+        """The first time whoever had the id before is fenced; later our own epoch is raised (KIP-360)."""
+
+        def read(answer: Answer) -> None:
+            assert isinstance(answer, InitProducerIdResponse)
+            self._check(answer.error_code)
+            self._identified(answer.producer_id, answer.producer_epoch)
+            self._move(State.READY, "ready")
+            for pending in (self._initializing, self._ending):
+                if pending is not None and not pending.is_done:
+                    pending.finish()
+            self._ending = None
+
+        question = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.producer_epoch,
+        )
+        self._ask(self._coordinator, question, read)
+
+    def _identified(self, producer_id: int, producer_epoch: int) -> None:
+        self._needs_epoch = False
+        self._sequences.reset()
+        self._sequences.identify(producer_id, producer_epoch)
+
+    def _add_partitions(self) -> None:
+        adding = list(self._to_add)
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for at in adding:
+            topics.setdefault(at.topic, AddPartitionsToTxnTopic(name=at.topic)).partitions.append(
+                at.partition
+            )
+
+        def read(answer: Answer) -> None:
+            assert isinstance(answer, AddPartitionsToTxnResponse)
+            errors = [
+                told.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for told in topic.results_by_partition
+                if told.partition_error_code
+            ]
+            # one that was not tried says less than the one that is why
+            errors.sort(key=lambda code: code == ErrorCode.OPERATION_NOT_ATTEMPTED)
+            if errors:
+                self._check(errors[0])
+            self._partitions.update(adding)
+            for at in adding:
+                self._to_add.pop(at, None)
+
+        self._is_started = True  # an answer that is lost may have added them
+        question = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self._sequences.producer_id,
+            v3_and_below_producer_epoch=self._sequences.producer_epoch,
+            v3_and_below_topics=list(topics.values()),
+        )
+        self._ask(self._coordinator, question, read, _ADD_PARTITIONS_BY_CLIENTS)
+
+    def _commit_offsets(self, offsets: _Offsets) -> None:
+        self._is_started = True
+        if not self.is_second and not offsets.is_added:
+            self._add_offsets(offsets)
+            return
+
+        def read(answer: Answer) -> None:
+            assert isinstance(answer, TxnOffsetCommitResponse)
+            code = 0
+            for topic in answer.topics:
+                for told in topic.partitions:
+                    if told.error_code:
+                        code = told.error_code
+                    else:
+                        offsets.left.pop(TopicPartition(topic.name, told.partition_index), None)
+            self._check(code)
+            if self._offsets is offsets:
+                self._offsets = None
+                offsets.pending.finish()
+
+        def make(version: int) -> TxnOffsetCommitRequest:
+            has_member = version >= 3
+            member = offsets.member
+            return TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=member.group_id,
+                producer_id=self._sequences.producer_id,
+                producer_epoch=self._sequences.producer_epoch,
+                generation_id=member.generation if has_member else -1,
+                member_id=member.member_id if has_member else "",
+                group_instance_id=member.instance_id if has_member else None,
+                topics=_offset_topics(offsets.left),
+            )
+
+        version_max = None if self.is_second else _OFFSET_COMMIT_FIRST_PROTOCOL
+        self._ask(offsets.coordinator, ByVersion(TxnOffsetCommitRequest, make), read, version_max)
+
+    def _add_offsets(self, offsets: _Offsets) -> None:
+        def read(answer: Answer) -> None:
+            assert isinstance(answer, AddOffsetsToTxnResponse)
+            self._check(answer.error_code)
+            offsets.is_added = True
+
+        question = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.producer_epoch,
+            group_id=offsets.member.group_id,
+        )
+        self._ask(self._coordinator, question, read)
+
+    def _end(self, *, committed: bool) -> None:
+        if not self._is_started:
+            self._ended()
+            return
+
+        def read(answer: Answer) -> None:
+            assert isinstance(answer, EndTxnResponse)
+            self._check(answer.error_code)
+            if answer.producer_id >= 0:
+                self._identified(answer.producer_id, answer.producer_epoch)
+            self._ended()
+
+        question = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._sequences.producer_id,
+            producer_epoch=self._sequences.producer_epoch,
+            committed=committed,
+        )
+        self._ask(self._coordinator, question, read, None if self.is_second else _END_TXN_FIRST_PROTOCOL)
+
+    def _ended(self) -> None:
+        self._is_started = False
+        self._partitions.clear()
+        self._to_add.clear()
+        if self.state is State.ABORTING and self._needs_epoch:
+            # the cluster may have changed its protocol meanwhile: it is asked again, too
+            self._knows_features = False
+            self._move(State.INITIALIZING, "initialized")
+            return
+        self._move(State.READY, "ready")
+        assert self._ending is not None
+        self._ending.finish()
+        self._ending = None
+
+    # Errors
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise KafkaError(code, subject=f"transactional id {self.transactional_id!r}")
+
+    def _check_usable(self) -> None:
+        if self.state is State.FATAL:
+            raise ProducerUnusable(f"this producer is of no more use: {self.error}") from self.error
+        if self.state is State.ABORTABLE:
+            raise TransactionMustAbort(f"the transaction can only be aborted: {self.error}") from self.error
+
+    def _move(self, state: State, what: str) -> None:
+        if state not in ALLOWED[self.state]:
+            raise InvalidInput(f"a producer that is {_named(self.state)} cannot be {what}")
+        self.state = state
+
+    def _doom(self, error: ClientError) -> None:
+        self._move(State.ABORTABLE, "aborted")
+        self.error = error
+        self._settle_waiting(TransactionMustAbort(f"the transaction can only be aborted: {error}"), error)
+
+    def _fail(self, error: ClientError) -> None:
+        self.state = State.FATAL
+        self.error = error
+        self._settle_waiting(ProducerUnusable(f"this producer is of no more use: {error}"), error)
+        if self._initializing is not None and not self._initializing.is_done:
+            self._initializing.finish(error)
+
+    def _settle_waiting(self, told: ClientError, cause: ClientError) -> None:
+        told.__cause__ = cause
+        offsets, self._offsets = self._offsets, None
+        ending, self._ending = self._ending, None
+        self._to_add.clear()
+        if offsets is not None:
+            offsets.pending.finish(told)
+        if ending is not None:
+            ending.finish(told)
+
+
+def _named(state: State) -> str:
+    return state.name.lower().replace("_", " ")
+
+
+def _offset_topics(offsets: Mapping[TopicPartition, OffsetToCommit]) -> list[TxnOffsetCommitRequestTopic]:
+    topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+    for at, offset in offsets.items():
+        topic = topics.setdefault(at.topic, TxnOffsetCommitRequestTopic(name=at.topic))
+        topic.partitions.append(
+            TxnOffsetCommitRequestPartition(
+                partition_index=at.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                committed_metadata=offset.metadata,
+            )
+        )
+    return list(topics.values())

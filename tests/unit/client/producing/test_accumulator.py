@@ -1,0 +1,394 @@
+"""The accumulator, compiled and interpreted: what it writes, where it puts it, and what it refuses."""
+
+from __future__ import annotations
+
+from array import array
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace.records
+from harness.producer_stage import NobodyWaits
+from headrace.records import _accumulator
+from headrace.records.batch import check_crc
+from headrace.records.errors import BufferFull, RecordTooLarge, UnknownPartition, UnknownTopic
+from headrace.records.reader import read_rows
+from headrace.records.strategy import Strategy
+
+
+def interpreted() -> Any:
+    path = Path(headrace.records.__file__).with_name("_accumulator.py")
+    spec = spec_from_file_location("headrace.records._accumulator_interpreted", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(params=["as built", "interpreted"])
+def module(request: pytest.FixtureRequest) -> Any:
+    return _accumulator if request.param == "as built" else interpreted()
+
+
+def first_candidate(crossing: Any) -> Any:
+    """A die that gives each lane its turn."""
+    crossing.turn += 1
+    return crossing.candidates[(crossing.turn - 1) % len(crossing.candidates)]
+
+
+@pytest.fixture
+def make(module: Any) -> Any:
+    def made(partitions: int = 2, **more: Any) -> Any:
+        accumulator = module.Accumulator(NobodyWaits(), first_candidate, **more)
+        accumulator.learn("t", [True] * partitions)
+        return accumulator
+
+    return made
+
+
+def rows_of(batch: Any) -> list[tuple[int, int, bytes | None, bytes | None, Any]]:
+    view = bytes(batch.seal(0, None, False))
+    return read_rows(view, 0, check_crc(view))
+
+
+def put(accumulator: Any, value: bytes | None, **more: Any) -> Any:
+    asked = {"key": None, "headers": (), "partition": -1, "timestamp": 1000, "now": 0.0} | more
+    return accumulator.append(
+        asked["now"], "t", asked["key"], value, asked["headers"], asked["partition"], asked["timestamp"]
+    )
+
+
+class TestRecords:
+    def test_what_goes_in_comes_out_of_the_batch(self, make: Any) -> None:
+        accumulator = make(1)
+        headers = (("trace", b"1"), ("none", None), ("ü", b""))
+        put(accumulator, b"a", key=b"k", headers=headers, timestamp=5)
+        put(accumulator, None, key=b"", timestamp=3)
+        put(accumulator, b"", timestamp=10**12)
+        put(accumulator, b"x" * 70_000, timestamp=10**12 + 1)
+        (lane,) = accumulator.busy
+        found = [row for batch in lane.waiting for row in rows_of(batch)]
+        assert [row[1:] for row in found] == [
+            (5, b"k", b"a", headers),
+            (3, b"", None, ()),
+            (10**12, None, b"", ()),
+            (10**12 + 1, None, b"x" * 70_000, ()),
+        ]
+        assert [row[0] for row in found] == [0, 1, 2, 0]
+
+    def test_a_batch_says_its_timestamps_and_its_producer(self, make: Any) -> None:
+        accumulator = make(1)
+        for timestamp in (7, 9, 8):
+            put(accumulator, b"a", timestamp=timestamp)
+        (lane,) = accumulator.busy
+        batch = accumulator.take(lane)
+        batch.identify(77, 3, 12)
+        header = check_crc(bytes(batch.seal(0, None, True)))
+        assert (header.base_timestamp, header.max_timestamp) == (7, 9)
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, 12)
+        assert header.record_count == 3
+        assert header.is_transactional
+
+    @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+    def test_a_sealed_batch_is_sealed_again_with_other_numbers(self, make: Any, codec: int) -> None:
+        accumulator = make(1)
+        for number in range(50):
+            put(accumulator, b"value %d" % number)
+        (lane,) = accumulator.busy
+        batch = accumulator.take(lane)
+        batch.identify(1, 0, 0)
+        first = bytes(batch.seal(codec, None, False))
+        batch.identify(1, 1, 5)
+        again = bytes(batch.seal(codec, None, False))
+        assert read_rows(first, 0, check_crc(first)) == read_rows(again, 0, check_crc(again))
+        assert check_crc(again).base_sequence == 5
+        assert check_crc(again).codec == codec
+
+    def test_bytes_like_values_are_taken(self, make: Any) -> None:
+        accumulator = make(1)
+        put(accumulator, bytearray(b"ab"), key=memoryview(b"k"))
+        (lane,) = accumulator.busy
+        assert rows_of(lane.waiting[0])[0][2:4] == (b"k", b"ab")
+
+
+class TestRoom:
+    def test_a_batch_is_closed_when_the_next_record_does_not_fit(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=1000)
+        for _ in range(30):
+            put(accumulator, b"x" * 100)
+        (lane,) = accumulator.busy
+        assert [batch.is_closed for batch in lane.waiting] == [True] * (len(lane.waiting) - 1) + [False]
+        assert sum(batch.count for batch in lane.waiting) == 30
+        assert all(batch.used <= 1000 for batch in lane.waiting)
+
+    def test_a_record_larger_than_a_batch_travels_alone(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=1000)
+        for size in (10, 5000, 10):
+            put(accumulator, b"x" * size)
+        (lane,) = accumulator.busy
+        assert [batch.count for batch in lane.waiting] == [1, 1, 1]
+
+    def test_without_room_nothing_is_taken_until_something_is_delivered(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=500, buffer_bytes=1000)
+        while accumulator.buffered_bytes <= 850:
+            put(accumulator, b"x" * 100)
+        with pytest.raises(BufferFull):
+            put(accumulator, b"x" * 100)
+        assert accumulator.buffered_bytes <= 1000
+        (lane,) = accumulator.busy
+        batch = accumulator.take(lane)
+        with pytest.raises(BufferFull):  # what is under way still counts
+            put(accumulator, b"x" * 100)
+        batch.settle(0)
+        accumulator.release(batch)
+        put(accumulator, b"x" * 100)
+
+    def test_a_record_that_no_request_can_carry_is_refused_for_good(self, make: Any) -> None:
+        accumulator = make(1, request_bytes_max=2000)
+        with pytest.raises(RecordTooLarge, match=r"max\.request\.size"):
+            put(accumulator, b"x" * 2000)
+        with pytest.raises(RecordTooLarge, match=r"buffer\.memory"):
+            put(make(1, buffer_bytes=500), b"x" * 600)
+        assert accumulator.buffered_bytes == 0
+        assert not accumulator.busy
+
+    def test_wrong_timestamps_are_refused(self, make: Any) -> None:
+        for timestamp in (-1, (1 << 63) - 1):
+            with pytest.raises(ValueError, match="timestamp"):
+                put(make(1), b"a", timestamp=timestamp)
+
+
+class TestPartitions:
+    def test_a_key_goes_where_its_hash_says(self, make: Any, module: Any) -> None:
+        accumulator = make(7)
+        for number in range(200):
+            key = b"key-%d" % number
+            chosen = put(accumulator, b"v", key=key).batch.lane.partition
+            assert chosen == (module.murmur2(key) & 0x7FFFFFFF) % 7
+
+    def test_records_without_key_stay_until_a_batch_is_full(self, make: Any) -> None:
+        accumulator = make(3, batch_bytes=1000)
+        partitions = [put(accumulator, b"x" * 100).batch.lane.partition for _ in range(60)]
+        turns = [partitions[0]]
+        for partition in partitions:
+            if partition != turns[-1]:
+                turns.append(partition)
+        assert turns[:4] == [0, 1, 2, 0]
+        for lane in accumulator.busy:
+            assert all(batch.used > 800 for batch in list(lane.waiting)[:-1]), "a batch was left half full"
+
+    def test_round_robin_gives_each_its_turn_and_ignores_keys(self, make: Any) -> None:
+        accumulator = make(3, strategy=Strategy.ROUND_ROBIN)
+        partitions = [put(accumulator, b"v", key=b"same").batch.lane.partition for _ in range(7)]
+        assert partitions == [0, 1, 2, 0, 1, 2, 0]
+
+    def test_those_without_leader_are_left_out(self, make: Any) -> None:
+        accumulator = make(3, strategy=Strategy.ROUND_ROBIN)
+        accumulator.learn("t", [True, False, True])
+        assert {put(accumulator, b"v").batch.lane.partition for _ in range(6)} == {0, 2}
+        accumulator.learn("t", [False, False, False])
+        assert {put(accumulator, b"v").batch.lane.partition for _ in range(6)} == {0, 1, 2}
+
+    def test_a_sticky_partition_that_loses_its_leader_is_left(self, make: Any) -> None:
+        accumulator = make(3)
+        stuck = put(accumulator, b"v").batch.lane.partition
+        accumulator.learn("t", [partition != stuck for partition in range(3)])
+        assert put(accumulator, b"v").batch.lane.partition != stuck
+
+    def test_a_function_of_the_users_chooses(self, make: Any) -> None:
+        seen: list[Any] = []
+
+        def choose(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+            seen.append((topic, key, value, partitions))
+            return 2
+
+        accumulator = make(3, strategy=Strategy.CUSTOM, chooser=choose)
+        assert put(accumulator, b"v", key=b"k").batch.lane.partition == 2
+        assert seen == [("t", b"k", b"v", 3)]
+        wrong = make(3, strategy=Strategy.CUSTOM, chooser=lambda *asked: 3)
+        with pytest.raises(UnknownPartition, match="chose 3"):
+            put(wrong, b"v")
+
+    def test_a_named_partition_is_taken_or_refused(self, make: Any) -> None:
+        accumulator = make(3)
+        assert put(accumulator, b"v", key=b"k", partition=1).batch.lane.partition == 1
+        with pytest.raises(UnknownPartition):
+            put(accumulator, b"v", partition=3)
+
+    def test_what_grows_is_told(self, make: Any) -> None:
+        accumulator = make(2)
+        delivery = put(accumulator, b"v", partition=1)
+        assert accumulator.learn("t", [True] * 4) == 2
+        assert put(accumulator, b"v", partition=3).batch.lane.partition == 3
+        assert put(accumulator, b"v", partition=1).batch is delivery.batch
+
+    def test_a_topic_must_be_known(self, make: Any) -> None:
+        accumulator = make(2)
+        accumulator.forget("t")
+        with pytest.raises(UnknownTopic):
+            put(accumulator, b"v")
+
+
+class TestDeliveries:
+    def test_a_delivery_tells_where_its_record_lies(self, make: Any, module: Any) -> None:
+        accumulator = make(1)
+        deliveries = [put(accumulator, b"v", timestamp=100 + number) for number in range(3)]
+        assert not deliveries[1].is_done
+        with pytest.raises(RuntimeError):
+            deliveries[1].result()
+        deliveries[1].batch.settle(40)
+        assert deliveries[1].get() == module.RecordMetadata("t", 0, 41, 101)
+
+    def test_the_brokers_clock_counts_where_it_stamps(self, make: Any) -> None:
+        delivery = put(make(1), b"v", timestamp=100)
+        delivery.batch.settle(40, 555)
+        assert delivery.get().timestamp_ms == 555
+
+    def test_without_acknowledgement_no_offset_is_known(self, make: Any) -> None:
+        accumulator = make(1)
+        put(accumulator, b"v")
+        delivery = put(accumulator, b"v")
+        delivery.batch.settle(-1)
+        assert delivery.get().offset == -1
+
+    def test_an_error_is_raised_from_every_delivery_of_the_batch(self, make: Any) -> None:
+        accumulator = make(1)
+        deliveries = [put(accumulator, b"v") for _ in range(2)]
+        error = RuntimeError("no")
+        deliveries[0].batch.settle(error=error)
+        for delivery in deliveries:
+            assert delivery.error is error
+            with pytest.raises(RuntimeError, match="no"):
+                delivery.get()
+
+    def test_callbacks_hear_of_success_and_errbacks_of_failure(self, make: Any) -> None:
+        accumulator = make(1)
+        heard: list[Any] = []
+        first = put(accumulator, b"v", timestamp=1)
+        first.add_callback(lambda *told: heard.append(told), "extra").add_errback(heard.append)
+        first.batch.settle(7)
+        assert heard == []
+        assert first.batch.announce() == []
+        assert [(told[0], told[1].offset) for told in heard] == [("extra", 7)]
+
+        failed = put(make(1), b"v")
+        error = RuntimeError("no")
+        failed.add_callback(heard.append)
+        failed.add_errback(heard.append)
+        failed.batch.settle(error=error)
+        failed.batch.announce()
+        assert heard[1:] == [error]
+
+    def test_a_callback_that_comes_late_is_called_at_once_and_once(self, make: Any) -> None:
+        delivery = put(make(1), b"v")
+        heard: list[Any] = []
+        delivery.batch.settle(7)
+        delivery.add_callback(heard.append)
+        delivery.batch.announce()
+        assert [told.offset for told in heard] == [7]
+
+    def test_a_callback_that_raises_does_not_keep_others_from_theirs(self, make: Any) -> None:
+        accumulator = make(1)
+        heard: list[Any] = []
+
+        def fail(told: Any) -> None:
+            raise ZeroDivisionError
+
+        first, second = put(accumulator, b"v"), put(accumulator, b"v")
+        first.add_callback(fail)
+        second.add_callback(heard.append)
+        first.batch.settle(0)
+        raised = first.batch.announce()
+        assert [type(error) for error in raised] == [ZeroDivisionError]
+        assert [told.offset for told in heard] == [1]
+
+    def test_deliveries_follow_a_batch_that_is_split(self, make: Any, module: Any) -> None:
+        accumulator = make(1)
+        deliveries = [put(accumulator, b"%d" % number) for number in range(5)]
+        heard: list[int] = []
+        deliveries[4].add_callback(lambda told: heard.append(told.offset))
+        (lane,) = accumulator.busy
+        whole = accumulator.take(lane)
+        rows = [row[1:] for row in rows_of(whole)]
+        parts = [module.rebatch(lane, 0.0, rows[:2]), module.rebatch(lane, 0.0, rows[2:])]
+        assert [row[3] for row in rows_of(parts[1])] == [b"2", b"3", b"4"]
+        whole.replace(parts)
+        parts[1].settle(90)
+        assert [delivery.is_done for delivery in deliveries] == [False, False, True, True, True]
+        parts[1].announce()
+        parts[0].settle(10)
+        assert [delivery.get().offset for delivery in deliveries] == [10, 11, 90, 91, 92]
+        assert heard == [92]
+
+
+class TestColumns:
+    def column(self, module: Any, values: list[bytes | None], first_bit: int = 0) -> Any:
+        offsets = array("q", [100])  # as in a part of a larger table
+        bits = 0
+        for place, value in enumerate(values):
+            offsets.append(offsets[-1] + len(value or b""))
+            bits |= (value is not None) << (first_bit + place)
+        data = b"".join(value or b"" for value in values)
+        validity = bits.to_bytes((first_bit + len(values) + 7) // 8, "little")
+        return module.Column(len(values), memoryview(offsets), data, 100, validity, first_bit)
+
+    @pytest.mark.parametrize("first_bit", [0, 5])
+    def test_columns_become_the_same_batches_as_records(self, make: Any, module: Any, first_bit: int) -> None:
+        keys: list[bytes | None] = [None if number % 7 == 0 else b"k%d" % number for number in range(100)]
+        values: list[bytes | None] = [None if number % 11 == 0 else b"v" * number for number in range(100)]
+        by_column, by_record = make(3, batch_bytes=900), make(3, batch_bytes=900)
+        taken, batches = by_column.append_columns(
+            0.0,
+            "t",
+            0,
+            100,
+            self.column(module, keys, first_bit),
+            self.column(module, values, first_bit),
+            memoryview(array("q", range(1000, 1100))),
+            -1,
+            -1,
+        )
+        assert taken == 100
+        for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+            put(by_record, value, key=key, timestamp=1000 + number)
+
+        def content(accumulator: Any) -> Any:
+            return {
+                lane.partition: [rows_of(batch) for batch in lane.waiting] for lane in list(accumulator.busy)
+            }
+
+        assert content(by_column) == content(by_record)
+        assert by_column.buffered_bytes == by_record.buffered_bytes
+        assert sum(batch.count for batch in batches) == 100
+
+    def test_what_does_not_fit_is_left_for_later(self, make: Any, module: Any) -> None:
+        values = self.column(module, [b"x" * 100] * 30)
+        accumulator = make(1, buffer_bytes=1500, batch_bytes=500)
+        taken, batches = accumulator.append_columns(0.0, "t", 0, 30, None, values, None, 5, 0)
+        assert 0 < taken < 30
+        with pytest.raises(BufferFull):
+            accumulator.append_columns(0.0, "t", taken, 30, None, values, None, 5, 0)
+        for batch in batches:
+            accumulator.take(batch.lane)
+            batch.settle(0)
+            accumulator.release(batch)
+        more, _ = accumulator.append_columns(0.0, "t", taken, 30, None, values, None, 5, 0)
+        assert more == taken
+
+    def test_a_row_that_can_never_be_sent_is_told_of_as_the_first(self, make: Any, module: Any) -> None:
+        values = self.column(module, [b"x", b"x" * 5000, b"x"])
+        accumulator = make(1, request_bytes_max=2000)
+        taken, _ = accumulator.append_columns(0.0, "t", 0, 3, None, values, None, 5, 0)
+        assert taken == 1
+        with pytest.raises(RecordTooLarge):
+            accumulator.append_columns(0.0, "t", 1, 3, None, values, None, 5, 0)
+
+    def test_offsets_that_lie_are_refused(self, module: Any) -> None:
+        for offsets in ([0, 5], [0, 3, 2], [0], [-1, 2]):
+            with pytest.raises(ValueError, match="offsets"):
+                module.Column(max(1, len(offsets) - 1), memoryview(array("q", offsets)), b"abcd")
+        with pytest.raises(ValueError, match="bits"):
+            module.Column(9, memoryview(array("q", [0] * 10)), b"", 0, b"\xff", 0)
