@@ -1,13 +1,13 @@
 """Members of a group around a node on a desk: a network that delays and loses, one seed, no sockets.
 
-`World.run` lets time pass from event to event. An application is part of each member: it polls, reads what it
-owns, commits and acknowledges, unless the test tells it not to. After every event the judge looks at who owns
-what.
+`World.run` lets time pass from event to event. An application is part of each member: it polls, reads on from
+what the group had committed, commits and acknowledges, unless the test tells it not to. Judges look at who
+owns what after every event, and at every offset that somebody fetches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -18,17 +18,40 @@ from harness.desk import Desk
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
-from headrace.client.errors import ConnectionLost, TimedOut
-from headrace.client.membership.events import Assigned, Failed, Left, Lost, PolledTooLate, Revoked
+from headrace.client.errors import ClientError, ConnectionLost, TimedOut
+from headrace.client.membership.events import (
+    Assigned,
+    AutoCommitFailed,
+    CommitEnded,
+    CommittedOffset,
+    Failed,
+    Left,
+    Lost,
+    OffsetsFetched,
+    PolledTooLate,
+    Revoked,
+)
 from headrace.client.membership.group import Group
-from headrace.client.membership.identity import NO_EPOCH
 from headrace.client.membership.mailbox import Outgoing
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS
 
-QUICK = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+QUICK = {
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
+}
+
+
+def partitions(topic: str, *numbers: int) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic, number) for number in numbers)
 
 
 @dataclass
@@ -45,8 +68,9 @@ class Application:
     """What the user of one member does."""
 
     poll_every_s: float = 0.1
-    acknowledges: bool = True
     polls: bool = True
+    acknowledges: bool = True
+    commits: bool = False  # now and then, by itself
 
 
 class Member:
@@ -57,23 +81,34 @@ class Member:
         self.application = application
         self.group = Group(settings, Random(f"{world.seed}-{name}"))
         self.is_alive = True
-        self.wishes: frozenset[str] = frozenset()
+        self.subscription: Subscription | None = None
         self.owned: frozenset[TopicPartition] = frozenset()  # as the application was told
-        self.events: list[Any] = []
-        self.failure: Exception | None = None
+        self.positions: dict[TopicPartition, int] = {}  # of what it reads
+        self.moves: list[Any] = []  # events of the membership
+        self.ended: list[CommitEnded] = []
+        self.unsaved: list[AutoCommitFailed] = []
+        self.failure: ClientError | None = None
+        self._promised: dict[int, dict[TopicPartition, int]] = {}  # by the number of the fetch
 
     @property
     def is_content(self) -> bool:
         membership = self.group.membership
         return membership.is_stable and self.owned == membership.owned and not membership.revoking
 
-    def subscribe(self, *topics: str) -> None:
-        self.wishes = frozenset(topics)
-        self.group.subscribe(self.world.now, Subscription(frozenset(topics)))
+    @property
+    def epoch(self) -> int | None:
+        identity = self.group.membership.identity()
+        return identity and identity.epoch
+
+    # --- what the application does --------------------------------------------------------------------------
+
+    def subscribe(self, *topics: str, **otherwise: Any) -> None:
+        self.subscription = Subscription(frozenset(topics), **otherwise)
+        self.group.subscribe(self.world.now, self.subscription)
         self.world.touch(self)
 
     def leave(self) -> None:
-        self.wishes = frozenset()
+        self.subscription = None
         self.group.leave(self.world.now)
         self.world.touch(self)
 
@@ -81,40 +116,97 @@ class Member:
         self.is_alive = False
         self.owned = frozenset()
 
-    def hear(self) -> None:
-        for event in self.group.take_events():
-            self.events.append(event)
-            match event:
-                case Assigned():
-                    assert not event.partitions & self.owned, "told twice"
-                    self.owned |= event.partitions
-                case Revoked():
-                    assert event.partitions <= self.owned, "revoked what it did not have"
-                case Lost():
-                    assert event.partitions <= self.owned, "lost what it did not have"
-                    self.owned -= event.partitions
-                case Failed():
-                    self.failure = event.error
-                case PolledTooLate() | Left():
-                    pass
+    def commit(self, offsets: Mapping[TopicPartition, int], **more: Any) -> int:
+        told = {at: CommittedOffset(offset) for at, offset in offsets.items()}
+        number = self.group.commit(self.world.now, told, **more)
+        self.world.touch(self)
+        return number
 
     def poll(self) -> None:
         if not self.is_alive:
             return
         if self.application.polls:
             self.group.polled(self.world.now)
+            self._read()
             if self.application.acknowledges and self.group.membership.revoking:
                 self.acknowledge()
             self.world.touch(self)
         self.world.after(self.application.poll_every_s, self.poll)
 
+    def _read(self) -> None:
+        dice = self.world.dice
+        for at in sorted(self.positions.keys() & self.owned - self.group.membership.revoking):
+            self.positions[at] += dice.randrange(3)
+        read = {at: CommittedOffset(self.positions[at]) for at in self.positions.keys() & self.owned}
+        self.group.consumed(self.world.now, read)
+        if self.application.commits and read and dice.random() < 0.3:
+            self.group.commit(self.world.now, read)
+
     def acknowledge(self) -> None:
-        self.owned -= self.group.membership.revoking
+        revoked = self.group.membership.revoking
+        self.owned -= revoked
+        for at in revoked:
+            self.positions.pop(at, None)
         self.group.acknowledge(self.world.now)
+        self.world.touch(self)
+
+    # --- what it hears --------------------------------------------------------------------------------------
+
+    def hear(self) -> None:
+        for event in self.group.take_events():
+            match event:
+                case CommitEnded():
+                    self.ended.append(event)
+                    if event.error is None:
+                        self.world.acknowledged(event.offsets)
+                case AutoCommitFailed():
+                    self.unsaved.append(event)
+                case OffsetsFetched():
+                    self._resume(event)
+                case _:
+                    self.moves.append(event)
+                    self._move(event)
+
+    def _move(self, event: Assigned | Revoked | Lost | PolledTooLate | Left | Failed) -> None:
+        match event:
+            case Assigned():
+                assert not event.partitions & self.owned, "told twice"
+                self.owned |= event.partitions
+                if event.partitions:
+                    self._fetch(event.partitions)
+            case Revoked():
+                assert event.partitions <= self.owned, "revoked what it did not have"
+            case Lost():
+                assert event.partitions <= self.owned, "lost what it did not have"
+                self.owned -= event.partitions
+                for at in event.partitions:
+                    self.positions.pop(at, None)
+            case Failed():
+                self.failure = event.error
+            case PolledTooLate() | Left():
+                pass
+
+    def _fetch(self, wanted: frozenset[TopicPartition]) -> None:
+        number = self.group.fetch_committed(self.world.now, wanted)
+        self._promised[number] = {at: self.world.committed.get(at, 0) for at in wanted}
+
+    def _resume(self, event: OffsetsFetched) -> None:
+        promised = self._promised.pop(event.number)
+        if event.error is not None:
+            if again := self.owned & promised.keys():
+                self._fetch(again)
+            return
+        for at, committed in event.offsets.items():
+            found = 0 if committed is None else committed.offset
+            assert found >= promised[at], f"{at} was committed at {promised[at]}, and is at {found} now"
+            if at in self.owned:
+                self.positions.setdefault(at, found)
 
 
-@dataclass
+@dataclass(eq=False)
 class Travelling:
+    """A request on its way, until its member hears of it."""
+
     member: Member
     outgoing: Outgoing
     connection: Connection | None = None
@@ -122,42 +214,45 @@ class Travelling:
 
 
 class World:
-    """Invariant: everything that happens is an entry of `_agenda`, a deadline of the node or of a member."""
+    """Invariant: everything that happens is on `_agenda`, or due at a deadline of the node or of a member."""
 
     def __init__(self, seed: int = 1, faults: Faults | None = None, **settings: str) -> None:
         self.seed = seed
         self.dice = Random(seed)
         self.faults = faults or Faults()
+        # Two never own one partition at a time, unless somebody was thought dead.
+        self.forbids_overlap = faults is None
         self.desk = Desk({**QUICK, **settings}, seed=seed)
         self.members: list[Member] = []
+        self.topics: dict[str, int] = {}
+        self.committed: dict[TopicPartition, int] = {}  # the highest that anybody was told is
+        self.requests: list[tuple[str, Any]] = []  # all that were sent, with the member's name
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._parked: list[Travelling] = []
         self._boots = 1
-        self.topics: dict[str, int] = {}
 
     @property
     def now(self) -> Instant:
         return self.desk.clock.now().mono
 
-    def member(
-        self, *topics: str, application: Application | None = None, name: str | None = None, **settings: Any
-    ) -> Member:
-        """A new member that subscribes at once."""
+    def create_topic(self, name: str, partitions: int) -> None:
+        self.desk.create_topic(name, partitions)
+        self.topics[name] = partitions
+
+    def member(self, *topics: str, application: Application | None = None, **settings: Any) -> Member:
+        """A new member; it subscribes at once if there are topics."""
         values = {
             "group_id": "g",
             "session_timeout_s": 6.0,
             "heartbeat_interval_s": 0.5,
             "max_poll_interval_s": 20.0,
             "request_timeout_s": 3.0,
+            "api_timeout_s": 20.0,
             **settings,
         }
-        member = Member(
-            self,
-            name or f"m{len(self.members) + 1}",
-            GroupSettings(**values),
-            application or Application(),
-        )
+        name = f"m{len(self.members) + 1}"
+        member = Member(self, name, GroupSettings(**values), application or Application())
         self.members.append(member)
         self.after(member.application.poll_every_s, member.poll)
         if topics:
@@ -169,26 +264,15 @@ class World:
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         heappush(self._agenda, (self.now + delay_s, next(self._order), action))
 
-    def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Lets time pass; True as soon as `until` holds."""
         end = self.now + seconds
-        while True:
-            if until is not None and until():
-                return True
-            at = min(
-                [
-                    end,
-                    *(entry[0] for entry in self._agenda[:1]),
-                    *([self.desk.node.deadline()] if self.desk.node.deadline() is not None else []),
-                    *(member.group.deadline() for member in self.members if member.is_alive),
-                ]
-            )
-            if at >= end:
-                self.desk.advance(max(0.0, end - self.now))
-                self._collect()
-                return until is not None and until()
+        while not until():
+            at = min(end, self._next())
             self.desk.advance(max(0.0, at - self.now))
             self._collect()
+            if at >= end:
+                return until()
             while self._agenda and self._agenda[0][0] <= self.now:
                 heappop(self._agenda)[2]()
             for member in self.members:
@@ -196,38 +280,51 @@ class World:
                     self.touch(member)
             self._collect()
             self.judge()
+        return True
+
+    def _next(self) -> float:
+        moments = [self._agenda[0][0]] if self._agenda else []
+        moments += [member.group.deadline() for member in self.members if member.is_alive]
+        node = self.desk.node.deadline()
+        return min(moments if node is None else [*moments, node], default=float("inf"))
 
     def settle(self, seconds: float = 120.0) -> None:
         """Time passes until every live member is content; an assertion if that does not come."""
         assert self.run(seconds, self.is_settled), "the group does not settle: " + ", ".join(
-            f"{member.name} {member.group.membership.phase}" for member in self.members if member.is_alive
+            f"{member.name} {member.group.membership.phase.name} {sorted(member.owned)}"
+            for member in self.members
+            if member.is_alive
         )
 
     def is_settled(self) -> bool:
         """Every partition that somebody wants has one owner, and nobody is about to change that."""
-        live = [member for member in self.members if member.is_alive and member.wishes]
+        live = [member for member in self.members if member.is_alive and member.subscription]
         wanted = {
             TopicPartition(topic, index)
-            for topic in {topic for member in live for topic in member.wishes}
-            for index in range(self.topics.get(topic, 0))
+            for topic in self.topics
+            if any(member.subscription and member.subscription.selects(topic) for member in live)
+            for index in range(self.topics[topic])
         }
         owned = [at for member in live for at in member.owned]
-        return sorted(owned) == sorted(wanted) and all(member.is_content for member in live)
-
-    def create_topic(self, name: str, partitions: int) -> None:
-        self.desk.create_topic(name, partitions)
-        self.topics[name] = partitions
+        are_together = len({member.epoch for member in live}) <= 1
+        return sorted(owned) == sorted(wanted) and are_together and all(member.is_content for member in live)
 
     # --- the network ----------------------------------------------------------------------------------------
 
     def touch(self, member: Member) -> None:
         """Sends what the member wants to send, and lets its application hear."""
-        for outgoing in member.group.requests(self.now):
-            travelling = Travelling(member, outgoing)
-            self.after(outgoing.timeout_s, lambda t=travelling: self._answer(t, TimedOut("no answer")))
-            if self.dice.random() >= self.faults.loss:
-                self.after(self._delay(), lambda t=travelling: self._arrive(t))
-        member.hear()
+        while True:
+            for outgoing in member.group.requests(self.now):
+                self._send(Travelling(member, outgoing))
+            before = len(member.moves)
+            member.hear()
+            if len(member.moves) == before:
+                return
+
+    def _send(self, travelling: Travelling) -> None:
+        self.after(travelling.outgoing.timeout_s, lambda: self._answer(travelling, TimedOut("no answer")))
+        if self.dice.random() >= self.faults.loss:
+            self.after(self._delay(), lambda: self._arrive(travelling))
 
     def _delay(self) -> float:
         return self.faults.delay_s + self.dice.random() * self.faults.jitter_s
@@ -237,6 +334,7 @@ class World:
         kind = question.kind if isinstance(question, ByVersion) else type(question)
         version = APIS[kind.KEY].last if version_max is None else min(version_max, APIS[kind.KEY].last)
         request = question.make(version) if isinstance(question, ByVersion) else question
+        self.requests.append((travelling.member.name, request))
         travelling.connection = self.desk.connect()
         self.desk.send(travelling.connection, request, version)
         self._parked.append(travelling)
@@ -244,15 +342,17 @@ class World:
 
     def _collect(self) -> None:
         """Takes the answers that the node has given."""
-        waiting = []
-        for travelling in self._parked:
+        parked, self._parked = self._parked, []
+        for travelling in parked:
             assert travelling.connection is not None
             answer = self.desk.receive(travelling.connection)
             if answer is None:
-                waiting.append(travelling)
+                self._parked.append(travelling)
             elif self.dice.random() >= self.faults.loss:
-                self.after(self._delay(), lambda t=travelling, a=answer: self._answer(t, a))
-        self._parked = waiting
+                self._deliver(travelling, answer)
+
+    def _deliver(self, travelling: Travelling, answer: Any) -> None:
+        self.after(self._delay(), lambda: self._answer(travelling, answer))
 
     def _answer(self, travelling: Travelling, answer: Any) -> None:
         if travelling.is_answered or not travelling.member.is_alive:
@@ -263,27 +363,36 @@ class World:
 
     def restart_node(self) -> None:
         """The node dies and comes back with what it had written; whoever waits for an answer hears of it."""
+        self.forbids_overlap = False
         self._boots += 1
         parked, self._parked = self._parked, []
         for travelling in parked:
-            self.after(0.0, lambda t=travelling: self._answer(t, ConnectionLost("the node died")))
-        desk = self.desk
-        texts = {key: value for key, value in desk.texts.items() if key not in ("node.id", "listeners")}
+            self._deliver(travelling, ConnectionLost("the node died"))
+        dead = self.desk
         self.desk = Desk(
-            texts, disks=desk.disks, seed=self.seed, boot_id=f"boot-{self._boots}", clock=desk.clock
+            dead.texts,
+            disks=dead.disks,
+            seed=self.seed + 1000 * self._boots,
+            boot_id=f"boot-{self._boots}",
+            clock=dead.clock,
         )
 
-    # --- the judge ------------------------------------------------------------------------------------------
+    # --- judges ---------------------------------------------------------------------------------------------
+
+    def acknowledged(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        for at, committed in offsets.items():
+            self.committed[at] = max(self.committed.get(at, 0), committed.offset)
 
     def judge(self) -> None:
         """group_owns_partition_once: of two that own a partition, one is of an older generation."""
-        holders: dict[tuple[TopicPartition, int], str] = {}
+        holders: dict[Any, Member] = {}
         for member in self.members:
-            if not member.is_alive:
-                continue
-            epoch = member.group.membership.identity().epoch
-            if epoch == NO_EPOCH:
+            if not member.is_alive or (member.epoch is None and not self.forbids_overlap):
                 continue
             for at in member.owned:
-                other = holders.setdefault((at, epoch), member.name)
-                assert other == member.name, f"{at} is {other}'s and {member.name}'s in generation {epoch}"
+                key = at if self.forbids_overlap else (at, member.epoch)
+                other = holders.setdefault(key, member)
+                # a static member that was replaced learns of it with its next heartbeat
+                instance = member.settings.instance_id
+                is_replaced = instance is not None and instance == other.settings.instance_id
+                assert other is member or is_replaced, f"{key} is {other.name}'s and {member.name}'s at once"

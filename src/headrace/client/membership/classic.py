@@ -16,28 +16,31 @@ Either way nothing is given up before the application has acknowledged it.
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import NamedTuple
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.assignors.model import NO_GENERATION, is_cooperative
-from headrace.client.assignors.wire import LastAssignment, read_assignment, write_subscription
+from headrace.client.assignors.wire import LastAssignment, read_assignment
 from headrace.client.attempts import backoff
 from headrace.client.cluster import Address
-from headrace.client.connection import ByVersion
 from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError
-from headrace.client.membership.coordinator import Coordinator
+from headrace.client.membership.classic_requests import (
+    Generation,
+    heartbeat_request,
+    join_request,
+    leave_request,
+    sync_request,
+)
+from headrace.client.membership.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.membership.events import (
-    Assigned,
     Failed,
     Left,
-    Lost,
     MembershipEvent,
     Partitions,
     PolledTooLate,
-    Revoked,
 )
-from headrace.client.membership.identity import Identity
+from headrace.client.membership.holdings import Holdings
+from headrace.client.membership.identity import NOBODY, Identity
 from headrace.client.membership.leadership import Leadership
 from headrace.client.membership.mailbox import Answer, Mailbox
 from headrace.client.membership.pulse import Pulse
@@ -45,24 +48,12 @@ from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
 from headrace.protocol.errors import ErrorCode, MalformedMessage
-from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from headrace.protocol.messages.sync_group import (
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
+from headrace.protocol.messages.heartbeat import HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupResponse
+from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
+from headrace.protocol.notation import Request
 
-PROTOCOL_TYPE = "consumer"
 JOIN_GRACE_S = 5.0  # beyond the rebalance timeout, as Java waits for JoinGroup
-LEAVE_MANY_SINCE = 3  # before, LeaveGroup names one member
-
-NONE: Partitions = frozenset()
 
 
 class Phase(Enum):
@@ -79,15 +70,17 @@ class Phase(Enum):
 
 _AT_REST = (Phase.OUT, Phase.STALE, Phase.FAILED)
 
-
-class Generation(NamedTuple):
-    id: int = NO_GENERATION
-    member_id: str = ""
-    protocol: str = ""
+# What an answer to a heartbeat or a commit says of the member; everything else it says of the request.
+_ABOUT_US = (
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+)
 
 
 class ClassicMembership:
-    """Invariants: `_revoking` is part of `owned`; JoinGroup is not sent while anything is being revoked."""
+    """Invariant: JoinGroup is not sent while anything is being revoked."""
 
     def __init__(
         self,
@@ -100,7 +93,6 @@ class ClassicMembership:
     ) -> None:
         self.phase = Phase.OUT
         self.generation = Generation()
-        self.owned: Partitions = NONE
         self.subscription: Subscription | None = None
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in settings.assignors}
@@ -113,8 +105,7 @@ class ClassicMembership:
         self._pulse = Pulse(
             dice, interval_s=settings.heartbeat_interval_s, session_s=settings.session_timeout_s
         )
-        self._revoking: Partitions | None = None  # told to the application, not acknowledged
-        self._adding: Partitions | None = None  # told to it once it has acknowledged
+        self._holdings = Holdings(tell)
         self._last = LastAssignment()
         self._joined_topics: frozenset[str] = frozenset()  # those of the subscription that we joined with
         self._leadership: Leadership | None = None
@@ -125,7 +116,7 @@ class ClassicMembership:
         self._retry_at = Instant(0.0)
         self._failures = 0
         self._poll_until = NEVER
-        coordinator.listeners.append(self._refused)
+        coordinator.listeners.append(self._search_ended)
 
     # --- the application ----------------------------------------------------------------------------------
 
@@ -139,22 +130,18 @@ class ClassicMembership:
             self._rejoin_reason = "subscribed"
 
     def polled(self, now: Instant) -> None:
-        """The application is at work: it has called `poll`."""
+        """The application is at work: it has called `poll`. That is no excuse for not acknowledging."""
+        if self.revoking:
+            return
         self._poll_until = Instant(now + self._settings.max_poll_interval_s)
         if self.phase is Phase.STALE:
             self.phase = Phase.PREPARING
             self._rejoin_reason = "polled again after max.poll.interval.ms"
 
-    def acknowledge(self, now: Instant) -> None:
-        """The application is done with what was last revoked."""
-        if self._revoking is None:
-            return
-        self.owned -= self._revoking
-        self._revoking = None
-        if self._adding is not None:
-            self.owned |= self._adding
-            self._tell(Assigned(self._adding))
-            self._adding = None
+    def acknowledge(self, now: Instant, partitions: Partitions) -> None:
+        """The application is done with these of what was revoked."""
+        self._holdings.acknowledge(partitions)
+        self._poll_until = Instant(now + self._settings.max_poll_interval_s)
 
     def leave(self, now: Instant) -> None:
         """Out of the group, as soon as all is given up; `Left` says when."""
@@ -165,22 +152,40 @@ class ClassicMembership:
             self._depart()
             return
         self._begin_round()
-        self._adding = self._rejoin_reason = None
+        self._rejoin_reason = None
         self.phase = Phase.LEAVING
-        self._revoke(self.owned)
+        self._holdings.revoke_all()
+
+    @property
+    def owned(self) -> Partitions:
+        return self._holdings.owned
 
     @property
     def revoking(self) -> Partitions:
         """What the application has been told to give up and has not acknowledged."""
-        return self._revoking or NONE
+        return self._holdings.revoking
 
     @property
     def is_stable(self) -> bool:
         """Whether the last rebalance is over and no other is wanted."""
         return self.phase is Phase.STABLE and self._rejoin_reason is None
 
-    def identity(self) -> Identity:
+    @property
+    def is_out(self) -> bool:
+        """Whether the group has no say in what is read."""
+        return self.phase is Phase.OUT
+
+    def identity(self) -> Identity | None:
+        """In whose name to commit; None: in nobody's before the next generation."""
+        if self.is_out:
+            return NOBODY
+        if self.generation.id == NO_GENERATION:
+            return None
         return Identity(self.generation.member_id, self.generation.id, self._settings.instance_id)
+
+    def reader_identity(self) -> Identity | None:
+        """Classic groups do not check who reads their offsets."""
+        return None
 
     # --- time ----------------------------------------------------------------------------------------------
 
@@ -189,9 +194,9 @@ class ClassicMembership:
         self._check_polling(now)
         if self.subscription is not None:
             self._notice_topics(self.subscription)
-        if self.phase is Phase.STABLE and self._rejoin_reason is not None and self._revoking is None:
+        if self.phase is Phase.STABLE and self._rejoin_reason is not None and not self.revoking:
             self._prepare()
-        if self.phase is Phase.PREPARING and self._revoking is None and self._knows_subscription():
+        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_choose(self.subscription):
             self.phase = Phase.JOINING
         if self.phase is Phase.GATHERING:
             self._share_out()
@@ -200,7 +205,7 @@ class ClassicMembership:
                 self._join()
             elif self.phase is Phase.SYNCING:
                 self._sync()
-        if self.phase is Phase.LEAVING and self._revoking is None and not self._awaits_answer:
+        if self.phase is Phase.LEAVING and not self.revoking and not self._awaits_answer:
             self._leave()
         self._beat(now)
 
@@ -208,7 +213,7 @@ class ClassicMembership:
         if self.phase in _AT_REST:
             return NEVER
         earliest = self._poll_until if self.phase is not Phase.LEAVING else NEVER
-        if self._coordinator.is_known:
+        if not self._coordinator.is_sought:
             if self.phase in (Phase.JOINING, Phase.SYNCING) and not self._awaits_answer:
                 earliest = min(earliest, self._retry_at)
             if self._beats:
@@ -223,26 +228,15 @@ class ClassicMembership:
         self._forget(Phase.STALE)
 
     def _notice_topics(self, subscription: Subscription) -> None:
-        chosen = self._chosen(subscription)
+        chosen = self._topics.chosen(subscription)
         group_topics = self._leadership.topics if self._leadership is not None else frozenset()
         self._topics.watch(chosen | group_topics, everything=subscription.pattern is not None)
         if self.phase in (Phase.OUT, Phase.PREPARING, Phase.STALE, Phase.FAILED):
             return
         if chosen != self._joined_topics and (self.phase is not Phase.JOINING or self._awaits_answer):
             self._rejoin_reason = "the subscription has changed"
-        elif self._leadership is not None and self._leadership.is_outdated(self._topics.partitions):
+        elif self._leadership is not None and self._leadership.is_outdated(self._topics):
             self._rejoin_reason = "topics of the group have changed"
-
-    def _chosen(self, subscription: Subscription) -> frozenset[str]:
-        known = set(self._topics.partitions)
-        if self._settings.excludes_internal_topics:
-            known -= self._topics.internal
-        return subscription.chosen(known)
-
-    def _knows_subscription(self) -> bool:
-        return self.subscription is not None and (
-            self.subscription.pattern is None or self._topics.was_told_all
-        )
 
     # --- giving up -----------------------------------------------------------------------------------------
 
@@ -250,35 +244,27 @@ class ClassicMembership:
         """Before we join (again): under the eager protocol everything has to go."""
         self.phase = Phase.PREPARING
         if not self._is_cooperative:
-            self._revoke(self.owned)
+            self._holdings.revoke_all()
         elif self.subscription is not None:
             selects = self.subscription.selects
-            self._revoke(frozenset(at for at in self.owned if not selects(at.topic)))
-
-    def _revoke(self, partitions: Partitions) -> None:
-        fresh = partitions - self.revoking
-        if fresh:
-            self._revoking = self.revoking | fresh
-            self._tell(Revoked(fresh))
+            self._holdings.revoke(frozenset(at for at in self.owned if not selects(at.topic)))
 
     def _forget(self, phase: Phase, *, keeps_id: bool = False) -> None:
         """The generation is no longer ours, and neither is what it gave us."""
         self.generation = Generation(member_id=self.generation.member_id if keeps_id else "")
         self._leadership = None
-        self._adding = None
         self._begin_round()
         if self.phase is not Phase.LEAVING:
             self.phase = phase
-        lost, self.owned = self.owned - self.revoking, self.revoking
-        if lost:
-            self._tell(Lost(lost))
+        self._holdings.lose()
 
     def _fail(self, error: ClientError) -> None:
-        self._tell(Failed(error))
+        if self.phase is not Phase.LEAVING:
+            self._tell(Failed(error))
         self._forget(Phase.FAILED)
 
-    def _refused(self, now: Instant, error: ClientError) -> None:
-        """The search for the coordinator has ended for good."""
+    def _search_ended(self, now: Instant, error: ClientError) -> None:
+        """There is no coordinator for us, for good."""
         if self.phase is Phase.LEAVING:
             self._depart()
         elif self.phase not in _AT_REST:
@@ -307,41 +293,17 @@ class ClassicMembership:
         if to is None or self.subscription is None:
             return
         reason, self._rejoin_reason = self._rejoin_reason, None
-        self._joined_topics = self._chosen(self.subscription)
+        self._joined_topics = self._topics.chosen(self.subscription)
         self._leadership = None
-        question = JoinGroupRequest(
-            group_id=self._settings.group_id,
-            session_timeout_ms=int(self._settings.session_timeout_s * 1000),
-            rebalance_timeout_ms=int(self._settings.max_poll_interval_s * 1000),
-            member_id=self.generation.member_id,
-            group_instance_id=self._settings.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name=assignor.name,
-                    metadata=write_subscription(
-                        assignor,
-                        topics=self._joined_topics,
-                        owned=self.owned,
-                        generation=self.generation.id,
-                        last=self._last,
-                        rack=self._settings.rack,
-                    ),
-                )
-                for assignor in self._settings.assignors
-            ],
+        question = join_request(
+            self._settings,
+            self.generation,
+            topics=self._joined_topics,
+            owned=self.owned,
+            last=self._last,
             reason=reason,
         )
-        number = self._begin_round()
-        self._awaits_answer = True
-
-        def then(now: Instant, answer: Answer) -> None:
-            if number == self._round:
-                self._awaits_answer = False
-                self._joined(now, to, answer)
-
-        timeout_s = max(self._settings.request_timeout_s, self._settings.max_poll_interval_s + JOIN_GRACE_S)
-        self._mailbox.post(to, question, then, timeout_s=timeout_s)
+        self._ask(to, question, self._joined)
 
     def _joined(self, now: Instant, to: Address, answer: Answer) -> None:
         if isinstance(answer, ClientError):
@@ -358,7 +320,7 @@ class ClassicMembership:
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 self._retry_at = Instant(now + backoff(0, self._dice))
             case code:
-                self._setback(now, to, self._error(code), coordinator_failed=code in _NOT_THE_ONE)
+                self._setback(now, to, self._error(code), coordinator_failed=code in NOT_THE_ONE)
 
     def _enter(self, now: Instant, answer: JoinGroupResponse) -> None:
         protocol = answer.protocol_name or ""
@@ -385,7 +347,7 @@ class ClassicMembership:
             return
         assignor = self._assignors[self.generation.protocol]
         try:
-            self._shares = self._leadership.shares(assignor, self._topics.partitions)
+            self._shares = self._leadership.shares(assignor, self._topics)
         except InvalidInput as error:
             self._fail(error)
             return
@@ -395,22 +357,17 @@ class ClassicMembership:
         to = self._coordinator.address()
         if to is None:
             return
-        question = SyncGroupRequest(
-            group_id=self._settings.group_id,
-            generation_id=self.generation.id,
-            member_id=self.generation.member_id,
-            group_instance_id=self._settings.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=self.generation.protocol,
-            assignments=self._shares,
-        )
+        self._ask(to, sync_request(self._settings, self.generation, self._shares), self._synced)
+
+    def _ask(self, to: Address, question: Request, heard: Callable[[Instant, Address, Answer], None]) -> None:
+        """Opens a round: the broker may hold the answer back until everybody else is there."""
         number = self._begin_round()
         self._awaits_answer = True
 
         def then(now: Instant, answer: Answer) -> None:
             if number == self._round:
                 self._awaits_answer = False
-                self._synced(now, to, answer)
+                heard(now, to, answer)
 
         timeout_s = max(self._settings.request_timeout_s, self._settings.max_poll_interval_s + JOIN_GRACE_S)
         self._mailbox.post(to, question, then, timeout_s=timeout_s)
@@ -434,7 +391,7 @@ class ClassicMembership:
             case ErrorCode.ILLEGAL_GENERATION:
                 self._forget(Phase.PREPARING, keeps_id=True)
             case code:
-                self._setback(now, to, self._error(code), coordinator_failed=code in _NOT_THE_ONE)
+                self._setback(now, to, self._error(code), coordinator_failed=code in NOT_THE_ONE)
 
     def _settle(self, assigned: Partitions) -> None:
         """The rebalance is over for us: what we keep, what is new, and what has to go."""
@@ -445,14 +402,9 @@ class ClassicMembership:
             self._rejoin_reason = "the subscription has changed"
             return  # what we own stays ours; the next rebalance will be about the topics wanted now
         self._last = LastAssignment(assigned, self.generation.id)
-        gone, new = self.owned - assigned, assigned - self.owned
+        gone = self._holdings.take(assigned)
         if gone:
-            self._adding = new
             self._rejoin_reason = f"gave up {len(gone)} partitions"
-            self._revoke(gone)
-        else:
-            self.owned = assigned
-            self._tell(Assigned(new))
 
     def _error(self, code: int) -> KafkaError:
         return KafkaError(code, subject=f"group {self._settings.group_id!r}")
@@ -474,24 +426,19 @@ class ClassicMembership:
             return
         if now >= self._pulse.session_until:
             self._coordinator.failed(to)  # it may be another's by now: Java, too, looks for it anew
+            self._coordinator.address()
             self._pulse.start(now)
             return
         if now < self._pulse.beat_at():
             return
         self._pulse.sent(now)
         generation = self.generation
-        question = HeartbeatRequest(
-            group_id=self._settings.group_id,
-            generation_id=generation.id,
-            member_id=generation.member_id,
-            group_instance_id=self._settings.instance_id,
-        )
 
         def then(now: Instant, answer: Answer) -> None:
             self._heard(now, to, generation, answer)
 
         timeout_s = min(self._settings.request_timeout_s, self._settings.session_timeout_s)
-        self._mailbox.post(to, question, then, timeout_s=timeout_s)
+        self._mailbox.post(to, heartbeat_request(self._settings, generation), then, timeout_s=timeout_s)
 
     def _heard(self, now: Instant, to: Address, generation: Generation, answer: Answer) -> None:
         if isinstance(answer, ClientError):
@@ -504,12 +451,16 @@ class ClassicMembership:
             self._pulse.heard(now)
         else:
             self._pulse.missed(now)
-            if code in _NOT_THE_ONE:
+            if code in NOT_THE_ONE:
                 self._coordinator.failed(to)
-        if code != ErrorCode.NONE and generation == self.generation:
-            self.refused(now, code)
+        if generation != self.generation:
+            return
+        if code in _ABOUT_US:
+            self.refused(code)
+        elif code and not self._error(code).is_retriable:
+            self._fail(self._error(code))
 
-    def refused(self, now: Instant, code: int) -> None:
+    def refused(self, code: int) -> None:
         """A heartbeat or a commit of this very generation was answered with an error."""
         match code:
             case ErrorCode.REBALANCE_IN_PROGRESS:
@@ -519,10 +470,8 @@ class ClassicMembership:
                 self._forget(Phase.PREPARING)
             case ErrorCode.ILLEGAL_GENERATION:
                 self._forget(Phase.PREPARING, keeps_id=True)
-            case _:
-                error = self._error(code)
-                if not error.is_retriable:
-                    self._fail(error)
+            case ErrorCode.FENCED_INSTANCE_ID:
+                self._fail(self._error(code))
 
     # --- leaving -------------------------------------------------------------------------------------------
 
@@ -543,9 +492,8 @@ class ClassicMembership:
     def _depart(self) -> None:
         self.generation = Generation()
         self._leadership = None
-        self.owned, self._revoking, self._adding = NONE, None, None
-        if self.phase is not Phase.OUT:
-            self.phase = Phase.OUT
+        self._holdings.lose()
+        self.phase = Phase.OUT
         self._topics.watch(())
         self._tell(Left())
         if self.subscription is not None:  # subscribed again while we were leaving
@@ -553,24 +501,9 @@ class ClassicMembership:
 
     def _say_goodbye(self, reason: str, then: Callable[[Instant, Answer], None]) -> bool:
         """Whether there is anything to say: a static member's place is kept for it until its session ends."""
-        member_id, group_id = self.generation.member_id, self._settings.group_id
-        if not member_id or self._settings.instance_id is not None or not self._coordinator.is_known:
+        to = self._coordinator.address() if self._coordinator.is_known else None
+        if not self.generation.member_id or self._settings.instance_id is not None or to is None:
             return False
-
-        def make(version: int) -> LeaveGroupRequest:
-            if version < LEAVE_MANY_SINCE:
-                return LeaveGroupRequest(group_id=group_id, member_id=member_id)
-            return LeaveGroupRequest(
-                group_id=group_id, members=[MemberIdentity(member_id=member_id, reason=reason)]
-            )
-
-        self._mailbox.post(
-            self._coordinator.address(),
-            ByVersion(LeaveGroupRequest, make),
-            then,
-            timeout_s=self._settings.request_timeout_s,
-        )
+        question = leave_request(self._settings, self.generation, reason)
+        self._mailbox.post(to, question, then, timeout_s=self._settings.request_timeout_s)
         return True
-
-
-_NOT_THE_ONE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)

@@ -1,11 +1,21 @@
-"""What the application has to know of its membership, in the order in which it happened."""
+"""What the application has to know of its group, in the order in which it happened."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
 
 Partitions = frozenset[TopicPartition]
+
+
+class CommittedOffset(NamedTuple):
+    """How far a partition is read: the offset of the next record, and what was noted beside it."""
+
+    offset: int
+    leader_epoch: int = -1  # of the last record read; tells a later reader of lost records (KIP-320)
+    metadata: str = ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,8 +44,8 @@ class Lost:
 
 @dataclass(slots=True, frozen=True)
 class PolledTooLate:
-    """The application did not poll for longer than max.poll.interval.ms; the member has left the group and
-    joins again with the next poll. `Lost` follows if it had partitions.
+    """The application did not poll, or did not acknowledge, for max.poll.interval.ms; the member has left the
+    group and joins again with the next poll. `Lost` follows if it had partitions.
     """
 
     interval_s: float
@@ -53,4 +63,32 @@ class Failed:
     error: ClientError
 
 
+@dataclass(slots=True, frozen=True)
+class CommitEnded:
+    """A commit that the application asked for is done, or has failed for good; in the order of the asking."""
+
+    number: int  # that `commit` gave
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    error: ClientError | None
+
+
+@dataclass(slots=True, frozen=True)
+class AutoCommitFailed:
+    """Offsets that nobody asked to commit were not; the next interval tries anew, if they are still ours."""
+
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    error: ClientError
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetsFetched:
+    """What the group had committed, None where it had nothing; or why we cannot know."""
+
+    number: int  # that `fetch_committed` gave
+    offsets: Mapping[TopicPartition, CommittedOffset | None]
+    error: ClientError | None
+
+
 MembershipEvent = Assigned | Revoked | Lost | PolledTooLate | Left | Failed
+OffsetEvent = CommitEnded | AutoCommitFailed | OffsetsFetched
+GroupEvent = MembershipEvent | OffsetEvent

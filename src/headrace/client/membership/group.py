@@ -1,24 +1,41 @@
 """A consumer's whole part in its group as one machine: who coordinates, what is ours, how far we have read.
 
 The shell sends what `requests` gives, hands every answer to `answered`, wakes the machine at `deadline`, and
-tells the application what `take_events` says.
+tells the application what `take_events` says. After each call of the application it asks for requests again.
+It tells events before it takes a commit, so that nobody commits what it does not know it has lost.
+
+JoinGroup and SyncGroup are answered late, and a broker answers in order: the shell gives them a connection
+apart from commits.
 """
 
+from collections.abc import Iterable, Mapping
+
 from headrace.base.dice import Dice
-from headrace.base.time import Instant
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import TopicPartition
+from headrace.client.errors import ClientError
+from headrace.client.membership.auto_commit import AutoCommit
 from headrace.client.membership.classic import ClassicMembership
+from headrace.client.membership.commits import Commits
+from headrace.client.membership.consumer import ConsumerMembership
 from headrace.client.membership.coordinator import Coordinator
-from headrace.client.membership.events import MembershipEvent
+from headrace.client.membership.events import CommitEnded, CommittedOffset, GroupEvent, Lost, Partitions
+from headrace.client.membership.lookups import OffsetLookups
 from headrace.client.membership.mailbox import Answer, Mailbox, Outgoing
-from headrace.client.membership.settings import GroupSettings
+from headrace.client.membership.settings import GroupSettings, Protocol
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
 
 
 class Group:
+    """Invariant: `_closing` is acknowledged by the application and still ours, until its last commit ends."""
+
     def __init__(self, settings: GroupSettings, dice: Dice) -> None:
         self.settings = settings
-        self._events: list[MembershipEvent] = []
+        self._events: list[GroupEvent] = []
+        self._next_number = 0
+        self._closing: Partitions = frozenset()
+        self._losses = 0
         self._mailbox = Mailbox()
         self._coordinator = Coordinator(
             settings.group_id, self._mailbox, dice, request_timeout_s=settings.request_timeout_s
@@ -29,16 +46,47 @@ class Group:
             max_age_s=settings.metadata_max_age_s,
             request_timeout_s=settings.request_timeout_s,
             allow_auto_create=settings.allow_auto_create_topics,
+            excludes_internal=settings.excludes_internal_topics,
         )
-        self.membership = ClassicMembership(
-            settings, self._mailbox, self._coordinator, self.topics, dice, self._events.append
+        kind = ClassicMembership if settings.protocol is Protocol.CLASSIC else ConsumerMembership
+        self.membership: ClassicMembership | ConsumerMembership = kind(
+            settings, self._mailbox, self._coordinator, self.topics, dice, self._tell
         )
+        self._commits = Commits(
+            settings,
+            self._mailbox,
+            self._coordinator,
+            dice,
+            identity=self.membership.identity,
+            may_commit=lambda at: self.membership.is_out or at in self.membership.owned,
+            refused=self.membership.refused,
+        )
+        self._lookups = OffsetLookups(
+            settings,
+            self._mailbox,
+            self._coordinator,
+            dice,
+            identity=self.membership.reader_identity,
+            tell=self._tell,
+        )
+        self._auto_commit: AutoCommit | None = None
+        if settings.auto_commit_interval_s is not None:
+            self._auto_commit = AutoCommit(
+                self._commits,
+                self._tell,
+                interval_s=settings.auto_commit_interval_s,
+                timeout_s=settings.request_timeout_s,
+            )
 
     # --- the shell -----------------------------------------------------------------------------------------
 
     def requests(self, now: Instant) -> list[Outgoing]:
         """What has to be sent now."""
+        if self._auto_commit is not None:
+            self._auto_commit.advance(now)
+        self._commits.advance(now)  # before the membership: what it gives up is to be committed first
         self.membership.advance(now)
+        self._lookups.advance(now)
         self._coordinator.advance(now)
         self.topics.advance(now)
         return self._mailbox.take()
@@ -47,12 +95,29 @@ class Group:
         self._mailbox.answered(now, ticket, answer)
 
     def deadline(self) -> Instant:
-        return min(self.membership.deadline(), self._coordinator.deadline(), self.topics.deadline())
+        return min(
+            self.membership.deadline(),
+            self._commits.deadline(),
+            NEVER if self._auto_commit is None else self._auto_commit.deadline(),
+            self._lookups.deadline(),
+            self._coordinator.deadline(),
+            self.topics.deadline(),
+        )
 
-    def take_events(self) -> list[MembershipEvent]:
+    def take_events(self) -> list[GroupEvent]:
         events = list(self._events)
         self._events.clear()
         return events
+
+    def _tell(self, event: GroupEvent) -> None:
+        if isinstance(event, Lost):
+            self._losses += 1
+            self._forget(event.partitions)
+            told, self._closing = event.partitions - self._closing, frozenset()
+            if told:
+                self._events.append(Lost(told))
+        else:
+            self._events.append(event)
 
     # --- the application -----------------------------------------------------------------------------------
 
@@ -60,10 +125,73 @@ class Group:
         self.membership.subscribe(now, subscription)
 
     def polled(self, now: Instant) -> None:
+        """The application has called `poll`: it is not stuck."""
         self.membership.polled(now)
 
     def acknowledge(self, now: Instant) -> None:
-        self.membership.acknowledge(now)
+        """The application is done with all that it was told is revoked; its last positions are known."""
+        partitions = self.membership.revoking - self._closing
+        if not partitions:
+            return
+        if self._auto_commit is None:
+            self._give_up(now, partitions)
+            return
+        self._closing |= partitions
+        losses = self._losses
+
+        def saved(now: Instant) -> None:
+            if losses == self._losses:  # otherwise all of this is over, and may have begun anew
+                self._give_up(now, partitions)
+
+        self._auto_commit.save(now, partitions, saved)
+
+    def _give_up(self, now: Instant, partitions: Partitions) -> None:
+        self._closing -= partitions
+        self._forget(partitions)
+        self.membership.acknowledge(now, partitions)
+
+    def _forget(self, partitions: Partitions) -> None:
+        self._commits.given_up(partitions)
+        if self._auto_commit is not None:
+            self._auto_commit.given_up(partitions)
 
     def leave(self, now: Instant) -> None:
+        """Gives everything up and leaves; `Left` says when that is done."""
         self.membership.leave(now)
+
+    def commit(
+        self,
+        now: Instant,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout_s: float | None = None,
+    ) -> int:
+        """A number by which `CommitEnded` tells what became of it."""
+        number = self._number()
+
+        def done(now: Instant, error: ClientError | None) -> None:
+            self._tell(CommitEnded(number, offsets, error))
+
+        self._commits.commit(now, offsets, self._timeout_s(timeout_s), done)
+        return number
+
+    def fetch_committed(
+        self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> int:
+        """A number by which `OffsetsFetched` tells what was found."""
+        number = self._number()
+        self._lookups.fetch(now, number, partitions, self._timeout_s(timeout_s))
+        return number
+
+    def consumed(self, now: Instant, positions: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """The application is done with what lies before these positions; auto commit keeps them."""
+        if self._auto_commit is not None:
+            owned = self.membership.owned
+            ours = {at: each for at, each in positions.items() if self.membership.is_out or at in owned}
+            self._auto_commit.consumed(now, ours)
+
+    def _number(self) -> int:
+        self._next_number += 1
+        return self._next_number
+
+    def _timeout_s(self, asked_s: float | None) -> float:
+        return self.settings.api_timeout_s if asked_s is None else asked_s

@@ -4,11 +4,12 @@ A topic that appears, grows or goes makes the shares wrong; it is the leader who
 rebalance. The others trust it to.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headrace.client.assignors import Assignor, GroupMember
 from headrace.client.assignors.wire import read_subscription, write_assignment
 from headrace.client.errors import InvalidInput
+from headrace.client.membership.topics import TopicWatch
 from headrace.protocol.messages.join_group import JoinGroupResponseMember
 from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
 
@@ -23,11 +24,12 @@ class Leadership:
         self.topics = frozenset(topic for member in self.members.values() for topic in member.topics)
         # A static leader that came back to a settled group: the broker keeps the shares (KIP-814).
         self._skips_assignment = skips_assignment
-        self._shared: dict[str, int] | None = None
+        self._shared: dict[str, int] | None = None  # the sizes of the topics that were shared out
+        self._looked_at = 0  # the changes that we have seen
 
-    def shares(self, assignor: Assignor, sizes: Mapping[str, int]) -> list[SyncGroupRequestAssignment]:
-        """`sizes` are the partition counts of all topics we know."""
-        self._shared = self._relevant(sizes)
+    def shares(self, assignor: Assignor, topics: TopicWatch) -> list[SyncGroupRequestAssignment]:
+        """Raises InvalidInput when the assignor does."""
+        self._shared, self._looked_at = self._sizes(topics), topics.changes
         if self._skips_assignment:
             return []
         try:
@@ -41,9 +43,16 @@ class Leadership:
             for member_id in self.members
         ]
 
-    def is_outdated(self, sizes: Mapping[str, int]) -> bool:
+    def is_outdated(self, topics: TopicWatch) -> bool:
         """Whether the topics are no longer those that were shared out."""
-        return self._shared is not None and self._shared != self._relevant(sizes)
+        if self._shared is None or self._looked_at == topics.changes:
+            return False
+        if self._shared != self._sizes(topics):
+            return True
+        self._looked_at = topics.changes
+        return False
 
-    def _relevant(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        return {topic: sizes[topic] for topic in sorted(self.topics) if topic in sizes}
+    def _sizes(self, topics: TopicWatch) -> dict[str, int]:
+        return {
+            topic: topics.partitions[topic] for topic in sorted(self.topics) if topic in topics.partitions
+        }

@@ -1,13 +1,22 @@
 """What a group's member can be told, by Kafka's names; times in seconds, defaults are Kafka's."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 from headrace.client.assignors import ASSIGNORS, Assignor
+
+
+class Protocol(Enum):
+    """How members share the work (group.protocol): among themselves, or as the broker says (KIP-848)."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
     group_id: str
+    protocol: Protocol = Protocol.CLASSIC
     instance_id: str | None = None  # a static member keeps its place over restarts (KIP-345)
     rack: str | None = None
     session_timeout_s: float = 45.0

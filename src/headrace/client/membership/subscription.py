@@ -1,7 +1,6 @@
 """Which topics the application wants: by their names, or by a pattern of names."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -17,9 +16,3 @@ class Subscription:
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
         return topic in self.topics
-
-    def chosen(self, known: Iterable[str]) -> frozenset[str]:
-        """The topics it means today; names are taken as they are, whether they exist or not."""
-        if self.pattern is not None:
-            return frozenset(topic for topic in known if self.selects(topic))
-        return self.topics

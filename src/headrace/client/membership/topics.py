@@ -5,6 +5,7 @@ watched that we were told nothing of, again soon while a topic is missing, and o
 older than metadata.max.age.ms.
 """
 
+import re
 from collections.abc import Iterable
 
 from headrace.base.dice import Dice
@@ -13,6 +14,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.attempts import backoff
 from headrace.client.errors import ClientError
 from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.client.membership.subscription import Subscription
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -40,16 +42,19 @@ class TopicWatch:
         max_age_s: float,
         request_timeout_s: float,
         allow_auto_create: bool,
+        excludes_internal: bool,
     ) -> None:
         self.partitions: dict[str, int] = {}
         self.internal: set[str] = set()
         self.names: dict[bytes, str] = {}  # by topic id
+        self.changes = 0  # of `partitions`, so far
         self.was_told_all = False
         self._mailbox = mailbox
         self._dice = dice
         self._max_age_s = max_age_s
         self._timeout_s = request_timeout_s
         self._allow_auto_create = allow_auto_create
+        self._excludes_internal = excludes_internal
         self._names: frozenset[str] = frozenset()
         self._ids: frozenset[bytes] = frozenset()
         self._wants_all = False
@@ -58,6 +63,7 @@ class TopicWatch:
         self._ask_at = Instant(0.0)  # not before
         self._renew_at = Instant(0.0)  # at the latest
         self._failures = 0
+        self._chosen: tuple[re.Pattern[str] | None, int, frozenset[str]] = (None, 0, frozenset())
 
     def watch(self, names: Iterable[str], *, everything: bool = False, ids: Iterable[bytes] = ()) -> None:
         """From now on these; ids are those of topics whose names are not known yet."""
@@ -67,9 +73,19 @@ class TopicWatch:
         """Whether we know of each if it exists."""
         return self.was_told_all or all(name in self._told for name in names)
 
-    def renew(self) -> None:
-        """Somebody has reason to think that what we know is old."""
-        self._renew_at = Instant(0.0)
+    def can_choose(self, subscription: Subscription | None) -> bool:
+        """Whether we know enough to say which topics it means."""
+        return subscription is not None and (subscription.pattern is None or self.was_told_all)
+
+    def chosen(self, subscription: Subscription) -> frozenset[str]:
+        """The topics it means today; names are taken as they are, whether they exist or not."""
+        pattern = subscription.pattern
+        if pattern is None:
+            return subscription.topics
+        if self._chosen[:2] != (pattern, self.changes):
+            known = self.partitions.keys() - (self.internal if self._excludes_internal else set())
+            self._chosen = pattern, self.changes, frozenset(filter(subscription.selects, known))
+        return self._chosen[2]
 
     @property
     def _is_idle(self) -> bool:
@@ -118,6 +134,7 @@ class TopicWatch:
 
     def learn(self, answer: MetadataResponse, *, is_complete: bool = False) -> None:
         """Takes an answer in, perhaps one to somebody else's question; a complete one lists all topics."""
+        before = dict(self.partitions)
         if is_complete:
             self.was_told_all = True
             for name in self.partitions.keys() - {told.name for told in answer.topics}:
@@ -135,3 +152,5 @@ class TopicWatch:
                 self.internal.add(told.name)
             if told.topic_id != NO_TOPIC_ID:
                 self.names[told.topic_id] = told.name
+        if self.partitions != before:
+            self.changes += 1

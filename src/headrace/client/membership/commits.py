@@ -1,0 +1,239 @@
+"""Commits on their way to the coordinator: one request at a time, in the order of the asking.
+
+What waits travels together: a request carries the newest offset of each partition, and ends all the commits
+it carried, in their order. A commit that has to be tried again holds back those behind it, so that no older
+offset is ever written over a newer one.
+
+A commit goes out in the name that the member has at that moment. One whose partitions were given up since is
+good only in the name it was asked under: in a later generation it would overwrite what the new owner has
+committed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.attempts import backoff
+from headrace.client.cluster import Address, TopicPartition
+from headrace.client.errors import ClientError, KafkaError, TimedOut
+from headrace.client.membership.coordinator import NOT_THE_ONE, Coordinator
+from headrace.client.membership.events import CommittedOffset
+from headrace.client.membership.identity import Identity
+from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.client.membership.settings import GroupSettings
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+Done = Callable[[Instant, ClientError | None], None]
+
+NAMES_ONLY_VERSION = 9  # the last that names topics: an application commits by name
+
+# The group is between two generations, or our name has changed while the commit was under way.
+_PASSING = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+class _Commit:
+    __slots__ = ("deadline", "done", "error", "identity", "is_given_up", "offsets")
+
+    def __init__(self, offsets: Offsets, deadline: Instant, identity: Identity | None, done: Done) -> None:
+        self.offsets = offsets
+        self.deadline = deadline
+        self.identity = identity  # under which it was asked for
+        self.done = done
+        self.is_given_up = False  # whether partitions of it were, since
+        self.error: ClientError | None = None  # of the last try
+
+    def may_go_as(self, identity: Identity | None) -> bool:
+        return not self.is_given_up or self.identity == identity
+
+
+class Commits:
+    """Invariant: `_flying` are commits that came before all of `_waiting`."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        mailbox: Mailbox,
+        coordinator: Coordinator,
+        dice: Dice,
+        *,
+        identity: Callable[[], Identity | None],
+        may_commit: Callable[[TopicPartition], bool],
+        refused: Callable[[int], None],
+    ) -> None:
+        """`identity` is None while the member has no generation: commits wait for the next. `may_commit` says
+        whether a partition is ours, and `refused` hears of error codes that answered a commit in the member's
+        present name.
+        """
+        self._settings = settings
+        self._mailbox = mailbox
+        self._coordinator = coordinator
+        self._dice = dice
+        self._identity = identity
+        self._may_commit = may_commit
+        self._refused = refused
+        self._waiting: list[_Commit] = []
+        self._flying: list[_Commit] = []
+        self._retry_at = Instant(0.0)
+        self._failures = 0
+        coordinator.listeners.append(self._fail_all)
+
+    def commit(self, now: Instant, offsets: Offsets, timeout_s: float, done: Done) -> None:
+        if not offsets:
+            done(now, None)
+            return
+        foreign = next((at for at in offsets if not self._may_commit(at)), None)
+        if foreign is not None:
+            # perhaps it was ours a moment ago: its new owner's commits must not be overwritten
+            done(now, self._error(ErrorCode.ILLEGAL_GENERATION, f"partition {foreign}, which is not ours"))
+            return
+        deadline = Instant(now + timeout_s)
+        self._waiting.append(_Commit(dict(offsets), deadline, self._identity(), done))
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not self._flying
+
+    def given_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are no longer ours."""
+        gone = frozenset(partitions)
+        for commit in (*self._flying, *self._waiting):
+            if not gone.isdisjoint(commit.offsets):
+                commit.is_given_up = True
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def advance(self, now: Instant) -> None:
+        if self._flying:
+            return
+        identity = self._identity()
+        self._drop(now, identity)
+        if not self._waiting or now < self._retry_at or identity is None:
+            return
+        to = self._coordinator.address()
+        if to is None:
+            return
+        self._flying, self._waiting = self._waiting, []
+
+        def then(now: Instant, answer: Answer) -> None:
+            self._answered(now, to, identity, answer)
+
+        self._mailbox.post(
+            to,
+            self._question(identity),
+            then,
+            timeout_s=self._settings.request_timeout_s,
+            version_max=NAMES_ONLY_VERSION,
+        )
+
+    def deadline(self) -> Instant:
+        if self._flying or not self._waiting:
+            return NEVER
+        expiry = min(commit.deadline for commit in self._waiting)
+        can_go = not self._coordinator.is_sought and self._identity() is not None
+        return min(expiry, self._retry_at) if can_go else expiry
+
+    def _drop(self, now: Instant, identity: Identity | None) -> None:
+        """Ends what waits in vain; nobody has to wait for those before it to hear that."""
+        kept: list[_Commit] = []
+        for commit in self._waiting:
+            if not commit.may_go_as(identity):
+                commit.done(now, commit.error or self._error(ErrorCode.ILLEGAL_GENERATION))
+            elif now >= commit.deadline:
+                commit.done(now, commit.error or TimedOut("the offsets could not be committed in time"))
+            else:
+                kept.append(commit)
+        self._waiting = kept
+
+    # --- requests and answers ------------------------------------------------------------------------------
+
+    def _question(self, identity: Identity) -> OffsetCommitRequest:
+        newest: dict[TopicPartition, CommittedOffset] = {}
+        for commit in self._flying:
+            newest.update(commit.offsets)
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for at, committed in sorted(newest.items()):
+            topic = topics.setdefault(at.topic, OffsetCommitRequestTopic(name=at.topic))
+            topic.partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=at.partition,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    committed_metadata=committed.metadata,
+                )
+            )
+        return OffsetCommitRequest(
+            group_id=self._settings.group_id,
+            generation_id_or_member_epoch=identity.epoch,
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
+            topics=list(topics.values()),
+        )
+
+    def _answered(self, now: Instant, to: Address, identity: Identity, answer: Answer) -> None:
+        if isinstance(answer, ClientError):
+            self._coordinator.failed(to)
+            errors: dict[TopicPartition, ClientError] = {
+                at: answer for commit in self._flying for at in commit.offsets
+            }
+        else:
+            assert isinstance(answer, OffsetCommitResponse)
+            errors = self._errors(to, identity, answer)  # may tell the member that all is lost
+        flying, self._flying = self._flying, []
+        for number, commit in enumerate(flying):
+            commit.error = next((errors[at] for at in commit.offsets if at in errors), None)
+            if commit.error is not None and self._passes(commit, commit.error, identity):
+                # those behind it come along once more, even if they were written: callbacks keep their order
+                self._waiting = flying[number:] + self._waiting
+                self._retry_at = Instant(now + backoff(self._failures, self._dice))
+                self._failures += 1
+                return
+            commit.done(now, commit.error)
+        self._failures = 0
+
+    def _errors(
+        self, to: Address, identity: Identity, answer: OffsetCommitResponse
+    ) -> dict[TopicPartition, ClientError]:
+        errors: dict[TopicPartition, ClientError] = {}
+        codes: set[int] = set()
+        for topic in answer.topics:
+            for told in topic.partitions:
+                if told.error_code:
+                    at = TopicPartition(topic.name, told.partition_index)
+                    errors[at] = self._error(told.error_code, f"partition {at}")
+                    codes.add(told.error_code)
+        if codes & NOT_THE_ONE:
+            self._coordinator.failed(to)
+        if identity == self._identity():
+            for code in sorted(codes):
+                self._refused(code)
+        return errors
+
+    def _passes(self, commit: _Commit, error: ClientError, identity: Identity) -> bool:
+        """Whether the same commit may succeed later, perhaps in another name."""
+        if not commit.may_go_as(self._identity()):
+            return False
+        if error.is_retriable:
+            return True
+        if not isinstance(error, KafkaError):
+            return False
+        if error.code in _PASSING:
+            return True
+        was_renamed = identity != self._identity()
+        return was_renamed and error.code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _error(self, code: int, what: str = "") -> KafkaError:
+        subject = f"group {self._settings.group_id!r}"
+        return KafkaError(code, subject=f"{subject}, {what}" if what else subject)
+
+    def _fail_all(self, now: Instant, error: ClientError) -> None:
+        """The search for the coordinator has ended for good."""
+        waiting, self._waiting = self._waiting, []
+        for commit in waiting:
+            commit.done(now, error)

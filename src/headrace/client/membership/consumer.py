@@ -1,0 +1,362 @@
+"""A member of a group of the consumer protocol (KIP-848): one heartbeat says all, the broker decides all.
+
+    OUT --subscribe--> PREPARING --nothing left to give up, topics known--> JOINING (epoch 0)
+        --answered with an epoch--> MEMBER, which takes each new assignment over and tells so
+    any of these --fenced or forgotten--> PREPARING, with all partitions lost
+                 --polled too late--> STALE --polled--> PREPARING
+                 --leave--> LEAVING --> OUT
+                 --hopeless--> FAILED --subscribe--> PREPARING
+
+The broker names partitions by topic ids. It gives a partition to nobody before its owner has said that it is
+given up; so an assignment is reconciled in one step: what is missing in it is revoked, and once the
+application has acknowledged that, the rest is assigned and the broker is told what we own.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+
+from headrace.base.dice import Dice
+from headrace.base.ids import id_text
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Address, TopicPartition
+from headrace.client.errors import ClientError, KafkaError
+from headrace.client.membership.coordinator import NOT_THE_ONE, Coordinator
+from headrace.client.membership.events import Failed, Left, MembershipEvent, Partitions, PolledTooLate
+from headrace.client.membership.holdings import Holdings
+from headrace.client.membership.identity import NOBODY, Identity
+from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.client.membership.pulse import Pulse
+from headrace.client.membership.report import Report
+from headrace.client.membership.settings import GroupSettings
+from headrace.client.membership.subscription import Subscription
+from headrace.client.membership.topics import TopicWatch
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+JOINING_EPOCH = 0
+LEAVING_EPOCH = -1
+PAUSING_EPOCH = -2  # a static member leaves and may come back
+
+# The broker says how often it wants to hear of us; until then Kafka's default holds.
+FIRST_INTERVAL_S = 5.0
+
+
+class Phase(Enum):
+    OUT = auto()
+    PREPARING = auto()
+    JOINING = auto()
+    MEMBER = auto()
+    LEAVING = auto()
+    STALE = auto()
+    FAILED = auto()
+
+
+_AT_REST = (Phase.OUT, Phase.STALE, Phase.FAILED)
+
+
+class ConsumerMembership:
+    """Invariant: we join with nothing; whatever we own, the present epochs gave us."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        mailbox: Mailbox,
+        coordinator: Coordinator,
+        topics: TopicWatch,
+        dice: Dice,
+        tell: Callable[[MembershipEvent], None],
+    ) -> None:
+        self.phase = Phase.OUT
+        self.member_id = id_text(dice.randbytes(16))  # ours to choose, and kept for life
+        self.epoch = JOINING_EPOCH
+        self.subscription: Subscription | None = None
+        self._settings = settings
+        self._mailbox = mailbox
+        self._coordinator = coordinator
+        self._topics = topics
+        self._tell = tell
+        self._holdings = Holdings(tell)
+        self._pulse = Pulse(dice, interval_s=FIRST_INTERVAL_S, session_s=NEVER)
+        self._report = Report(settings)
+        self._target: Mapping[bytes, tuple[int, ...]] | None = None  # not reconciled yet
+        self._topic_ids: dict[str, bytes] = {}  # of what we own
+        self._round = 0  # answers to heartbeats of an earlier round come too late
+        self._is_saying_goodbye = False
+        self._poll_until = NEVER
+        coordinator.listeners.append(self._search_ended)
+
+    # --- the application ----------------------------------------------------------------------------------
+
+    def subscribe(self, now: Instant, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self._poll_until = Instant(now + self._settings.max_poll_interval_s)
+        if self.phase in _AT_REST:
+            self.phase = Phase.PREPARING
+
+    def polled(self, now: Instant) -> None:
+        """The application is at work: it has called `poll`. That is no excuse for not acknowledging."""
+        if self.revoking:
+            return
+        self._poll_until = Instant(now + self._settings.max_poll_interval_s)
+        if self.phase is Phase.STALE:
+            self.phase = Phase.PREPARING
+
+    def acknowledge(self, now: Instant, partitions: Partitions) -> None:
+        """The application is done with these of what was revoked."""
+        self._holdings.acknowledge(partitions)
+        self._poll_until = Instant(now + self._settings.max_poll_interval_s)
+
+    def leave(self, now: Instant) -> None:
+        """Out of the group, as soon as all is given up; `Left` says when."""
+        self.subscription = None
+        if self.phase is Phase.LEAVING:
+            return
+        if self.phase in _AT_REST:
+            self._depart()
+            return
+        self._target = None
+        self.phase = Phase.LEAVING
+        self._holdings.revoke_all()
+
+    @property
+    def owned(self) -> Partitions:
+        return self._holdings.owned
+
+    @property
+    def revoking(self) -> Partitions:
+        """What the application has been told to give up and has not acknowledged."""
+        return self._holdings.revoking
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether we have what the broker gave us, and it knows."""
+        return (
+            self.phase is Phase.MEMBER
+            and self._target is None
+            and self._report.is_told(self._subscribed(), self._owned_by_id())
+        )
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the group has no say in what is read."""
+        return self.phase is Phase.OUT
+
+    def identity(self) -> Identity | None:
+        """In whose name to commit; None: in nobody's before the next epoch."""
+        if self.is_out:
+            return NOBODY
+        if self.epoch <= JOINING_EPOCH:
+            return None
+        return Identity(self.member_id, self.epoch, self._settings.instance_id)
+
+    def reader_identity(self) -> Identity | None:
+        """The group checks the epoch of a member that reads its offsets."""
+        return None if self.is_out else self.identity()
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def advance(self, now: Instant) -> None:
+        """Does what is due."""
+        self._check_polling(now)
+        self._watch_topics()
+        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_choose(self.subscription):
+            self.phase = Phase.JOINING
+            self._report.forget()
+            self._pulse.hurry()
+        if self.phase is Phase.MEMBER:
+            if self._target is not None and not self.revoking:
+                self._reconcile(self._target)
+            if not self.revoking and not self._report.is_said(self._subscribed(), self._owned_by_id()):
+                self._pulse.hurry()
+        if self.phase is Phase.LEAVING and not self.revoking:
+            self._leave()
+        if self._beats:
+            self._beat(now)
+
+    def deadline(self) -> Instant:
+        if self.phase in _AT_REST:
+            return NEVER
+        earliest = self._poll_until if self.phase is not Phase.LEAVING else NEVER
+        if self._beats and not self._coordinator.is_sought:
+            earliest = min(earliest, self._pulse.beat_at())
+        return earliest
+
+    def _check_polling(self, now: Instant) -> None:
+        if self.phase in _AT_REST or self.phase is Phase.LEAVING or now < self._poll_until:
+            return
+        self._tell(PolledTooLate(self._settings.max_poll_interval_s))
+        self._say_goodbye(lambda *_: None)
+        self._forget(Phase.STALE)
+
+    def _watch_topics(self) -> None:
+        if self.phase is Phase.OUT:
+            return
+        nameless = () if self._target is None else self._target.keys() - self._topics.names.keys()
+        matches_here = self.subscription is not None and self.subscription.pattern is not None
+        names = self.subscription.topics if self.subscription is not None else frozenset()
+        self._topics.watch(names, everything=matches_here, ids=nameless)
+
+    def _subscribed(self) -> Subscription | None:
+        """What the broker is told: of a pattern that is matched here, the names."""
+        if self.subscription is None or self.subscription.pattern is None:
+            return self.subscription
+        return Subscription(self._topics.chosen(self.subscription))
+
+    # --- reconciliation ------------------------------------------------------------------------------------
+
+    def _reconcile(self, target: Mapping[bytes, tuple[int, ...]]) -> None:
+        """As far as we know the topics by name; the others follow when we do."""
+        names = self._topics.names
+        named = {topic_id: names[topic_id] for topic_id in target if topic_id in names}
+        self._topic_ids.update({name: topic_id for topic_id, name in named.items()})
+        wanted = frozenset(
+            TopicPartition(name, number) for topic_id, name in named.items() for number in target[topic_id]
+        )
+        is_complete = len(named) == len(target)
+        if is_complete:
+            self._target = None
+        if is_complete or wanted != self.owned:
+            self._holdings.take(wanted)
+
+    def _owned_by_id(self) -> dict[bytes, list[int]]:
+        numbers: dict[bytes, list[int]] = {}
+        for at in sorted(self.owned):
+            numbers.setdefault(self._topic_ids[at.topic], []).append(at.partition)
+        return numbers
+
+    def _forget(self, phase: Phase) -> None:
+        """The epoch is no longer ours, and neither is what we own."""
+        self.epoch = JOINING_EPOCH
+        self._target = None
+        self._round += 1
+        self._pulse.is_under_way = False
+        if self.phase is not Phase.LEAVING:
+            self.phase = phase
+        self._holdings.lose()
+
+    def _fail(self, error: ClientError) -> None:
+        if self.phase is not Phase.LEAVING:
+            self._tell(Failed(error))
+        self._forget(Phase.FAILED)
+
+    def _search_ended(self, now: Instant, error: ClientError) -> None:
+        """There is no coordinator for us, for good."""
+        if self.phase is Phase.LEAVING:
+            self._depart()
+        elif self.phase not in _AT_REST:
+            self._fail(error)
+
+    # --- heartbeats ----------------------------------------------------------------------------------------
+
+    @property
+    def _beats(self) -> bool:
+        """Who leaves is still a member until all is given up."""
+        if self.phase is Phase.LEAVING:
+            return bool(self.revoking) and self.epoch > JOINING_EPOCH
+        return self.phase in (Phase.JOINING, Phase.MEMBER)
+
+    def _beat(self, now: Instant) -> None:
+        if now < self._pulse.beat_at():
+            return
+        to = self._coordinator.address()
+        if to is None:
+            return
+        self._pulse.sent(now)
+        number = self._round
+        question = self._report.heartbeat(
+            self.member_id, self.epoch, subscription=self._subscribed(), owned=self._owned_by_id()
+        )
+
+        def then(now: Instant, answer: Answer) -> None:
+            if number == self._round:
+                self._heard(now, to, answer)
+
+        self._mailbox.post(to, question, then, timeout_s=self._settings.request_timeout_s)
+
+    def _heard(self, now: Instant, to: Address, answer: Answer) -> None:
+        if isinstance(answer, ClientError):
+            self._missed(now, to, answer)
+            return
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        match answer.error_code:
+            case ErrorCode.NONE:
+                self._pulse.interval_s = answer.heartbeat_interval_ms / 1000
+                self._pulse.heard(now)
+                self._report.heard()
+                self._take(answer)
+            case ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.UNKNOWN_MEMBER_ID:
+                self._pulse.missed(now)
+                self._forget(Phase.PREPARING)
+            case code:
+                subject = f"group {self._settings.group_id!r}"
+                self._missed(now, to, KafkaError(code, answer.error_message, subject=subject))
+
+    def _take(self, answer: ConsumerGroupHeartbeatResponse) -> None:
+        self.epoch = answer.member_epoch
+        if self.phase is Phase.JOINING:
+            self.phase = Phase.MEMBER
+        if answer.assignment is not None and self.phase is Phase.MEMBER:
+            self._holdings.reconsider()
+            self._target = {
+                each.topic_id: tuple(each.partitions) for each in answer.assignment.topic_partitions
+            }
+
+    def _missed(self, now: Instant, to: Address, error: ClientError) -> None:
+        self._pulse.missed(now)
+        self._report.forget()  # nobody knows what was heard of it
+        if not error.is_retriable:
+            self._fail(error)
+        elif not isinstance(error, KafkaError) or error.code in NOT_THE_ONE:
+            self._coordinator.failed(to)
+
+    def refused(self, code: int) -> None:
+        """A commit was answered with an error; what it means for us the next heartbeat tells."""
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH):
+            self._pulse.hurry()
+
+    # --- leaving -------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        if self._is_saying_goodbye:
+            return
+        self._is_saying_goodbye = True
+        self._round += 1
+        number = self._round
+
+        def then(now: Instant, answer: Answer) -> None:
+            # whatever the answer is: the group forgets us now, or when the session ends
+            if number == self._round:
+                self._depart()
+
+        if not self._say_goodbye(then):
+            self._depart()
+
+    def _depart(self) -> None:
+        self.phase = Phase.OUT
+        self._is_saying_goodbye = False
+        self.epoch = JOINING_EPOCH
+        self._target = None
+        self._holdings.lose()
+        self._pulse.is_under_way = False
+        self._topics.watch(())
+        self._tell(Left())
+        if self.subscription is not None:  # subscribed again while we were leaving
+            self.phase = Phase.PREPARING
+
+    def _say_goodbye(self, then: Callable[[Instant, Answer], None]) -> bool:
+        """Whether there is anything to say."""
+        to = self._coordinator.address() if self._coordinator.is_known else None
+        if to is None or self.epoch <= JOINING_EPOCH:
+            return False
+        instance_id = self._settings.instance_id
+        question = ConsumerGroupHeartbeatRequest(
+            group_id=self._settings.group_id,
+            member_id=self.member_id,
+            member_epoch=LEAVING_EPOCH if instance_id is None else PAUSING_EPOCH,
+            instance_id=instance_id,
+        )
+        self._mailbox.post(to, question, then, timeout_s=self._settings.request_timeout_s)
+        return True

@@ -1,0 +1,241 @@
+"""What a member of a classic group makes of each error code, as Java's consumer does."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from harness.group_stage import A0, BOTH, Stage, failure
+from headrace.client.assignors import ASSIGNORS
+from headrace.client.assignors.wire import write_assignment
+from headrace.client.connection import ByVersion
+from headrace.client.errors import ConnectionLost
+from headrace.client.membership.events import (
+    Failed,
+    Lost,
+    OffsetsFetched,
+    Revoked,
+)
+from headrace.client.membership.subscription import Subscription
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorResponse,
+)
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+HOPELESS = [
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+]
+
+
+class TestJoin:
+    def test_is_given_an_id(self) -> None:
+        stage = Stage()
+        asked, ticket = stage.subscribed()
+        assert asked.member_id == ""
+        stage.answer(ticket, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+        asked, _ = stage.next(JoinGroupRequest)
+        assert asked.member_id == "me"
+
+    @pytest.mark.parametrize(
+        ("code", "searches"),
+        [
+            (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 1),
+            (ErrorCode.REBALANCE_IN_PROGRESS, 1),
+            (ErrorCode.UNKNOWN_MEMBER_ID, 1),
+            (ErrorCode.NOT_COORDINATOR, 2),
+            (ErrorCode.COORDINATOR_NOT_AVAILABLE, 2),
+        ],
+    )
+    def test_tries_again(self, code: ErrorCode, searches: int) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        stage.answer(ticket, JoinGroupResponse(error_code=code))
+        stage.next(JoinGroupRequest)
+        assert stage.searches == searches
+        assert stage.take() == []
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            *HOPELESS,
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            ErrorCode.INVALID_GROUP_ID,
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ],
+    )
+    def test_gives_up(self, code: ErrorCode) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        stage.answer(ticket, JoinGroupResponse(error_code=code))
+        assert failure(stage.take()) == code.name
+        assert stage.group.deadline() > stage.now + 200, "nothing more is tried"
+
+    def test_a_lost_connection_is_a_reason_to_search(self) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        stage.answer(ticket, ConnectionLost("gone"))
+        stage.next(JoinGroupRequest)
+        assert stage.searches == 2
+
+    def test_an_answer_to_a_question_that_was_given_up_changes_nothing(self) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        stage.group.leave(stage.now)
+        stage.take()
+        stage.answer(ticket, JoinGroupResponse(generation_id=4, protocol_name="range", member_id="me"))
+        assert stage.take() == []
+        assert stage.group.membership.is_out
+
+
+class TestSync:
+    @pytest.mark.parametrize(
+        ("code", "member_id", "searches"),
+        [
+            (ErrorCode.REBALANCE_IN_PROGRESS, "me", 1),
+            (ErrorCode.ILLEGAL_GENERATION, "me", 1),
+            (ErrorCode.UNKNOWN_MEMBER_ID, "", 1),
+            (ErrorCode.NOT_COORDINATOR, "me", 2),
+        ],
+    )
+    def test_joins_again(self, code: ErrorCode, member_id: str, searches: int) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        _, ticket = stage.entered(ticket)
+        stage.answer(ticket, SyncGroupResponse(error_code=code))
+        asked, _ = stage.next(JoinGroupRequest)
+        assert (asked.member_id, stage.searches) == (member_id, searches)
+
+    @pytest.mark.parametrize("code", HOPELESS)
+    def test_gives_up(self, code: ErrorCode) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        _, ticket = stage.entered(ticket)
+        stage.answer(ticket, SyncGroupResponse(error_code=code))
+        assert failure(stage.take()) == code.name
+
+    def test_an_assignment_that_cannot_be_read(self) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        _, ticket = stage.entered(ticket)
+        stage.answer(ticket, SyncGroupResponse(assignment=b"\x00\x03\x00"))
+        (event,) = stage.take()
+        assert isinstance(event, Failed)
+        assert "cannot be read" in str(event.error)
+
+    def test_topics_that_nobody_wants_any_more_are_not_taken(self) -> None:
+        """The application subscribed anew while the group rebalanced."""
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        _, ticket = stage.entered(ticket)
+        stage.group.subscribe(stage.now, Subscription(frozenset({"b"})))
+        stage.answer(ticket, SyncGroupResponse(assignment=write_assignment(BOTH)))
+        assert stage.take() == []
+        stage.next(JoinGroupRequest)
+
+
+class TestHeartbeat:
+    def beat(self, code: ErrorCode) -> Stage:
+        stage = Stage()
+        stage.settled()
+        asked, ticket = stage.next(HeartbeatRequest)
+        assert (asked.generation_id, asked.member_id) == (1, "me")
+        stage.answer(ticket, HeartbeatResponse(error_code=code))
+        return stage
+
+    def test_comes_every_interval(self) -> None:
+        stage = Stage()
+        stage.settled()
+        moments = []
+        for _ in range(3):
+            _, ticket = stage.next(HeartbeatRequest)
+            moments.append(stage.now)
+            stage.answer(ticket, HeartbeatResponse())
+        assert [round(later - earlier, 3) for earlier, later in pairwise(moments)] == [3.0, 3.0]
+
+    def test_tells_of_a_rebalance(self) -> None:
+        stage = self.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+        assert stage.take() == [Revoked(BOTH)]
+        stage.group.acknowledge(stage.now)
+        asked, _ = stage.next(JoinGroupRequest)
+        assert asked.member_id == "me"
+
+    def test_goes_on_while_the_application_gives_up(self) -> None:
+        """Its session must not end over it."""
+        stage = self.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+        for _ in range(3):
+            _, ticket = stage.next(HeartbeatRequest)
+            stage.answer(ticket, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        assert stage.take() == [Revoked(BOTH)]
+
+    @pytest.mark.parametrize(
+        ("code", "member_id"), [(ErrorCode.ILLEGAL_GENERATION, "me"), (ErrorCode.UNKNOWN_MEMBER_ID, "")]
+    )
+    def test_tells_that_all_is_lost(self, code: ErrorCode, member_id: str) -> None:
+        stage = self.beat(code)
+        assert stage.take() == [Lost(BOTH)]
+        asked, _ = stage.next(JoinGroupRequest)
+        assert asked.member_id == member_id
+
+    @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+    def test_goes_to_the_new_coordinator(self, code: ErrorCode) -> None:
+        stage = self.beat(code)
+        stage.next(HeartbeatRequest)
+        assert stage.searches == 2
+        assert stage.take() == []
+
+    def test_of_a_session_without_answers_is_brought_elsewhere(self) -> None:
+        stage = Stage(session_timeout_s=10.0)
+        stage.settled()
+        stage.next(HeartbeatRequest)
+        while stage.searches == 1:
+            stage.now = stage.group.deadline()
+            stage.take()
+        assert 10.0 <= stage.now < 11.0
+
+    @pytest.mark.parametrize("code", HOPELESS)
+    def test_gives_up(self, code: ErrorCode) -> None:
+        events = self.beat(code).take()
+        assert failure(events) == code.name
+        assert events[-1] == Lost(BOTH)
+
+
+def test_the_search_for_a_coordinator_may_be_hopeless() -> None:
+    stage = Stage()
+    stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
+    stage.group.fetch_committed(stage.now, [A0])
+    outgoing = next(each for each in stage.group.requests(stage.now) if isinstance(each.question, ByVersion))
+    refusal = Coordinator(key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    stage.answer(outgoing.ticket, FindCoordinatorResponse(coordinators=[refusal]))
+    events = stage.take()
+    assert failure(events) == "GROUP_AUTHORIZATION_FAILED"
+    assert any(isinstance(event, OffsetsFetched) and event.error is not None for event in events)
+
+
+def test_the_cooperative_protocol_needs_all_assignors_to_agree() -> None:
+    """With an eager one among them, everything is given up before each rebalance."""
+    for assignors, revoked in [
+        (("cooperative-sticky",), []),
+        (("cooperative-sticky", "range"), [Revoked(BOTH)]),
+    ]:
+        stage = Stage(assignors=tuple(ASSIGNORS[name] for name in assignors))
+        _, ticket = stage.subscribed()
+        stage.answer(
+            ticket,
+            JoinGroupResponse(
+                generation_id=1, protocol_name="cooperative-sticky", leader="other", member_id="me"
+            ),
+        )
+        _, ticket = stage.next(SyncGroupRequest)
+        stage.answer(ticket, SyncGroupResponse(assignment=write_assignment(BOTH)))
+        _, ticket = stage.next(HeartbeatRequest)
+        stage.take()
+        stage.answer(ticket, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        assert stage.take() == revoked

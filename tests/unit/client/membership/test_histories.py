@@ -1,0 +1,75 @@
+"""Seeded histories of groups: a network that loses and delays, members and nodes that crash.
+
+The judges of `harness.group_members` look on; then the network heals, and the group must settle.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from harness.group_members import Application, Faults, Member, World
+from headrace.client.assignors import ASSIGNORS
+from headrace.client.membership.settings import Protocol
+
+WAYS: dict[str, dict[str, Any]] = {
+    **{name: {"assignors": (assignor,)} for name, assignor in ASSIGNORS.items()},
+    "consumer": {"protocol": Protocol.CONSUMER},
+}
+WISHES = [("a",), ("b",), ("a", "b")]
+STEPS = 12
+LIVE_MEMBERS_MAX = 4
+
+
+def live(world: World, way: dict[str, Any], faults: Faults) -> None:
+    """One history; the last word of each step is the dice's."""
+    dice = Random(f"history {world.seed}")
+    world.create_topic("a", 5)
+    world.create_topic("b", 3)
+    world.faults = faults
+    for _ in range(STEPS):
+        world.run(dice.random() * 6)
+        present = [member for member in world.members if member.is_alive and member.subscription]
+        match dice.choice(["join", "join", "crash", "leave", "restart", "subscribe", "stall"]):
+            case "join" if len(present) < LIVE_MEMBERS_MAX:
+                auto_commit_s = dice.choice([None, 1.0])
+                world.member(
+                    *dice.choice(WISHES),
+                    application=Application(commits=auto_commit_s is None, poll_every_s=0.25),
+                    auto_commit_interval_s=auto_commit_s,
+                    **way,
+                )
+            case "crash" if present:
+                dice.choice(present).crash()
+            case "leave" if present:
+                dice.choice(present).leave()
+            case "subscribe" if present:
+                dice.choice(present).subscribe(*dice.choice(WISHES))
+            case "stall" if present:
+                stall(world, dice.choice(present), dice.random() * 30)
+            case "restart" if faults.loss:
+                world.restart_node()
+    world.faults = Faults()
+    world.run(35.0)
+    world.settle()
+    assert [member.failure for member in world.members if member.failure is not None] == []
+
+
+def stall(world: World, member: Member, seconds: float) -> None:
+    """The application hangs for a while."""
+    member.application.polls = False
+    world.after(seconds, lambda: setattr(member.application, "polls", True))
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_a_bad_network(way: dict[str, Any], seed: int) -> None:
+    live(World(seed, Faults()), way, Faults(jitter_s=0.05, loss=0.04))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_a_good_network_never_gives_a_partition_to_two(way: dict[str, Any], seed: int) -> None:
+    live(World(seed), way, Faults(jitter_s=0.02))

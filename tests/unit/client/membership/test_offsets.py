@@ -1,0 +1,223 @@
+"""Commits and what is read of them, around the node itself: nothing acknowledged is lost, order is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.group_members import Application, Faults, Member, World, partitions
+from headrace.client.assignors import ASSIGNORS
+from headrace.client.cluster import TopicPartition
+from headrace.client.errors import KafkaError, TimedOut
+from headrace.client.membership.events import CommittedOffset, OffsetsFetched
+from headrace.client.membership.settings import Protocol
+from headrace.protocol.messages.offset_commit import OffsetCommitRequest
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+each_protocol = pytest.mark.parametrize(
+    "way",
+    [
+        {"assignors": (ASSIGNORS["range"],)},
+        {"assignors": (ASSIGNORS["cooperative-sticky"],)},
+        {"protocol": Protocol.CONSUMER},
+    ],
+    ids=["eager", "cooperative", "consumer"],
+)
+
+
+def settled(way: dict[str, Any], **settings: Any) -> tuple[World, Member]:
+    world = World()
+    world.create_topic("a", 2)
+    member = world.member("a", **way, **settings)
+    world.settle()
+    return world, member
+
+
+def commit_requests(world: World) -> list[OffsetCommitRequest]:
+    return [request for _, request in world.requests if isinstance(request, OffsetCommitRequest)]
+
+
+def fetched(world: World, member: Member, *wanted: TopicPartition) -> OffsetsFetched:
+    """What a lookup finds, heard by nobody else."""
+    number = member.group.fetch_committed(world.now, wanted)
+    found: list[OffsetsFetched] = []
+    resume = member._resume
+    member._resume = lambda event: found.append(event) if event.number == number else resume(event)  # type: ignore[method-assign]
+    world.touch(member)
+    assert world.run(40.0, lambda: bool(found))
+    return found[0]
+
+
+@each_protocol
+def test_what_is_committed_is_found_again(way: dict[str, Any]) -> None:
+    world, member = settled(way)
+    number = member.group.commit(world.now, {A0: CommittedOffset(7, 3, "note")})
+    world.run(1.0)
+    assert [(ended.number, ended.error) for ended in member.ended] == [(number, None)]
+    assert fetched(world, member, A0, A1).offsets == {A0: CommittedOffset(7, 3, "note"), A1: None}
+
+
+@each_protocol
+def test_the_next_owner_goes_on_where_the_last_one_was(way: dict[str, Any]) -> None:
+    world, member = settled(way)
+    member.commit({A0: 7, A1: 9})
+    world.run(1.0)
+    member.crash()
+    world.forbids_overlap = False
+    heir = world.member("a", **way)
+    world.settle()
+    world.run(1.0, lambda: len(heir.positions) == 2)
+    assert heir.positions[A0] >= 7
+    assert heir.positions[A1] >= 9
+
+
+@each_protocol
+def test_what_waits_travels_together_and_ends_in_order(way: dict[str, Any]) -> None:
+    world, member = settled(way)
+    numbers = [member.commit({A0: offset}) for offset in range(10)]
+    world.run(1.0)
+    assert [ended.number for ended in member.ended] == numbers
+    sent = [request.topics[0].partitions[0].committed_offset for request in commit_requests(world)]
+    assert sent == [0, 9]
+
+
+def test_order_holds_on_a_bad_network() -> None:
+    world, member = settled({"assignors": (ASSIGNORS["range"],)}, api_timeout_s=1000.0)
+    world.faults = Faults(jitter_s=0.2, loss=0.2)
+    world.forbids_overlap = False
+    numbers = []
+    for offset in range(40):
+        if A0 in member.owned:
+            numbers.append(member.commit({A0: offset}))
+        world.run(0.3)
+    world.faults = Faults()
+    world.run(30.0, lambda: len(member.ended) == len(numbers))
+    assert [ended.number for ended in member.ended] == numbers
+
+
+@each_protocol
+def test_a_commit_of_what_is_not_ours_is_refused(way: dict[str, Any]) -> None:
+    world, member = settled(way)
+    member.commit({A0: 1, TopicPartition("b", 0): 1})
+    (ended,) = member.ended
+    assert isinstance(ended.error, KafkaError)
+    assert ended.error.name == "ILLEGAL_GENERATION"
+    assert not commit_requests(world)
+
+
+@each_protocol
+def test_a_commit_that_was_under_way_when_its_partitions_were_lost_is_not_repeated(
+    way: dict[str, Any],
+) -> None:
+    """In a later generation it would overwrite what the new owner has committed."""
+    world, member = settled(way)
+    world.forbids_overlap = False
+    world.faults.loss = 1.0
+    member.commit({A0: 5}, timeout_s=1000.0)
+    world.run(15.0)
+    world.faults.loss = 0.0
+    assert world.run(30.0, lambda: bool(member.ended))
+    assert member.ended[0].error is not None
+    world.settle()
+    assert fetched(world, member, A0).offsets == {A0: None}
+
+
+@each_protocol
+def test_a_commit_that_cannot_be_made_in_time_fails(way: dict[str, Any]) -> None:
+    world, member = settled(way)
+    world.faults.loss = 1.0
+    asked_at = world.now
+    member.commit({A0: 5}, timeout_s=2.0)
+    assert world.run(10.0, lambda: bool(member.ended))
+    assert isinstance(member.ended[0].error, TimedOut)
+    assert world.now - asked_at < 4.0
+
+
+@pytest.mark.parametrize(
+    "way",
+    [{"assignors": (ASSIGNORS["cooperative-sticky"],)}, {"protocol": Protocol.CONSUMER}],
+    ids=["cooperative", "consumer"],
+)
+def test_who_keeps_a_partition_commits_through_a_rebalance(way: dict[str, Any]) -> None:
+    """The application knows nothing of generations: for what it keeps, no commit fails."""
+    world = World()
+    world.create_topic("a", 6)
+    first = world.member("a", application=Application(commits=True, poll_every_s=0.02), **way)
+    world.settle()
+    for _ in range(3):
+        world.member("a", application=Application(commits=True, poll_every_s=0.02), **way)
+        world.run(2.0)
+    world.settle()
+    kept = first.owned
+    failed = [ended for ended in first.ended if ended.error is not None and ended.offsets.keys() <= kept]
+    assert first.ended
+    assert failed == []
+
+
+def test_a_consumer_without_a_membership_commits_in_nobodys_name() -> None:
+    world = World()
+    world.create_topic("a", 2)
+    reader = world.member(group_id="alone")
+    reader.commit({A0: 3})
+    world.run(2.0)
+    assert [ended.error for ended in reader.ended] == [None]
+    (request,) = commit_requests(world)
+    assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1)
+    assert fetched(world, reader, A0).offsets == {A0: CommittedOffset(3)}
+
+
+@each_protocol
+def test_auto_commit_keeps_positions_every_interval(way: dict[str, Any]) -> None:
+    world, member = settled(way, auto_commit_interval_s=5.0)
+    member.application.polls = False
+    member.group.consumed(world.now, {A0: CommittedOffset(4)})
+    world.touch(member)
+    world.run(4.0)
+    before = len(commit_requests(world))
+    member.group.consumed(world.now, {A0: CommittedOffset(11)})
+    world.run(3.0)
+    assert before == 0
+    assert fetched(world, member, A0).offsets == {A0: CommittedOffset(11)}
+    world.run(10.0)
+    assert len(commit_requests(world)) == 1, "what is saved is not saved again"
+
+
+@each_protocol
+def test_auto_commit_comes_before_partitions_are_given_up(way: dict[str, Any]) -> None:
+    """Otherwise the next owner reads again what was read."""
+    world, member = settled(way, auto_commit_interval_s=1000.0)
+    member.application.polls = False
+    member.group.consumed(world.now, {A0: CommittedOffset(40), A1: CommittedOffset(41)})
+    heir = world.member("a", **way)
+    assert world.run(10.0, lambda: bool(member.group.membership.revoking))
+    member.acknowledge()
+    member.application.polls = True
+    world.settle()
+    assert member.unsaved == []
+    (at,) = heir.owned
+    assert world.run(5.0, lambda: at in heir.positions)
+    assert heir.positions[at] >= 40
+
+
+@each_protocol
+def test_who_leaves_saves_its_positions(way: dict[str, Any]) -> None:
+    world, member = settled(way, auto_commit_interval_s=1000.0)
+    member.application.polls = False
+    member.group.consumed(world.now, {A0: CommittedOffset(40)})
+    member.leave()
+    member.acknowledge()
+    assert world.run(5.0, lambda: member.group.membership.is_out)
+    assert fetched(world, member, A0).offsets == {A0: CommittedOffset(40)}
+
+
+def test_a_coordinator_that_is_not_there_ends_nothing_before_its_time() -> None:
+    world, member = settled({"assignors": (ASSIGNORS["range"],)})
+    world.faults.loss = 1.0
+    number = member.group.fetch_committed(world.now, partitions("a", 0), timeout_s=5.0)
+    found: list[OffsetsFetched] = []
+    member._resume = found.append  # type: ignore[method-assign]
+    world.touch(member)
+    assert world.run(20.0, lambda: bool(found))
+    assert found[0].number == number
+    assert isinstance(found[0].error, TimedOut)
