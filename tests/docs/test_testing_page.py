@@ -16,6 +16,12 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture(autouse=True)
+def quick_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without hypothesis, which loads itself anew at the end of each run."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+
+
 def test_every_block_runs(pytester: pytest.Pytester, headrace_broker: Broker) -> None:
     # a run in this process forgets what it has loaded: what the blocks need is loaded before
     headrace_broker.produce_all("orders", ["x"])

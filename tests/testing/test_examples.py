@@ -10,8 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_examples_pass() -> None:
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-c", "/dev/null", "--rootdir=."]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir=."],
+        [sys.executable, "-m", "pytest", *options],
         cwd=ROOT / "examples" / "testing",
         capture_output=True,
         text=True,

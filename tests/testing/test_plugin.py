@@ -10,10 +10,14 @@ pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, headrace_broker: Broker) -> pytest.Pytester:
-    # a run in this process forgets what it has loaded: what all of them need is loaded before
+def run(
+    pytester: pytest.Pytester, headrace_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    # a run in this process forgets what it has loaded: what all of them need is loaded before, and what none
+    # needs (hypothesis, at the end of each) is left out
     headrace_broker.produce_all("orders", ["x"])
     headrace_broker.consume_all("orders", group="readers")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     pytester.makeini("[pytest]\nxfail_strict = true\n")
     return pytester
 
@@ -162,6 +166,20 @@ def test_runs_without_a_broker_load_no_broker(run: pytest.Pytester) -> None:
         def test_one():
             assert "headrace.testing.plugin" in sys.modules
             assert "headrace.testing.broker" not in sys.modules
+        """
+    )
+    assert run.runpytest_subprocess().parseoutcomes() == {"passed": 1}
+
+
+def test_the_broker_runs_as_it_was_compiled(run: pytest.Pytester) -> None:
+    """Not with its asserts rewritten by pytest."""
+    run.makepyfile(
+        """
+        import headrace.testing.broker, headrace.node.node
+
+        def test_loaders():
+            for module in (headrace.testing.broker, headrace.node.node):
+                assert type(module.__loader__).__name__ == "SourceFileLoader"
         """
     )
     assert run.runpytest_subprocess().parseoutcomes() == {"passed": 1}
