@@ -54,7 +54,7 @@ def _spare_the_broker(pluginmanager: pytest.PytestPluginManager) -> None:
     some seconds at the first run and slower code in all, and nobody reads its asserts in a test's report.
     There is no public way to say so; where this private one has gone, all works as before, only slower.
     """
-    rewritten = getattr(pluginmanager.rewrite_hook, "_must_rewrite", set())
+    rewritten: set[str] = getattr(pluginmanager.rewrite_hook, "_must_rewrite", set())
     rewritten.difference_update({"headrace", "headrace.testing"})
 
 
