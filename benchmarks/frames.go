@@ -17,6 +17,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sort"
 	"strings"
 	"sync"
@@ -62,6 +63,8 @@ func main() {
 	address := flag.String("b", "127.0.0.1:9092", "bootstrap")
 	requests := flag.Int("n", 10000, "requests in all")
 	flag.Parse()
+	// one core for us: on a small machine our own threads would take what is to be measured
+	runtime.GOMAXPROCS(1)
 	byConnection := load(flag.Arg(0))
 	var (
 		done      sync.WaitGroup
