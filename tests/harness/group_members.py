@@ -30,6 +30,7 @@ from headrace.client.membership.events import (
     OffsetsFetched,
     PolledTooLate,
     Revoked,
+    TopicRefused,
 )
 from headrace.client.membership.group import Group
 from headrace.client.membership.mailbox import Outgoing
@@ -87,6 +88,7 @@ class Member:
         self.moves: list[Any] = []  # events of the membership
         self.ended: list[CommitEnded] = []
         self.unsaved: list[AutoCommitFailed] = []
+        self.refusals: list[TopicRefused] = []
         self.failure: ClientError | None = None
         self._promised: dict[int, dict[TopicPartition, int]] = {}  # by the number of the fetch
 
@@ -163,6 +165,8 @@ class Member:
                     self.unsaved.append(event)
                 case OffsetsFetched():
                     self._resume(event)
+                case TopicRefused():
+                    self.refusals.append(event)
                 case _:
                     self.moves.append(event)
                     self._move(event)

@@ -82,6 +82,11 @@ class Stage:
         self.group.answered(self.now, ticket, answer)
         self._turn()
 
+    def nothing_open(self) -> bool:
+        """Whether the member waits for no answer."""
+        self._turn()
+        return not self._open
+
     def take(self) -> list[GroupEvent]:
         self._turn()
         events, self.events = self.events, []

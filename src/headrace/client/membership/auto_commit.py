@@ -12,7 +12,7 @@ from headrace.client.membership.events import AutoCommitFailed, CommittedOffset
 
 
 class AutoCommit:
-    """Invariant: `_unsaved` is the part of what was read that no commit has confirmed."""
+    """Invariant: `_unsaved` is how far we read where `_saved`, the last commit, says something else."""
 
     def __init__(
         self,
@@ -27,27 +27,33 @@ class AutoCommit:
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._unsaved: dict[TopicPartition, CommittedOffset] = {}
+        self._saved: dict[TopicPartition, CommittedOffset] = {}
         self._is_under_way = False
         self._due_at = NEVER
 
     def consumed(self, now: Instant, positions: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The application is done with what lies before these positions."""
-        if positions and self._due_at == NEVER:
+        for at, position in positions.items():
+            if self._saved.get(at) == position:
+                self._unsaved.pop(at, None)
+            else:
+                self._unsaved[at] = position
+        if self._unsaved and self._due_at == NEVER:
             self._due_at = Instant(now + self._interval_s)
-        self._unsaved.update(positions)
 
     def given_up(self, partitions: Iterable[TopicPartition]) -> None:
         for at in partitions:
             self._unsaved.pop(at, None)
+            self._saved.pop(at, None)
 
     def advance(self, now: Instant) -> None:
         if self._is_under_way or now < self._due_at:
             return
         self._is_under_way = True
         self._due_at = NEVER
-        self._save(now, dict(self._unsaved), lambda now: self._saved(now))
+        self._save(now, dict(self._unsaved), self._ended)
 
-    def _saved(self, now: Instant) -> None:
+    def _ended(self, now: Instant) -> None:
         self._is_under_way = False
         self._due_at = Instant(now + self._interval_s) if self._unsaved else NEVER
 
@@ -65,6 +71,7 @@ class AutoCommit:
             if error is not None:
                 self._tell(AutoCommitFailed(offsets, error))
             else:
+                self._saved.update(offsets)
                 for at, committed in offsets.items():
                     if self._unsaved.get(at) == committed:
                         del self._unsaved[at]

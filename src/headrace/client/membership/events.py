@@ -89,6 +89,14 @@ class OffsetsFetched:
     error: ClientError | None
 
 
+@dataclass(slots=True, frozen=True)
+class TopicRefused:
+    """A topic of the subscription is not ours to read, or cannot exist; told once, until it can be read."""
+
+    topic: str
+    error: ClientError
+
+
 MembershipEvent = Assigned | Revoked | Lost | PolledTooLate | Left | Failed
 OffsetEvent = CommitEnded | AutoCommitFailed | OffsetsFetched
-GroupEvent = MembershipEvent | OffsetEvent
+GroupEvent = MembershipEvent | OffsetEvent | TopicRefused

@@ -47,6 +47,7 @@ class Group:
             request_timeout_s=settings.request_timeout_s,
             allow_auto_create=settings.allow_auto_create_topics,
             excludes_internal=settings.excludes_internal_topics,
+            tell=self._tell,
         )
         kind = ClassicMembership if settings.protocol is Protocol.CLASSIC else ConsumerMembership
         self.membership: ClassicMembership | ConsumerMembership = kind(

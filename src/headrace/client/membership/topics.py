@@ -6,29 +6,19 @@ older than metadata.max.age.ms.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.base.dice import Dice
 from headrace.base.ids import NO_TOPIC_ID
 from headrace.base.time import NEVER, Instant
 from headrace.client.attempts import backoff
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, KafkaError
+from headrace.client.membership.events import TopicRefused
 from headrace.client.membership.mailbox import Answer, Mailbox
 from headrace.client.membership.subscription import Subscription
-from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 MISSING_RETRY_S = 1.0  # how often a missing topic is asked for: Java's retry.backoff.max.ms
-
-# What else may be wrong with a topic passes: it is not gone because it has no leader at the moment.
-_GONE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
-)
 
 
 class TopicWatch:
@@ -43,6 +33,7 @@ class TopicWatch:
         request_timeout_s: float,
         allow_auto_create: bool,
         excludes_internal: bool,
+        tell: Callable[[TopicRefused], None],
     ) -> None:
         self.partitions: dict[str, int] = {}
         self.internal: set[str] = set()
@@ -55,6 +46,8 @@ class TopicWatch:
         self._timeout_s = request_timeout_s
         self._allow_auto_create = allow_auto_create
         self._excludes_internal = excludes_internal
+        self._tell = tell
+        self._refused: set[str] = set()  # told so
         self._names: frozenset[str] = frozenset()
         self._ids: frozenset[bytes] = frozenset()
         self._wants_all = False
@@ -62,6 +55,7 @@ class TopicWatch:
         self._is_asked = False
         self._ask_at = Instant(0.0)  # not before
         self._renew_at = Instant(0.0)  # at the latest
+        self._ids_ask_at = Instant(0.0)
         self._failures = 0
         self._chosen: tuple[re.Pattern[str] | None, int, frozenset[str]] = (None, 0, frozenset())
 
@@ -87,36 +81,59 @@ class TopicWatch:
             self._chosen = pattern, self.changes, frozenset(filter(subscription.selects, known))
         return self._chosen[2]
 
-    @property
-    def _is_idle(self) -> bool:
-        return not (self._wants_all or self._names or self._ids)
+    def deadline(self) -> Instant:
+        return NEVER if self._is_asked else min(self._names_due_at(), self._ids_due_at())
 
-    def _due_at(self) -> Instant:
-        if self._is_asked or self._is_idle:
+    def _names_due_at(self) -> Instant:
+        if not self._names and not self._wants_all:
             return NEVER
         is_ignorant = self._wants_all and not self.was_told_all
-        if is_ignorant or not self.was_told(self._names) or not self._ids <= self.names.keys():
+        if is_ignorant or not self.was_told(self._names):
             return self._ask_at
         return max(self._ask_at, self._renew_at)
 
-    deadline = _due_at
+    def _ids_due_at(self) -> Instant:
+        return NEVER if self._ids <= self.names.keys() else max(self._ask_at, self._ids_ask_at)
 
     def advance(self, now: Instant) -> None:
-        if now < self._due_at():
+        if self._is_asked:
             return
-        self._is_asked = True
+        if now >= self._names_due_at():
+            self._ask_names()
+        elif now >= self._ids_due_at():
+            self._ask_ids()
+
+    def _ask_names(self) -> None:
         names, wants_all = self._names, self._wants_all
         topics = [MetadataRequestTopic(name=name) for name in sorted(names)]
-        topics += [
-            MetadataRequestTopic(name=None, topic_id=topic_id)
-            for topic_id in sorted(self._ids - self.names.keys())
-        ]
         question = MetadataRequest(
             topics=None if wants_all else topics,
             allow_auto_topic_creation=self._allow_auto_create and not wants_all,
         )
 
-        def then(now: Instant, answer: Answer) -> None:
+        def then(now: Instant, answer: MetadataResponse) -> None:
+            self.learn(answer, is_complete=wants_all)
+            self._told |= names
+            is_missing = not names <= self.partitions.keys()
+            self._renew_at = Instant(now + (MISSING_RETRY_S if is_missing else self._max_age_s))
+
+        self._ask(question, then)
+
+    def _ask_ids(self) -> None:
+        """A request of its own: Kafka overlooks names in one that has ids."""
+        wanted = sorted(self._ids - self.names.keys())
+        topics = [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in wanted]
+
+        def then(now: Instant, answer: MetadataResponse) -> None:
+            self.learn(answer)
+            self._ids_ask_at = Instant(now + MISSING_RETRY_S)
+
+        self._ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), then)
+
+    def _ask(self, question: MetadataRequest, then: Callable[[Instant, MetadataResponse], None]) -> None:
+        self._is_asked = True
+
+        def answered(now: Instant, answer: Answer) -> None:
             self._is_asked = False
             if isinstance(answer, ClientError):
                 self._ask_at = Instant(now + backoff(self._failures, self._dice))
@@ -125,12 +142,9 @@ class TopicWatch:
             assert isinstance(answer, MetadataResponse)
             self._failures = 0
             self._ask_at = Instant(now + backoff(0, self._dice))
-            self.learn(answer, is_complete=wants_all)
-            self._told |= names
-            is_missing = not names <= self.partitions.keys()
-            self._renew_at = Instant(now + (MISSING_RETRY_S if is_missing else self._max_age_s))
+            then(now, answer)
 
-        self._mailbox.post(None, question, then, timeout_s=self._timeout_s)
+        self._mailbox.post(None, question, answered, timeout_s=self._timeout_s)
 
     def learn(self, answer: MetadataResponse, *, is_complete: bool = False) -> None:
         """Takes an answer in, perhaps one to somebody else's question; a complete one lists all topics."""
@@ -140,13 +154,13 @@ class TopicWatch:
             for name in self.partitions.keys() - {told.name for told in answer.topics}:
                 del self.partitions[name]
         for told in answer.topics:
-            if told.name is None:
+            if not told.name:  # an id that nobody knows
                 continue
             self._told.add(told.name)
             if told.error_code:
-                if told.error_code in _GONE:
-                    self.partitions.pop(told.name, None)
+                self._failed(told.name, told.error_code)
                 continue
+            self._refused.discard(told.name)
             self.partitions[told.name] = len(told.partitions)
             if told.is_internal:
                 self.internal.add(told.name)
@@ -154,3 +168,12 @@ class TopicWatch:
                 self.names[told.topic_id] = told.name
         if self.partitions != before:
             self.changes += 1
+
+    def _failed(self, name: str, code: int) -> None:
+        error = KafkaError(code, subject=f"topic {name!r}")
+        if error.is_retriable and not error.is_unknown_topic:
+            return  # it is not gone because it has no leader at the moment
+        self.partitions.pop(name, None)
+        if not error.is_retriable and name not in self._refused:
+            self._refused.add(name)
+            self._tell(TopicRefused(name, error))

@@ -9,13 +9,14 @@ import pytest
 from harness.group_stage import A0, BOTH, Stage
 from headrace.client.errors import KafkaError
 from headrace.client.membership.events import (
+    AutoCommitFailed,
     CommitEnded,
     CommittedOffset,
     Lost,
     OffsetsFetched,
 )
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.messages.leave_group import LeaveGroupRequest
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -96,6 +97,53 @@ class TestCommit:
         assert asked.topics[0].partitions[0].committed_offset == 6
         self.refuse(stage, ticket, ErrorCode.NONE)
         assert [event.number for event in stage.take() if isinstance(event, CommitEnded)] == [1, 2]
+
+
+class TestAutoCommit:
+    def save(self, stage: Stage) -> tuple[int, int]:
+        asked, ticket = stage.next(OffsetCommitRequest)
+        return asked.topics[0].partitions[0].committed_offset, ticket
+
+    def saved(self, stage: Stage, ticket: int, code: int = 0) -> None:
+        told = OffsetCommitResponsePartition(partition_index=0, error_code=code)
+        topic = OffsetCommitResponseTopic(name="a", partitions=[told])
+        stage.answer(ticket, OffsetCommitResponse(topics=[topic]))
+
+    def test_what_was_read_meanwhile_is_saved_next(self) -> None:
+        stage = Stage(auto_commit_interval_s=5.0)
+        stage.settled()
+        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
+        offset, ticket = self.save(stage)
+        assert offset == 4
+        stage.group.consumed(stage.now, {A0: CommittedOffset(9)})
+        self.saved(stage, ticket)
+        offset, _ = self.save(stage)
+        assert offset == 9
+
+    def test_what_is_saved_is_not_saved_again(self) -> None:
+        stage = Stage(auto_commit_interval_s=5.0)
+        stage.settled()
+        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
+        _, ticket = self.save(stage)
+        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
+        self.saved(stage, ticket)
+        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
+        for _ in range(5):
+            _, ticket = stage.next(HeartbeatRequest)
+            stage.answer(ticket, HeartbeatResponse())
+        assert stage.nothing_open()
+
+    def test_a_failure_is_told_and_tried_again(self) -> None:
+        stage = Stage(auto_commit_interval_s=5.0)
+        stage.settled()
+        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
+        _, ticket = self.save(stage)
+        self.saved(stage, ticket, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        (event,) = stage.take()
+        assert isinstance(event, AutoCommitFailed)
+        assert dict(event.offsets) == {A0: CommittedOffset(4)}
+        offset, _ = self.save(stage)
+        assert offset == 4
 
 
 class TestLookup:

@@ -217,6 +217,17 @@ def test_a_pattern_takes_in_new_topics_and_no_internal_ones(way: dict[str, Any])
     assert member.owned == partitions("sales.1", 0, 1) | partitions("sales.2", 0)
 
 
+@each_protocol
+def test_a_topic_that_cannot_be_read_is_told_of_once(way: dict[str, Any]) -> None:
+    world = World()
+    world.create_topic("a", 4)
+    member = world.member("a", "not a name", **way)
+    world.run(10.0)
+    assert [refused.topic for refused in member.refusals] == ["not a name"]
+    assert "INVALID_TOPIC_EXCEPTION" in str(member.refusals[0].error)
+    assert member.owned == ALL
+
+
 def test_the_broker_matches_a_pattern() -> None:
     world = World()
     world.create_topic("sales.1", 2)
