@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import click
 
-from headrace.client.envelope import write_envelope
 from headrace.cli.formats import compile_format
 from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.options import bootstrap_option, timeout_option
@@ -16,6 +15,7 @@ from headrace.cli.session import connect
 from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer import Consumer
+from headrace.client.envelope import write_envelope
 from headrace.client.errors import InvalidInput
 from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.client.record import Record

@@ -9,12 +9,12 @@ from typing import NoReturn
 
 import click
 
-from headrace.client.envelope import NewRecord, read_envelope
 from headrace.cli.lines import LineTooLong, read_lines
 from headrace.cli.options import KEY_VALUE, SIZE, bootstrap_option, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.session import connect
 from headrace.cli.terminal import count_text, note, print_json
+from headrace.client.envelope import NewRecord, read_envelope
 from headrace.client.producer import BATCH_BYTES, Producer
 from headrace.client.record import Header
 from headrace.records.compression import CODEC_NAMES

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client.envelope import read_envelope, write_envelope
 from headrace.cli.formats import compile_format
 from headrace.cli.lines import LINE_BYTES_MAX, LineTooLong, read_lines
+from headrace.client.envelope import read_envelope, write_envelope
 from headrace.client.record import Record
 
 RECORD = Record("orders", 2, 17, 1_767_225_600_000, b"k1", b"v\xff", (("a", b"1"), ("b", None)))
