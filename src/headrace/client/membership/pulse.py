@@ -32,6 +32,9 @@ class Pulse:
 
     def heard(self, now: Instant) -> None:
         self.is_under_way = False
+        self._beat_at = min(
+            self._beat_at, Instant(now + self.interval_s)
+        )  # the answer may change the interval
         self._settled(now)
 
     def _settled(self, now: Instant) -> None:

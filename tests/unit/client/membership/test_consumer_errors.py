@@ -57,6 +57,16 @@ class TestConsumerProtocol:
         assert (later.member_epoch, later.subscribed_topic_names, later.topic_partitions) == (3, None, None)
         assert (later.server_assignor, later.rebalance_timeout_ms) == (None, -1)
 
+    def test_keeps_to_the_interval_that_the_broker_wants(self) -> None:
+        """From the first answer on: ours may be longer than the session."""
+        stage = Stage(protocol=Protocol.CONSUMER)
+        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
+        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        stage.answer(ticket, self.told(epoch=3))
+        joined_at = stage.now
+        stage.next(ConsumerGroupHeartbeatRequest)
+        assert stage.now - joined_at == pytest.approx(2.0)
+
     def test_says_everything_again_after_a_lost_heartbeat(self) -> None:
         stage, _ = self.joined()
         _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
