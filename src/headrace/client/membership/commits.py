@@ -98,6 +98,7 @@ class Commits:
 
     @property
     def is_idle(self) -> bool:
+        """Whether every commit has ended."""
         return not self._waiting and not self._flying
 
     def given_up(self, partitions: Iterable[TopicPartition]) -> None:

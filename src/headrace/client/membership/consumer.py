@@ -26,7 +26,7 @@ from headrace.client.membership.holdings import Holdings
 from headrace.client.membership.identity import NOBODY, Identity
 from headrace.client.membership.mailbox import Answer, Mailbox
 from headrace.client.membership.pulse import Pulse
-from headrace.client.membership.report import Report
+from headrace.client.membership.report import Owned, Report
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
@@ -42,6 +42,8 @@ PAUSING_EPOCH = -2  # a static member leaves and may come back
 
 # The broker says how often it wants to hear of us; until then Kafka's default holds.
 FIRST_INTERVAL_S = 5.0
+
+NOTHING: tuple[Partitions | None, Owned] = (None, {})
 
 
 class Phase(Enum):
@@ -83,6 +85,7 @@ class ConsumerMembership:
         self._report = Report(settings)
         self._target: Mapping[bytes, tuple[int, ...]] | None = None  # not reconciled yet
         self._topic_ids: dict[str, bytes] = {}  # of what we own
+        self._sorted = NOTHING
         self._round = 0  # answers to heartbeats of an earlier round come too late
         self._is_saying_goodbye = False
         self._poll_until = NEVER
@@ -212,6 +215,7 @@ class ConsumerMembership:
         names = self._topics.names
         named = {topic_id: names[topic_id] for topic_id in target if topic_id in names}
         self._topic_ids.update({name: topic_id for topic_id, name in named.items()})
+        self._sorted = NOTHING
         wanted = frozenset(
             TopicPartition(name, number) for topic_id, name in named.items() for number in target[topic_id]
         )
@@ -221,11 +225,14 @@ class ConsumerMembership:
         if is_complete or wanted != self.owned:
             self._holdings.take(wanted)
 
-    def _owned_by_id(self) -> dict[bytes, list[int]]:
-        numbers: dict[bytes, list[int]] = {}
-        for at in sorted(self.owned):
-            numbers.setdefault(self._topic_ids[at.topic], []).append(at.partition)
-        return numbers
+    def _owned_by_id(self) -> Owned:
+        """As the broker is told; sorted once for each change of what we own."""
+        if self._sorted[0] is not self.owned:
+            numbers: dict[bytes, list[int]] = {}
+            for at in sorted(self.owned):
+                numbers.setdefault(self._topic_ids[at.topic], []).append(at.partition)
+            self._sorted = self.owned, numbers
+        return self._sorted[1]
 
     def _forget(self, phase: Phase) -> None:
         """The epoch is no longer ours, and neither is what we own."""

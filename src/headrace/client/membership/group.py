@@ -175,6 +175,11 @@ class Group:
         self._commits.commit(now, offsets, self._timeout_s(timeout_s), done)
         return number
 
+    @property
+    def has_committed(self) -> bool:
+        """Whether every commit that was asked for has ended: a consumer that closes may go now."""
+        return self._commits.is_idle
+
     def fetch_committed(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> int:

@@ -39,10 +39,11 @@ def live(world: World, way: dict[str, Any], faults: Faults) -> None:
                     *dice.choice(WISHES),
                     application=Application(commits=auto_commit_s is None, poll_every_s=0.25),
                     auto_commit_interval_s=auto_commit_s,
+                    instance_id=dice.choice([None, None, f"i{len(world.members)}"]),
                     **way,
                 )
             case "crash" if present:
-                dice.choice(present).crash()
+                crash(world, dice.choice(present), way)
             case "leave" if present:
                 dice.choice(present).leave()
             case "subscribe" if present:
@@ -55,6 +56,14 @@ def live(world: World, way: dict[str, Any], faults: Faults) -> None:
     world.run(35.0)
     world.settle()
     assert [member.failure for member in world.members if member.failure is not None] == []
+
+
+def crash(world: World, member: Member, way: dict[str, Any]) -> None:
+    """A static member comes back at once; in the consumer protocol its session would have to end first."""
+    member.crash()
+    assert member.subscription is not None
+    if member.settings.instance_id is not None and way.get("protocol") is not Protocol.CONSUMER:
+        world.member(*member.subscription.topics, instance_id=member.settings.instance_id, **way)
 
 
 def stall(world: World, member: Member, seconds: float) -> None:

@@ -207,7 +207,9 @@ def test_who_leaves_saves_its_positions(way: dict[str, Any]) -> None:
     member.group.consumed(world.now, {A0: CommittedOffset(40)})
     member.leave()
     member.acknowledge()
+    assert not member.group.has_committed
     assert world.run(5.0, lambda: member.group.membership.is_out)
+    assert member.group.has_committed
     assert fetched(world, member, A0).offsets == {A0: CommittedOffset(40)}
 
 
