@@ -70,6 +70,8 @@ class Phase(Enum):
 
 _AT_REST = (Phase.OUT, Phase.STALE, Phase.FAILED)
 
+_LEAVING = "the consumer was closed or has unsubscribed"
+
 # What an answer to a heartbeat or a commit says of the member; everything else it says of the request.
 _ABOUT_US = (
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -154,7 +156,7 @@ class ClassicMembership:
         self._begin_round()
         self._rejoin_reason = None
         self.phase = Phase.LEAVING
-        self._holdings.revoke_all()
+        self._holdings.revoke_all(_LEAVING)
 
     @property
     def owned(self) -> Partitions:
@@ -224,8 +226,9 @@ class ClassicMembership:
         if self.phase in _AT_REST or self.phase is Phase.LEAVING or now < self._poll_until:
             return
         self._tell(PolledTooLate(self._settings.max_poll_interval_s))
-        self._say_goodbye(f"not polled for {self._settings.max_poll_interval_s:g} s", lambda *_: None)
-        self._forget(Phase.STALE)
+        reason = f"not polled for {self._settings.max_poll_interval_s:g} s"
+        self._say_goodbye(reason, lambda *_: None)
+        self._forget(Phase.STALE, reason)
 
     def _notice_topics(self, subscription: Subscription) -> None:
         chosen = self._topics.chosen(subscription)
@@ -244,24 +247,25 @@ class ClassicMembership:
         """Before we join (again): under the eager protocol everything has to go."""
         self.phase = Phase.PREPARING
         if not self._is_cooperative:
-            self._holdings.revoke_all()
+            self._holdings.revoke_all(self._rejoin_reason or "the group rebalances")
         elif self.subscription is not None:
             selects = self.subscription.selects
-            self._holdings.revoke(frozenset(at for at in self.owned if not selects(at.topic)))
+            unwanted = frozenset(at for at in self.owned if not selects(at.topic))
+            self._holdings.revoke(unwanted, "no longer subscribed to")
 
-    def _forget(self, phase: Phase, *, keeps_id: bool = False) -> None:
+    def _forget(self, phase: Phase, reason: str, *, keeps_id: bool = False) -> None:
         """The generation is no longer ours, and neither is what it gave us."""
         self.generation = Generation(member_id=self.generation.member_id if keeps_id else "")
         self._leadership = None
         self._begin_round()
         if self.phase is not Phase.LEAVING:
             self.phase = phase
-        self._holdings.lose()
+        self._holdings.lose(reason)
 
     def _fail(self, error: ClientError) -> None:
         if self.phase is not Phase.LEAVING:
             self._tell(Failed(error))
-        self._forget(Phase.FAILED)
+        self._forget(Phase.FAILED, str(error))
 
     def _search_ended(self, now: Instant, error: ClientError) -> None:
         """There is no coordinator for us, for good."""
@@ -316,7 +320,7 @@ class ClassicMembership:
             case ErrorCode.MEMBER_ID_REQUIRED:
                 self.generation = Generation(member_id=answer.member_id)
             case ErrorCode.UNKNOWN_MEMBER_ID:
-                self._forget(Phase.PREPARING)
+                self._expelled(answer.error_code)
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 self._retry_at = Instant(now + backoff(0, self._dice))
             case code:
@@ -386,10 +390,8 @@ class ClassicMembership:
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 self._rejoin_reason = "the group began another rebalance"
                 self._prepare()
-            case ErrorCode.UNKNOWN_MEMBER_ID:
-                self._forget(Phase.PREPARING)
-            case ErrorCode.ILLEGAL_GENERATION:
-                self._forget(Phase.PREPARING, keeps_id=True)
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION:
+                self._expelled(answer.error_code)
             case code:
                 self._setback(now, to, self._error(code), coordinator_failed=code in NOT_THE_ONE)
 
@@ -402,7 +404,7 @@ class ClassicMembership:
             self._rejoin_reason = "the subscription has changed"
             return  # what we own stays ours; the next rebalance will be about the topics wanted now
         self._last = LastAssignment(assigned, self.generation.id)
-        gone = self._holdings.take(assigned)
+        gone = self._holdings.take(assigned, "the group gives them to another member")
         if gone:
             self._rejoin_reason = f"gave up {len(gone)} partitions"
 
@@ -466,12 +468,16 @@ class ClassicMembership:
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 if self.phase is Phase.STABLE and self._rejoin_reason is None:
                     self._rejoin_reason = "the group is rebalancing"
-            case ErrorCode.UNKNOWN_MEMBER_ID:
-                self._forget(Phase.PREPARING)
-            case ErrorCode.ILLEGAL_GENERATION:
-                self._forget(Phase.PREPARING, keeps_id=True)
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION:
+                self._expelled(code)
             case ErrorCode.FENCED_INSTANCE_ID:
                 self._fail(self._error(code))
+
+    def _expelled(self, code: int) -> None:
+        """The group went on without us: we join anew, as ourselves where it still knows us."""
+        self._rejoin_reason = str(self._error(code))
+        keeps_id = code == ErrorCode.ILLEGAL_GENERATION
+        self._forget(Phase.PREPARING, self._rejoin_reason, keeps_id=keeps_id)
 
     # --- leaving -------------------------------------------------------------------------------------------
 
@@ -485,14 +491,14 @@ class ClassicMembership:
                 self._awaits_answer = False
                 self._depart()
 
-        if not self._say_goodbye("the consumer was closed or unsubscribed", then):
+        if not self._say_goodbye(_LEAVING, then):
             self._awaits_answer = False
             self._depart()
 
     def _depart(self) -> None:
         self.generation = Generation()
         self._leadership = None
-        self._holdings.lose()
+        self._holdings.lose(_LEAVING)
         self.phase = Phase.OUT
         self._topics.watch(())
         self._tell(Left())

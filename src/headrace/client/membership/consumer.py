@@ -57,6 +57,7 @@ class Phase(Enum):
 
 
 _AT_REST = (Phase.OUT, Phase.STALE, Phase.FAILED)
+_LEAVING = "the consumer was closed or has unsubscribed"
 
 
 class ConsumerMembership:
@@ -122,7 +123,7 @@ class ConsumerMembership:
             return
         self._target = None
         self.phase = Phase.LEAVING
-        self._holdings.revoke_all()
+        self._holdings.revoke_all(_LEAVING)
 
     @property
     def owned(self) -> Partitions:
@@ -192,7 +193,7 @@ class ConsumerMembership:
             return
         self._tell(PolledTooLate(self._settings.max_poll_interval_s))
         self._say_goodbye(lambda *_: None)
-        self._forget(Phase.STALE)
+        self._forget(Phase.STALE, f"not polled for {self._settings.max_poll_interval_s:g} s")
 
     def _watch_topics(self) -> None:
         if self.phase is Phase.OUT:
@@ -223,7 +224,7 @@ class ConsumerMembership:
         if is_complete:
             self._target = None
         if is_complete or wanted != self.owned:
-            self._holdings.take(wanted)
+            self._holdings.take(wanted, "the broker gives them to another member, or they are gone")
 
     def _owned_by_id(self) -> Owned:
         """As the broker is told; sorted once for each change of what we own."""
@@ -234,7 +235,7 @@ class ConsumerMembership:
             self._sorted = self.owned, numbers
         return self._sorted[1]
 
-    def _forget(self, phase: Phase) -> None:
+    def _forget(self, phase: Phase, reason: str) -> None:
         """The epoch is no longer ours, and neither is what we own."""
         self.epoch = JOINING_EPOCH
         self._target = None
@@ -242,12 +243,12 @@ class ConsumerMembership:
         self._pulse.is_under_way = False
         if self.phase is not Phase.LEAVING:
             self.phase = phase
-        self._holdings.lose()
+        self._holdings.lose(reason)
 
     def _fail(self, error: ClientError) -> None:
         if self.phase is not Phase.LEAVING:
             self._tell(Failed(error))
-        self._forget(Phase.FAILED)
+        self._forget(Phase.FAILED, str(error))
 
     def _search_ended(self, now: Instant, error: ClientError) -> None:
         """There is no coordinator for us, for good."""
@@ -294,12 +295,13 @@ class ConsumerMembership:
                 self._pulse.heard(now)
                 self._report.heard()
                 self._take(answer)
-            case ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.UNKNOWN_MEMBER_ID:
-                self._pulse.missed(now)
-                self._forget(Phase.PREPARING)
             case code:
-                subject = f"group {self._settings.group_id!r}"
-                self._missed(now, to, KafkaError(code, answer.error_message, subject=subject))
+                error = KafkaError(code, answer.error_message, subject=f"group {self._settings.group_id!r}")
+                if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+                    self._pulse.missed(now)
+                    self._forget(Phase.PREPARING, str(error))
+                else:
+                    self._missed(now, to, error)
 
     def _take(self, answer: ConsumerGroupHeartbeatResponse) -> None:
         self.epoch = answer.member_epoch
@@ -346,7 +348,7 @@ class ConsumerMembership:
         self._is_saying_goodbye = False
         self.epoch = JOINING_EPOCH
         self._target = None
-        self._holdings.lose()
+        self._holdings.lose(_LEAVING)
         self._pulse.is_under_way = False
         self._topics.watch(())
         self._tell(Left())
@@ -354,9 +356,9 @@ class ConsumerMembership:
             self.phase = Phase.PREPARING
 
     def _say_goodbye(self, then: Callable[[Instant, Answer], None]) -> bool:
-        """Whether there is anything to say."""
+        """Whether there is anything to say: perhaps the broker has just taken us in."""
         to = self._coordinator.address() if self._coordinator.is_known else None
-        if to is None or self.epoch <= JOINING_EPOCH:
+        if to is None or (self.epoch <= JOINING_EPOCH and not self._pulse.is_under_way):
             return False
         instance_id = self._settings.instance_id
         question = ConsumerGroupHeartbeatRequest(

@@ -1,7 +1,10 @@
-"""What the application has to know of its group, in the order in which it happened."""
+"""What the application has to know of its group, in the order in which it happened.
+
+Reasons are for people: a rebalance that nobody can explain is the first complaint of all.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.client.cluster import TopicPartition
@@ -33,6 +36,7 @@ class Revoked:
     """
 
     partitions: Partitions
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,6 +44,7 @@ class Lost:
     """These are no longer the application's, and perhaps somebody else's already: too late to commit."""
 
     partitions: Partitions
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(slots=True, frozen=True)

@@ -116,7 +116,7 @@ class Group:
             self._forget(event.partitions)
             told, self._closing = event.partitions - self._closing, frozenset()
             if told:
-                self._events.append(Lost(told))
+                self._events.append(Lost(told, event.reason))
         else:
             self._events.append(event)
 

@@ -23,25 +23,25 @@ class Holdings:
         self._adding: Partitions | None = None  # to be told when it has acknowledged
         self._tell = tell
 
-    def take(self, wanted: Partitions) -> Partitions:
+    def take(self, wanted: Partitions, reason: str) -> Partitions:
         """This and nothing else is to be owned; gives what has to be acknowledged before."""
         gone, new = self.owned - wanted, wanted - self.owned
         if gone:
             self._adding = new
-            self.revoke(gone)
+            self.revoke(gone, reason)
         else:
             self._add(new)
         return gone
 
-    def revoke(self, partitions: Partitions) -> None:
+    def revoke(self, partitions: Partitions, reason: str) -> None:
         fresh = partitions - self.revoking
         if fresh:
             self.revoking |= fresh
-            self._tell(Revoked(fresh))
+            self._tell(Revoked(fresh, reason))
 
-    def revoke_all(self) -> None:
+    def revoke_all(self, reason: str) -> None:
         self._adding = None
-        self.revoke(self.owned)
+        self.revoke(self.owned, reason)
 
     def acknowledge(self, partitions: Partitions) -> None:
         """The application is done with these of what is being revoked."""
@@ -56,11 +56,11 @@ class Holdings:
         """Another share comes: what is new in this one is no longer ours to take."""
         self._adding = None
 
-    def lose(self) -> None:
+    def lose(self, reason: str) -> None:
         """All is gone, be it acknowledged or not."""
         lost, self.owned, self.revoking, self._adding = self.owned, NONE, NONE, None
         if lost:
-            self._tell(Lost(lost))
+            self._tell(Lost(lost, reason))
 
     def _add(self, partitions: Partitions) -> None:
         self.owned |= partitions

@@ -110,6 +110,30 @@ def test_who_leaves_gives_everything_up_first(way: dict[str, Any]) -> None:
 
 
 @each_protocol
+def test_every_move_has_a_reason(way: dict[str, Any]) -> None:
+    """Why did my consumer rebalance? The answer must not need the broker's log."""
+    world = World()
+    world.create_topic("a", 4)
+    first = world.member("a", **way)
+    world.settle()
+    second = world.member("a", **way)
+    world.settle()
+    second.application.polls = False
+    assert world.run(30.0, lambda: any(isinstance(move, Lost) for move in second.moves))
+    (lost,) = (move for move in second.moves if isinstance(move, Lost))
+    assert lost.reason == "not polled for 20 s"
+    first.leave()
+    assert world.run(5.0, lambda: first.moves[-1] == Left())
+    reasons = [move.reason for move in first.moves if isinstance(move, Revoked)]
+    assert reasons[0] in (
+        "the group is rebalancing",
+        "the group gives them to another member",
+        "the broker gives them to another member, or they are gone",
+    )
+    assert reasons[-1] == "the consumer was closed or has unsubscribed"
+
+
+@each_protocol
 def test_who_left_may_come_back(way: dict[str, Any]) -> None:
     world = World()
     world.create_topic("a", 4)
