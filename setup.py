@@ -5,7 +5,11 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-SOURCES = ["src/headrace/records/_codec.py", "src/headrace/records/_accumulator.py"]
+SOURCES = [
+    "src/headrace/records/_codec.py",
+    "src/headrace/records/_outgoing.py",
+    "src/headrace/records/_accumulator.py",
+]
 
 
 def extensions() -> list[Extension]:

@@ -30,7 +30,8 @@ from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.produce import ProduceRequest, ProduceResponse
 from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from headrace.records._accumulator import Accumulator, Delivery, RecordMetadata
+from headrace.records._accumulator import Accumulator
+from headrace.records._outgoing import Delivery, RecordMetadata
 from headrace.records.builder import ABORT, control_kind
 from headrace.records.reader import batches, read_rows
 
@@ -81,6 +82,7 @@ class Stage:
         desk: Desk | None = None,
         batch_bytes: int = 400,
         buffer_bytes: int = 1 << 20,
+        desk_settings: dict[str, str] | None = None,
         topic_configs: dict[str, str] | None = None,
         transaction_version: int = 2,
         **settings: Any,
@@ -88,7 +90,7 @@ class Stage:
         self.dice = Random(seed)
         self.partitions = partitions
         if desk is None:
-            desk = Desk(FEW_SHARDS, seed=seed)
+            desk = Desk(FEW_SHARDS | (desk_settings or {}), seed=seed)
             desk.create_topic(TOPIC, partitions, **(topic_configs or {}))
             if transaction_version == 1:
                 update = FeatureUpdateKey(

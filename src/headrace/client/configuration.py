@@ -131,7 +131,7 @@ def _read(key: ConfigKey, value: object) -> Value:
         case list() | tuple() if key.type is ConfigType.LIST:
             text = ",".join(str(part) for part in value)
         case _:
-            raise InvalidSetting(f"{key.name} cannot be {value!r}")
+            raise InvalidSetting(f"{key.name} cannot be a {type(value).__name__}")
     if text is None and key.default is not None:
         raise InvalidSetting(f"{key.name} cannot be None")
     try:

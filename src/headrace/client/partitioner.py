@@ -10,7 +10,8 @@ from itertools import accumulate
 from typing import Final
 
 from headrace.base.dice import Dice
-from headrace.records._accumulator import Crossing, Lane, murmur2
+from headrace.records._accumulator import Crossing, murmur2
+from headrace.records._outgoing import Lane
 from headrace.records.strategy import Strategy
 
 __all__ = ["STRATEGIES", "AdaptiveTurns", "StickyTurns", "murmur2", "partition_for_key"]

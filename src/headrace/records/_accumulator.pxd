@@ -1,65 +1,20 @@
 # cython: language_level=3
 # The C types of _accumulator.py, read by Cython only.
 #
-# Bounds are not checked by the generated code: a batch's buffer is grown to what a record can take at most
-# before the record is written.
+# Bounds are not checked by the generated code: a batch makes room for what a record can take at most before
+# the record is written, and a column's offsets are checked when it is made.
 
 cimport cython
 
-cdef bint COMPILED
+from headrace.records._outgoing cimport Batch, Delivery, Lane
+
 cdef long long _INT64_MAX
 cdef Py_ssize_t HEADER_BYTES
-cdef Py_ssize_t RECORD_OVERHEAD_BYTES
+cdef Py_ssize_t _OVERHEAD_BYTES
 cdef int _BY_KEY
 cdef int _ROUND_ROBIN
 cdef int _CUSTOM
-cdef bytes NO_HEADERS
-
-
-cdef class Delivery:
-    cdef public Batch batch
-    cdef public Py_ssize_t index
-    cdef public long long timestamp_ms
-
-    @cython.locals(batch=Batch, part=Batch)
-    cdef Batch _followed(self)
-
-
-cdef class Batch:
-    cdef public Lane lane
-    cdef public double created_at
-    cdef public bytearray buffer
-    cdef public Py_ssize_t used
-    cdef public Py_ssize_t count
-    cdef public Py_ssize_t record_bytes
-    cdef public long long base_timestamp
-    cdef public long long max_timestamp
-    cdef public int codec
-    cdef public bint is_closed
-    cdef public int attempts
-    cdef public double retry_at
-    cdef public long long producer_id
-    cdef public int producer_epoch
-    cdef public long long base_sequence
-    cdef public bint sequence_was_reset
-    cdef public bint is_settled
-    cdef public long long base_offset
-    cdef public long long append_time_ms
-    cdef public object error
-    cdef public list parts
-    cdef public object listeners
-
-
-cdef class Lane:
-    cdef public str topic
-    cdef public int partition
-    cdef public Py_ssize_t batch_bytes
-    cdef public object waiter
-    cdef public object waiting
-    cdef public Batch open
-    cdef public bint is_available
-
-    cpdef void close(self) except *
+cdef bytes _NO_HEADERS
 
 
 cdef class Crossing:
@@ -105,7 +60,7 @@ cdef class Accumulator:
     cdef public dict busy
 
     @cython.locals(
-        crossing=Crossing, lane=Lane, batch=Batch, held_key=bytes, held_value=bytes, tail=bytes,
+        crossing=Crossing, lane=Lane, batch=Batch, delivery=Delivery, held_key=bytes, held_value=bytes, tail=bytes,
         key_length=Py_ssize_t, value_length=Py_ssize_t, size=Py_ssize_t,
         key_pointer="const unsigned char*", value_pointer="const unsigned char*", tail_pointer="const unsigned char*",
     )
@@ -134,31 +89,3 @@ cdef class Accumulator:
     @cython.locals(batch=Batch)
     cdef Batch _open(self, Lane lane, double now, Py_ssize_t size)
     cpdef void release(self, Batch batch) except *
-
-
-@cython.locals(buffer=bytearray, length=Py_ssize_t)
-cdef void _grow(Batch batch, Py_ssize_t size) except *
-
-@cython.locals(
-    batch=Batch, held_key=bytes, held_value=bytes, tail=bytes, key_length=Py_ssize_t, value_length=Py_ssize_t, size=Py_ssize_t,
-    timestamp_ms="long long",
-    key_pointer="const unsigned char*", value_pointer="const unsigned char*", tail_pointer="const unsigned char*",
-)
-cpdef Batch rebatch(Lane lane, double created_at, records)
-
-@cython.locals(delta="long long", size=Py_ssize_t, target="unsigned char*", at=Py_ssize_t)
-cdef void _write(
-    Batch batch, long long timestamp_ms,
-    const unsigned char* key, Py_ssize_t key_at, Py_ssize_t key_length,
-    const unsigned char* value, Py_ssize_t value_at, Py_ssize_t value_length,
-    const unsigned char* tail, Py_ssize_t tail_length,
-) except *
-
-@cython.locals(step=Py_ssize_t)
-cdef void _copy(unsigned char* target, Py_ssize_t at, const unsigned char* source, Py_ssize_t start, Py_ssize_t length) noexcept
-
-@cython.locals(rest="unsigned long long", length=Py_ssize_t)
-cdef Py_ssize_t _varint_bytes(long long value) noexcept
-
-@cython.locals(rest="unsigned long long")
-cdef Py_ssize_t _put_varint(unsigned char* target, Py_ssize_t position, long long value) noexcept

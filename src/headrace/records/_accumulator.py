@@ -1,298 +1,29 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Records on their way out of a producer: a partition is chosen, and they become bytes at once.
+"""All that a producer holds and has not delivered: a partition is chosen, and records become bytes at once.
 
-Like _codec.py this is plain Python that Cython compiles with the C types of the .pxd beside it. A record is
-written straight into the buffer of its partition's open batch; what remains of it is a `Delivery`, which
-knows its batch and its place there. So a million records cost a million small objects and nothing else.
-
-Nothing here waits: without room `BufferFull` is raised, without knowledge of a topic `UnknownTopic`; the
-shell waits and asks again. One caller at a time.
-
-    open --full, lingered long enough or flushed--> closed --sealed--> on the wire --> settled, or split
+Like _codec.py this is plain Python that Cython compiles with the C types of the .pxd beside it. Nothing here
+waits: without room `BufferFull` is raised, without knowledge of a topic `UnknownTopic`; the shell waits and
+asks again. One caller at a time.
 """
 
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
 
 from headrace.records._codec import Headers, encode_headers
-from headrace.records.batch import (
-    ATTRIBUTES_AT,
-    CRC_AT,
-    HEADER,
-    HEADER_BYTES,
-    LENGTH_OVERHEAD,
-    MAGIC,
-    NO_PRODUCER,
-    NO_SEQUENCE,
-    TRANSACTIONAL,
-)
-from headrace.records.checksum import crc32c
-from headrace.records.compression import compress
+from headrace.records._outgoing import Batch, Delivery, Lane, Waiter
+from headrace.records.batch import HEADER_BYTES
 from headrace.records.errors import BufferFull, RecordTooLarge, UnknownPartition, UnknownTopic
 from headrace.records.strategy import Strategy
-
-COMPILED = not __file__.endswith(".py")
 
 _BY_KEY = int(Strategy.BY_KEY)
 _ROUND_ROBIN = int(Strategy.ROUND_ROBIN)
 _CUSTOM = int(Strategy.CUSTOM)
 
-ANY_PARTITION = -1
-NO_HEADERS = b"\x00"  # as they are written
-
+_NO_HEADERS = b"\x00"  # as they are written
 # Lengths, deltas and counts of one record are varints; together they never take more than this.
-RECORD_OVERHEAD_BYTES = 36
-_FIRST_BUFFER_BYTES = 2048  # doubled as a batch fills, so that a thousand idle partitions cost little
+_OVERHEAD_BYTES = 36
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
-
-class RecordMetadata(NamedTuple):
-    """Where a record came to lie. The offset is −1 if the broker was not asked for it (acks=0)."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-
-
-class Waiter(Protocol):
-    """How a shell waits for a delivery: with a thread's event, or on its loop."""
-
-    def wait(self, delivery: "Delivery", timeout_s: float | None) -> None:
-        """Returns when the delivery is done; raises when the time is over."""
-        ...
-
-    def awaiting(self, delivery: "Delivery") -> Generator[Any, None, RecordMetadata]: ...
-
-
 Chooser = Callable[[str, bytes | None, bytes | None, int], int]  # topic, key, value, partitions → partition
-WhenDone = Callable[["Delivery"], object]
-
-
-class Delivery:
-    """What becomes of one record that was sent."""
-
-    __slots__ = ("batch", "index", "timestamp_ms")
-
-    def __init__(self, batch: "Batch", index: int, timestamp_ms: int) -> None:
-        self.batch = batch
-        self.index = index
-        self.timestamp_ms = timestamp_ms
-
-    @property
-    def is_done(self) -> bool:
-        return self._followed().is_settled
-
-    @property
-    def error(self) -> Exception | None:
-        """Why it was not delivered; None if it was, or is still on its way."""
-        return self._followed().error
-
-    def result(self) -> RecordMetadata:
-        """Where the record lies; raises why it does not. Only of one that is done."""
-        batch = self._followed()
-        if not batch.is_settled:
-            raise RuntimeError("the record is still on its way")
-        if batch.error is not None:
-            raise batch.error
-        timestamp = self.timestamp_ms if batch.append_time_ms < 0 else batch.append_time_ms
-        offset = -1 if batch.base_offset < 0 else batch.base_offset + self.index
-        return RecordMetadata(batch.lane.topic, batch.lane.partition, offset, timestamp)
-
-    def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Waits until the broker has answered: where the record lies, or the error is raised."""
-        if not self.is_done:
-            self.batch.lane.waiter.wait(self, timeout)
-        return self.result()
-
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        return self.batch.lane.waiter.awaiting(self)
-
-    def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> "Delivery":
-        """Calls `callback(*args, metadata, **kwargs)` once the record is delivered."""
-
-        def delivered(done: Delivery) -> None:
-            if done.error is None:
-                callback(*args, done.result(), **kwargs)
-
-        return self.when_done(delivered)
-
-    def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> "Delivery":
-        """Calls `errback(*args, error, **kwargs)` once it is known that the record was not delivered."""
-
-        def failed(done: Delivery) -> None:
-            error = done.error
-            if error is not None:
-                errback(*args, error, **kwargs)
-
-        return self.when_done(failed)
-
-    def when_done(self, then: WhenDone) -> "Delivery":
-        """Calls `then(self)` when all is known, at once if it is already."""
-        batch = self._followed()
-        batch.listeners.append((self, then))
-        # Asked after it was added: whoever settles at this moment takes it, or we do, never both.
-        if batch.is_settled:
-            for error in batch.announce():
-                raise error
-        return self
-
-    def _followed(self) -> "Batch":
-        """The batch that carries the record now: a batch that was too large went on in parts."""
-        batch = self.batch
-        while batch.parts is not None:
-            for part in batch.parts:
-                if self.index < part.count:
-                    batch = part
-                    break
-                self.index -= part.count
-            self.batch = batch
-        return batch
-
-
-class Batch:
-    """Records of one partition that travel together.
-
-    Invariant: buffer[HEADER_BYTES:used] are `count` encoded records until it is sealed with a codec, then
-    what that codec made of them.
-    """
-
-    __slots__ = (
-        "append_time_ms",
-        "attempts",
-        "base_offset",
-        "base_sequence",
-        "base_timestamp",
-        "buffer",
-        "codec",
-        "count",
-        "created_at",
-        "error",
-        "is_closed",
-        "is_settled",
-        "lane",
-        "listeners",
-        "max_timestamp",
-        "parts",
-        "producer_epoch",
-        "producer_id",
-        "record_bytes",
-        "retry_at",
-        "sequence_was_reset",
-        "used",
-    )
-
-    def __init__(self, lane: "Lane", created_at: float) -> None:
-        self.lane = lane
-        self.created_at = created_at
-        self.buffer = bytearray(_FIRST_BUFFER_BYTES)
-        self.used = HEADER_BYTES
-        self.count = 0
-        self.record_bytes = 0  # what it holds of buffer.memory
-        self.base_timestamp = -1
-        self.max_timestamp = -1
-        self.codec = 0  # of what is in the buffer
-        self.is_closed = False  # takes no more records: their number may be known to a broker
-        self.attempts = 0
-        self.retry_at = 0.0
-        self.producer_id = NO_PRODUCER
-        self.producer_epoch = -1
-        self.base_sequence = NO_SEQUENCE
-        self.sequence_was_reset = False
-        self.is_settled = False
-        self.base_offset = -1
-        self.append_time_ms = -1
-        self.error: Exception | None = None
-        self.parts: list[Batch] | None = None
-        self.listeners: deque[tuple[Delivery, WhenDone]] = deque()
-
-    def identify(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Gives the batch its place in a producer's order of one partition."""
-        self.sequence_was_reset = self.base_sequence != NO_SEQUENCE
-        self.producer_id, self.producer_epoch = producer_id, producer_epoch
-        self.base_sequence = base_sequence
-
-    def seal(self, codec: int, level: int | None, transactional: bool) -> memoryview:
-        """The batch as it goes over the wire, with the identity that it has now."""
-        self.is_closed = True
-        if codec and not self.codec:
-            records = compress(codec, memoryview(self.buffer)[HEADER_BYTES : self.used], level=level)
-            self.buffer = bytearray(HEADER_BYTES) + records
-            self.used = len(self.buffer)
-            self.codec = codec
-        buffer = self.buffer
-        HEADER.pack_into(
-            buffer,
-            0,
-            0,
-            self.used - LENGTH_OVERHEAD,
-            -1,
-            MAGIC,
-            0,
-            self.codec | (TRANSACTIONAL if transactional else 0),
-            self.count - 1,
-            self.base_timestamp,
-            self.max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.count,
-        )
-        view = memoryview(buffer)[: self.used]
-        buffer[CRC_AT:ATTRIBUTES_AT] = crc32c(view[ATTRIBUTES_AT:]).to_bytes(4, "big")
-        return view
-
-    def settle(self, base_offset: int = -1, append_time_ms: int = -1, error: Exception | None = None) -> None:
-        """What became of it; those who listen are told by `announce`."""
-        assert not self.is_settled
-        self.base_offset, self.append_time_ms, self.error = base_offset, append_time_ms, error
-        self.is_settled = True
-        self.buffer = bytearray()  # somebody may keep a delivery for long: it costs no records
-
-    def announce(self) -> list[Exception]:
-        """Tells everybody who listens; what their calls raised is returned: nobody else is to suffer."""
-        raised: list[Exception] = []
-        while self.listeners:
-            try:
-                delivery, then = self.listeners.popleft()
-            except IndexError:  # somebody else took the last one
-                break
-            try:
-                then(delivery)
-            except Exception as error:
-                raised.append(error)
-        return raised
-
-    def replace(self, parts: "list[Batch]") -> None:
-        """The records go on in these batches, in this order; so does who listens."""
-        assert sum([part.count for part in parts]) == self.count
-        self.parts = parts
-        self.buffer = bytearray()
-        while self.listeners:
-            delivery, then = self.listeners.popleft()
-            delivery.when_done(then)
-
-
-class Lane:
-    """One partition's records that have not been sent: closed batches and at most one open one, the last."""
-
-    __slots__ = ("batch_bytes", "is_available", "open", "partition", "topic", "waiter", "waiting")
-
-    def __init__(self, topic: str, partition: int, batch_bytes: int, waiter: Waiter) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.batch_bytes = batch_bytes
-        self.waiter = waiter
-        self.waiting: deque[Batch] = deque()
-        self.open: Batch | None = None  # the last of those that wait, if it takes more
-        self.is_available = True  # it has a leader, as far as is known
-
-    def close(self) -> None:
-        """What comes next begins a batch."""
-        if self.open is not None:
-            self.open.is_closed = True
-            self.open = None
 
 
 class Crossing:
@@ -475,11 +206,11 @@ class Accumulator:
         if value is not None:
             held_value = value if type(value) is bytes else bytes(value)
             value_length = len(held_value)
-        tail = encode_headers(headers) if headers else NO_HEADERS
+        tail = encode_headers(headers) if headers else _NO_HEADERS
         key_pointer = held_key
         value_pointer = held_value
         tail_pointer = tail
-        size = RECORD_OVERHEAD_BYTES + key_length + value_length + len(tail)
+        size = _OVERHEAD_BYTES + key_length + value_length + len(tail)
         self._check(size, timestamp_ms)
         if partition < 0:
             lane = self._choose(crossing, key_pointer, 0, key_length, size, key, value)
@@ -490,8 +221,7 @@ class Accumulator:
                 f"topic {topic!r} has {len(crossing.lanes)} partitions, and no {partition}"
             )
         batch = self._open(lane, now, size)
-        _write(
-            batch,
+        self.buffered_bytes += batch.write(
             timestamp_ms,
             key_pointer,
             0,
@@ -502,9 +232,11 @@ class Accumulator:
             tail_pointer,
             len(tail),
         )
-        batch.record_bytes += size
-        self.buffered_bytes += size
-        return Delivery(batch, batch.count - 1, timestamp_ms)
+        delivery = Delivery.__new__(Delivery)  # without arguments to pack: a third of the cost
+        delivery.batch = batch
+        delivery.index = batch.count - 1
+        delivery.timestamp_ms = timestamp_ms
+        return delivery
 
     def append_columns(
         self,
@@ -535,7 +267,7 @@ class Accumulator:
         if first < 0 or (timestamps is not None and len(timestamps) < row_count):
             raise ValueError(f"timestamps for {row_count} rows from {first} on are needed")
         timestamp_column = timestamps
-        tail = NO_HEADERS
+        tail = _NO_HEADERS
         tail_pointer = tail
         key_data = b"" if keys is None else keys.data
         value_data = values.data
@@ -557,7 +289,7 @@ class Accumulator:
                 value_length = values.start(row + 1) - value_at
             if timestamp_column is not None:
                 timestamp_ms = timestamp_column[row]
-            size = RECORD_OVERHEAD_BYTES + key_length + value_length + 1
+            size = _OVERHEAD_BYTES + key_length + value_length + 1
             if taken and not self._takes(size, timestamp_ms):
                 break  # who asks for the rest is told why
             self._check(size, timestamp_ms)
@@ -570,8 +302,7 @@ class Accumulator:
             else:
                 lane = self._choose(crossing, key_pointer, key_at, key_length, size, None, None)
             batch = self._open(lane, now, size)
-            _write(
-                batch,
+            self.buffered_bytes += batch.write(
                 timestamp_ms,
                 key_pointer,
                 key_at,
@@ -582,8 +313,6 @@ class Accumulator:
                 tail_pointer,
                 1,
             )
-            batch.record_bytes += size
-            self.buffered_bytes += size
             if batch is not last:
                 touched[batch] = None
                 last = batch
@@ -659,8 +388,7 @@ class Accumulator:
             batch = lane.open = Batch(lane, now)
             lane.waiting.append(batch)
             self.busy[lane] = None
-        if batch.used + size > len(batch.buffer):
-            _grow(batch, size)
+        batch.reserve(size)
         return batch
 
     def take(self, lane: Lane) -> Batch:
@@ -668,8 +396,9 @@ class Accumulator:
         batch = lane.waiting.popleft()
         if batch is lane.open:
             lane.close()
-        if not lane.waiting:
-            del self.busy[lane]
+        del self.busy[lane]
+        if lane.waiting:
+            self.busy[lane] = None  # behind all others: everybody has a turn
         return batch
 
     def release(self, batch: Batch) -> None:
@@ -685,122 +414,15 @@ class Accumulator:
             del self.busy[lane]
         return batch
 
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """The records of a batch that was taken go on in these."""
+        batch.replace(parts)
+        self.release(batch)
+        for part in parts:
+            self.buffered_bytes += part.record_bytes
+
     def put_back(self, batch: Batch, place: int) -> None:
         """A batch that was taken waits again, behind so many others."""
         assert batch.is_closed
         batch.lane.waiting.insert(place, batch)
         self.busy[batch.lane] = None
-
-
-def _grow(batch: Batch, size: int) -> None:
-    buffer = batch.buffer
-    length = max(2 * len(buffer), batch.used + size)
-    buffer.extend(bytes(length - len(buffer)))
-
-
-def rebatch(
-    lane: Lane, created_at: float, records: "Sequence[tuple[int, bytes | None, bytes | None, Headers]]"
-) -> Batch:
-    """A closed batch of records that were taken out of another one."""
-    batch = Batch(lane, created_at)
-    batch.is_closed = True
-    for timestamp_ms, key, value, headers in records:
-        held_key = b"" if key is None else key
-        held_value = b"" if value is None else value
-        tail = encode_headers(headers) if headers else NO_HEADERS
-        key_length = -1 if key is None else len(held_key)
-        value_length = -1 if value is None else len(held_value)
-        size = RECORD_OVERHEAD_BYTES + key_length + value_length + len(tail)
-        if batch.used + size > len(batch.buffer):
-            _grow(batch, size)
-        key_pointer = held_key
-        value_pointer = held_value
-        tail_pointer = tail
-        _write(
-            batch,
-            timestamp_ms,
-            key_pointer,
-            0,
-            key_length,
-            value_pointer,
-            0,
-            value_length,
-            tail_pointer,
-            len(tail),
-        )
-        batch.record_bytes += size
-    return batch
-
-
-def _write(
-    batch: Batch,
-    timestamp_ms: int,
-    key: bytes,
-    key_at: int,
-    key_length: int,
-    value: bytes,
-    value_at: int,
-    value_length: int,
-    tail: bytes,
-    tail_length: int,
-) -> None:
-    """One record at the end of the batch, whose buffer has room for it; `tail` are its headers, encoded."""
-    if batch.count == 0:
-        batch.base_timestamp = timestamp_ms
-        batch.max_timestamp = timestamp_ms
-    elif timestamp_ms > batch.max_timestamp:
-        batch.max_timestamp = timestamp_ms
-    delta = timestamp_ms - batch.base_timestamp
-    size = 1 + _varint_bytes(delta) + _varint_bytes(batch.count)
-    size += _varint_bytes(key_length) + _varint_bytes(value_length) + tail_length
-    if key_length > 0:
-        size += key_length
-    if value_length > 0:
-        size += value_length
-    target = batch.buffer
-    at = _put_varint(target, batch.used, size)
-    target[at] = 0  # the attributes, all unused
-    at = _put_varint(target, at + 1, delta)
-    at = _put_varint(target, at, batch.count)
-    at = _put_varint(target, at, key_length)
-    if key_length > 0:
-        _copy(target, at, key, key_at, key_length)
-        at += key_length
-    at = _put_varint(target, at, value_length)
-    if value_length > 0:
-        _copy(target, at, value, value_at, value_length)
-        at += value_length
-    _copy(target, at, tail, 0, tail_length)
-    batch.used = at + tail_length
-    batch.count += 1
-
-
-def _copy(target: bytearray, at: int, source: bytes, start: int, length: int) -> None:
-    if COMPILED:
-        for step in range(length):  # becomes a memcpy
-            target[at + step] = source[start + step]
-    else:
-        target[at : at + length] = source[start : start + length]
-
-
-def _varint_bytes(value: int) -> int:
-    """How long `value` is as a zigzag varint."""
-    rest = value  # unsigned from here on, where it is compiled
-    rest = (rest << 1) ^ (value >> 63)
-    length = 1
-    while rest >= 0x80:
-        rest >>= 7
-        length += 1
-    return length
-
-
-def _put_varint(target: bytearray, position: int, value: int) -> int:
-    """Writes a zigzag varint and gives the position after it."""
-    rest = value
-    rest = (rest << 1) ^ (value >> 63)
-    while rest >= 0x80:
-        target[position] = (rest & 0x7F) | 0x80
-        rest >>= 7
-        position += 1
-    target[position] = rest
-    return position + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from harness.producer_stage import Stage
-from headrace.records._accumulator import Delivery
+from headrace.records._outgoing import Delivery
 from headrace.records.errors import BufferFull
 
 STEPS = 250

@@ -6,7 +6,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.producing.settings import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from headrace.records._accumulator import Batch
+from headrace.records._outgoing import Batch
 
 NAMES_ONLY_VERSION = 12  # the last version of Produce that names topics instead of giving their ids
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from headrace.client.producing.sequences import Order
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import PartitionProduceResponse
-from headrace.records._accumulator import Batch
+from headrace.records._outgoing import Batch
 
 _KNOWN = {int(code): code for code in ErrorCode}
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)

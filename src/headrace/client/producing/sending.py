@@ -25,8 +25,9 @@ from headrace.client.producing.settings import SendingSettings
 from headrace.client.producing.topics import Event, Topics
 from headrace.client.producing.transaction_session import TransactionSession
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
-from headrace.records._accumulator import Accumulator, Batch, Lane, rebatch
+from headrace.records._accumulator import Accumulator
 from headrace.records._codec import decode_rows
+from headrace.records._outgoing import Batch, Lane, rebatch
 from headrace.records.batch import HEADER_BYTES, NO_SEQUENCE
 from headrace.records.compression import decompress
 
@@ -92,16 +93,15 @@ class Sending:
             wake_at = min(wake_at, self.transaction.deadline())
         elif self.settings.is_idempotent:
             wake_at = min(wake_at, self._identity.deadline())
-        delivery_s = self.settings.delivery_s
         for lane in self.accumulator.busy:
-            wake_at = min(wake_at, Instant(lane.waiting[0].created_at + delivery_s))
+            wake_at = min(wake_at, self._expires_at(lane.waiting[0]))
             ready_at = self._ready_at(lane)
             if ready_at > self._looked_at:  # what was ready and stayed waits for something else than time
                 wake_at = min(wake_at, ready_at)
         for flight in self._flights.all():
             for carried in flight.carried.values():
                 if not carried.batch.is_settled:
-                    wake_at = min(wake_at, Instant(carried.batch.created_at + delivery_s))
+                    wake_at = min(wake_at, self._expires_at(carried.batch))
         return wake_at
 
     def take_settled(self) -> list[Batch]:
@@ -246,14 +246,19 @@ class Sending:
         if self.transaction is not None and self.transaction.is_doomed and told.error_code in OF_SEQUENCES:
             verdict = Verdict.REFUSED  # something before it failed, and nothing of this will count
         error = KafkaError(told.error_code, told.error_message, subject=f"partition {at}")
+        knows_leader = False
         if error.is_metadata_stale:
             hint = told.current_leader
-            if hint is None or not self.cluster.hint(at, hint.leader_id, hint.leader_epoch, brokers):
+            if hint is not None:
+                knows_leader = self.cluster.hint(at, hint.leader_id, hint.leader_epoch, brokers)
+            if not knows_leader:
                 self.cluster.mark_stale(at.topic)
         if verdict is Verdict.RESTART:
             self._restart(at)
         error.is_retriable = verdict is not Verdict.REFUSED
         self._setback(now, at, batch, error)
+        if knows_leader:
+            batch.retry_at = now  # there is nothing to wait for
 
     def _restart(self, at: TopicPartition) -> None:
         """The partition's sequences begin anew: in a new epoch, or, in a transaction, in the same one."""
@@ -280,11 +285,16 @@ class Sending:
         if batch.is_settled:
             return
         if not error.is_retriable:
-            self._refuse(at, batch, error)
+            if isinstance(error, KafkaError):
+                self._refuse(at, batch, error)
+            else:
+                self._lose(at, batch, error)
             return
         retry_at = Instant(now + self.settings.backoff(batch.attempts, self._dice))
-        if batch.attempts >= self.settings.retries or retry_at >= batch.created_at + self.settings.delivery_s:
-            self._lose(at, batch, f"were not delivered in time: {error}", error)
+        if batch.attempts >= self.settings.retries or retry_at >= self._expires_at(batch):
+            lost = RecordLost(f"{batch.count} records for {at} were not delivered in time: {error}")
+            lost.__cause__ = error
+            self._lose(at, batch, lost)
             return
         batch.attempts += 1
         batch.retry_at = retry_at
@@ -310,7 +320,7 @@ class Sending:
         else:
             for part in reversed(parts):
                 self.accumulator.put_back(part, 0)
-        batch.replace(parts)
+        self.accumulator.replace(batch, parts)
         lane.batch_bytes = min(lane.batch_bytes, max(part.used for part in parts))
 
     # The end of batches that are not delivered
@@ -321,12 +331,10 @@ class Sending:
             self.sequences.want_restart(at)
         self._fail(batch, error)
 
-    def _lose(self, at: TopicPartition, batch: Batch, what: str, cause: ClientError | None = None) -> None:
-        """Its time is over, and nobody knows whether a broker has it."""
+    def _lose(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:
+        """It is not tried again, and nobody knows whether a broker has it."""
         if batch.base_sequence != NO_SEQUENCE:
             self.sequences.of(at).given_up(batch)
-        error = RecordLost(f"{batch.count} records for {at} {what}")
-        error.__cause__ = cause
         self._fail(batch, error)
 
     def _drop_unsent(self, transaction: TransactionSession) -> None:
@@ -356,16 +364,20 @@ class Sending:
 
     # Time
 
+    def _expires_at(self, batch: Batch) -> Instant:
+        return Instant(batch.created_at + self.settings.delivery_s)
+
     def _expire(self, now: Instant) -> None:
-        oldest = now - self.settings.delivery_s
         for lane in list(self.accumulator.busy):
             at = TopicPartition(lane.topic, lane.partition)
-            while lane.waiting and lane.waiting[0].created_at <= oldest:
-                self._lose(at, self.accumulator.take(lane), "waited for too long to be sent")
+            while lane.waiting and self._expires_at(lane.waiting[0]) <= now:
+                batch = self.accumulator.take(lane)
+                self._lose(at, batch, RecordLost(f"{batch.count} records for {at} waited for too long"))
         for flight in self._flights.all():
             for at, carried in flight.carried.items():
-                if carried.batch.created_at <= oldest and not carried.batch.is_settled:
-                    self._lose(at, carried.batch, "got no answer in time")
+                batch = carried.batch
+                if not batch.is_settled and self._expires_at(batch) <= now:
+                    self._lose(at, batch, RecordLost(f"{batch.count} records for {at} got no answer in time"))
 
     def _resolve(self) -> None:
         """Where records expired and all others are answered for, it shows whether the broker has them."""

@@ -10,7 +10,7 @@ retries, unless it is certain that the broker never took it.
 """
 
 from headrace.client.cluster import TopicPartition
-from headrace.records._accumulator import Batch
+from headrace.records._outgoing import Batch
 from headrace.records.batch import NO_SEQUENCE
 
 SEQUENCES = 1 << 31  # they wrap from the largest int32 to 0

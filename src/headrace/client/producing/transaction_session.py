@@ -14,13 +14,11 @@ sequences in doubt.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
-from headrace import __version__
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
-from headrace.client.connection import ByVersion, Question
+from headrace.client.connection import Question
 from headrace.client.coordinators import CoordinatorKind
 from headrace.client.errors import (
     ClientError,
@@ -34,6 +32,21 @@ from headrace.client.membership.mailbox import Answer, Mailbox
 from headrace.client.producing.pending import Pending
 from headrace.client.producing.sequences import Sequences
 from headrace.client.producing.settings import SendingSettings
+from headrace.client.producing.transaction_requests import (
+    ADD_PARTITIONS_BY_CLIENTS,
+    END_TXN_FIRST_PROTOCOL,
+    OFFSET_COMMIT_FIRST_PROTOCOL,
+    PRODUCE_FIRST_PROTOCOL,
+    SECOND_PROTOCOL,
+    GroupMembership,
+    OffsetToCommit,
+    add_partitions_request,
+    error_of_adding,
+    features_request,
+    offsets_request,
+    results_of_offsets,
+    transaction_version,
+)
 from headrace.client.producing.transaction_states import (
     ALLOWED,
     Severity,
@@ -43,45 +56,10 @@ from headrace.client.producing.transaction_states import (
 )
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from headrace.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from headrace.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
-
-FEATURE = "transaction.version"
-# The last versions that belong to the first protocol.
-PRODUCE_FIRST_PROTOCOL = 11
-_END_TXN_FIRST_PROTOCOL = 4
-_OFFSET_COMMIT_FIRST_PROTOCOL = 4
-_ADD_PARTITIONS_BY_CLIENTS = 3  # from 4 on brokers speak to each other
-
 
 _Reader = Callable[[Answer], None]  # raises what the answer says went wrong
-
-
-class OffsetToCommit(NamedTuple):
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-class GroupMembership(NamedTuple):
-    """Who commits: by it a coordinator refuses a member that lost its partitions (KIP-447)."""
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 class _Offsets:
@@ -127,10 +105,12 @@ class TransactionSession:
         self._groups: dict[str, Coordinator] = {}
         self._is_asked = False
         self._retry_at = Instant(0.0)
+        self._looked_at = Instant(0.0)
         self._failures = 0
         self._knows_features = False
         self._needs_epoch = False  # a failure left sequences in doubt that EndTxn does not mend
-        self._is_started = False  # the coordinator knows of the transaction, or may
+        self._is_started = False  # the coordinator knows of the transaction
+        self._may_be_started = False  # it was asked to begin it, and its answer may be lost
         self._partitions: set[TopicPartition] = set()
         self._to_add: dict[TopicPartition, None] = {}
         self._offsets: _Offsets | None = None
@@ -215,7 +195,7 @@ class TransactionSession:
             return True
         if self.is_second:
             self._partitions.add(at)
-            self._is_started = True
+            self._may_be_started = True
             return True
         self._to_add[at] = None
         return False
@@ -255,6 +235,7 @@ class TransactionSession:
 
     def advance(self, now: Instant, *, is_drained: bool) -> None:
         """Posts what is due; `is_drained`: no record of the transaction waits or is under way."""
+        self._looked_at = now
         if not self._is_asked and now >= self._retry_at:
             self._next(is_drained)
         self._coordinator.advance(now)
@@ -265,8 +246,8 @@ class TransactionSession:
         wake_at = self._coordinator.deadline()
         for coordinator in self._groups.values():
             wake_at = min(wake_at, coordinator.deadline())
-        # in the past: nothing was put off, and what is to be done waits for an answer
-        return min(wake_at, self._retry_at if self._failures and not self._is_asked else NEVER)
+        is_put_off = not self._is_asked and self._retry_at > self._looked_at
+        return min(wake_at, self._retry_at if is_put_off else NEVER)
 
     def _next(self, is_drained: bool) -> None:
         match self.state:
@@ -344,13 +325,10 @@ class TransactionSession:
 
     def _ask_features(self) -> None:
         def read(answer: Answer) -> None:
-            assert isinstance(answer, ApiVersionsResponse)
-            levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
-            self.is_second = levels.get(FEATURE, 0) >= 2
+            self.is_second = transaction_version(answer) >= SECOND_PROTOCOL
             self._knows_features = True
 
-        question = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
-        self._ask(self._coordinator, question, read)
+        self._ask(self._coordinator, features_request(), read)
 
     def _ask_identity(self) -> None:
         """The first time whoever had the id before is fenced; later our own epoch is raised (KIP-360)."""
@@ -380,78 +358,48 @@ class TransactionSession:
 
     def _add_partitions(self) -> None:
         adding = list(self._to_add)
-        topics: dict[str, AddPartitionsToTxnTopic] = {}
-        for at in adding:
-            topics.setdefault(at.topic, AddPartitionsToTxnTopic(name=at.topic)).partitions.append(
-                at.partition
-            )
 
         def read(answer: Answer) -> None:
-            assert isinstance(answer, AddPartitionsToTxnResponse)
-            errors = [
-                told.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
-                for told in topic.results_by_partition
-                if told.partition_error_code
-            ]
-            # one that was not tried says less than the one that is why
-            errors.sort(key=lambda code: code == ErrorCode.OPERATION_NOT_ATTEMPTED)
-            if errors:
-                self._check(errors[0])
+            self._check(error_of_adding(answer))
+            self._is_started = True
             self._partitions.update(adding)
             for at in adding:
                 self._to_add.pop(at, None)
 
-        self._is_started = True  # an answer that is lost may have added them
-        question = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self._sequences.producer_id,
-            v3_and_below_producer_epoch=self._sequences.producer_epoch,
-            v3_and_below_topics=list(topics.values()),
-        )
-        self._ask(self._coordinator, question, read, _ADD_PARTITIONS_BY_CLIENTS)
+        self._may_be_started = True
+        question = add_partitions_request(self.transactional_id, self._sequences.producer, adding)
+        self._ask(self._coordinator, question, read, ADD_PARTITIONS_BY_CLIENTS)
 
     def _commit_offsets(self, offsets: _Offsets) -> None:
-        self._is_started = True
+        self._may_be_started = True
         if not self.is_second and not offsets.is_added:
             self._add_offsets(offsets)
             return
 
         def read(answer: Answer) -> None:
-            assert isinstance(answer, TxnOffsetCommitResponse)
             code = 0
-            for topic in answer.topics:
-                for told in topic.partitions:
-                    if told.error_code:
-                        code = told.error_code
-                    else:
-                        offsets.left.pop(TopicPartition(topic.name, told.partition_index), None)
+            for at, error_code in results_of_offsets(answer).items():
+                if error_code:
+                    code = error_code
+                else:
+                    self._is_started = True
+                    offsets.left.pop(at, None)
             self._check(code)
             if self._offsets is offsets:
                 self._offsets = None
                 offsets.pending.finish()
 
-        def make(version: int) -> TxnOffsetCommitRequest:
-            has_member = version >= 3
-            member = offsets.member
-            return TxnOffsetCommitRequest(
-                transactional_id=self.transactional_id,
-                group_id=member.group_id,
-                producer_id=self._sequences.producer_id,
-                producer_epoch=self._sequences.producer_epoch,
-                generation_id=member.generation if has_member else -1,
-                member_id=member.member_id if has_member else "",
-                group_instance_id=member.instance_id if has_member else None,
-                topics=_offset_topics(offsets.left),
-            )
-
-        version_max = None if self.is_second else _OFFSET_COMMIT_FIRST_PROTOCOL
-        self._ask(offsets.coordinator, ByVersion(TxnOffsetCommitRequest, make), read, version_max)
+        question = offsets_request(
+            self.transactional_id, self._sequences.producer, offsets.member, offsets.left
+        )
+        version_max = None if self.is_second else OFFSET_COMMIT_FIRST_PROTOCOL
+        self._ask(offsets.coordinator, question, read, version_max)
 
     def _add_offsets(self, offsets: _Offsets) -> None:
         def read(answer: Answer) -> None:
             assert isinstance(answer, AddOffsetsToTxnResponse)
             self._check(answer.error_code)
+            self._is_started = True
             offsets.is_added = True
 
         question = AddOffsetsToTxnRequest(
@@ -463,13 +411,15 @@ class TransactionSession:
         self._ask(self._coordinator, question, read)
 
     def _end(self, *, committed: bool) -> None:
-        if not self._is_started:
+        if not (self._is_started or self._may_be_started):
             self._ended()
             return
 
         def read(answer: Answer) -> None:
             assert isinstance(answer, EndTxnResponse)
-            self._check(answer.error_code)
+            # nothing was begun, so that nothing has to be aborted
+            if committed or self._is_started or answer.error_code != ErrorCode.INVALID_TXN_STATE:
+                self._check(answer.error_code)
             if answer.producer_id >= 0:
                 self._identified(answer.producer_id, answer.producer_epoch)
             self._ended()
@@ -480,10 +430,10 @@ class TransactionSession:
             producer_epoch=self._sequences.producer_epoch,
             committed=committed,
         )
-        self._ask(self._coordinator, question, read, None if self.is_second else _END_TXN_FIRST_PROTOCOL)
+        self._ask(self._coordinator, question, read, None if self.is_second else END_TXN_FIRST_PROTOCOL)
 
     def _ended(self) -> None:
-        self._is_started = False
+        self._is_started = self._may_be_started = False
         self._partitions.clear()
         self._to_add.clear()
         if self.state is State.ABORTING and self._needs_epoch:
@@ -538,18 +488,3 @@ class TransactionSession:
 
 def _named(state: State) -> str:
     return state.name.lower().replace("_", " ")
-
-
-def _offset_topics(offsets: Mapping[TopicPartition, OffsetToCommit]) -> list[TxnOffsetCommitRequestTopic]:
-    topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-    for at, offset in offsets.items():
-        topic = topics.setdefault(at.topic, TxnOffsetCommitRequestTopic(name=at.topic))
-        topic.partitions.append(
-            TxnOffsetCommitRequestPartition(
-                partition_index=at.partition,
-                committed_offset=offset.offset,
-                committed_leader_epoch=offset.leader_epoch,
-                committed_metadata=offset.metadata,
-            )
-        )
-    return list(topics.values())

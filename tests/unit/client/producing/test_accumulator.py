@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headrace.records
 from harness.producer_stage import NobodyWaits
-from headrace.records import _accumulator
+from headrace.records import _accumulator, _outgoing
 from headrace.records.batch import check_crc
 from headrace.records.errors import BufferFull, RecordTooLarge, UnknownPartition, UnknownTopic
 from headrace.records.reader import read_rows
 from headrace.records.strategy import Strategy
 
 
-def interpreted() -> Any:
-    path = Path(headrace.records.__file__).with_name("_accumulator.py")
-    spec = spec_from_file_location("headrace.records._accumulator_interpreted", path)
+def load(name: str) -> ModuleType:
+    """A module's source, whether or not a compiled one exists."""
+    path = Path(headrace.records.__file__).with_name(f"{name}.py")
+    spec = spec_from_file_location(f"headrace.records.{name}", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -28,9 +31,19 @@ def interpreted() -> Any:
     return module
 
 
+def interpreted() -> SimpleNamespace:
+    outgoing = load("_outgoing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "headrace.records._outgoing", outgoing)
+        accumulator = load("_accumulator")
+    return SimpleNamespace(**vars(outgoing) | vars(accumulator))
+
+
 @pytest.fixture(params=["as built", "interpreted"])
 def module(request: pytest.FixtureRequest) -> Any:
-    return _accumulator if request.param == "as built" else interpreted()
+    if request.param == "interpreted":
+        return interpreted()
+    return SimpleNamespace(**vars(_outgoing) | vars(_accumulator))
 
 
 def first_candidate(crossing: Any) -> Any:
