@@ -16,36 +16,39 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture(autouse=True)
-def quick_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without hypothesis, which loads itself anew at the end of each run."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
-
-
-def test_every_block_runs(pytester: pytest.Pytester, headrace_broker: Broker) -> None:
-    # a run in this process forgets what it has loaded: what the blocks need is loaded before
+@pytest.fixture
+def run(
+    pytester: pytest.Pytester, headrace_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    # a run in this process forgets what it has loaded: what all of them need is loaded before, and what none
+    # needs (hypothesis, at the end of each) is left out
     headrace_broker.produce_all("orders", ["x"])
     headrace_broker.consume_all("orders", group="readers")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    return pytester
+
+
+def test_every_block_runs(run: pytest.Pytester) -> None:
     tests = 0
     for number, block in enumerate(BLOCKS):
         tests += len(re.findall(r"^ *def test_", block, re.MULTILINE))
-        pytester.makepyfile(**{f"test_block_{number}": block})
+        run.makepyfile(**{f"test_block_{number}": block})
     assert tests > 10
-    result = pytester.runpytest_inprocess("--import-mode=importlib")
+    result = run.runpytest_inprocess("--import-mode=importlib")
     result.assert_outcomes(passed=tests)
 
 
-def test_the_settings_of_the_page_are_taken(pytester: pytest.Pytester) -> None:
+def test_the_settings_of_the_page_are_taken(run: pytest.Pytester) -> None:
     (ini,) = re.findall(r"^```ini\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    pytester.makeini(ini)
-    pytester.makepyfile(
+    run.makeini(ini)
+    run.makepyfile(
         """
         def test_settings(headrace_broker):
             assert headrace_broker.settings["auto.create.topics.enable"] == "false"
             assert headrace_broker.settings["num.partitions"] == "3"
         """
     )
-    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    run.runpytest_inprocess().assert_outcomes(passed=1)
 
 
 def public_names(kind: type) -> set[str]:
