@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.testing import Broker, Faults
+from testing.inner_runs import quickened
 
 pytest_plugins = ["pytester"]
 
@@ -20,12 +21,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 def run(
     pytester: pytest.Pytester, headrace_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
-    # a run in this process forgets what it has loaded: what all of them need is loaded before, and what none
-    # needs (hypothesis, at the end of each) is left out
-    headrace_broker.produce_all("orders", ["x"])
-    headrace_broker.consume_all("orders", group="readers")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
-    return pytester
+    return quickened(pytester, headrace_broker, monkeypatch)
 
 
 def test_every_block_runs(run: pytest.Pytester) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.testing import Broker
+from testing.inner_runs import quickened
 
 pytest_plugins = ["pytester"]
 
@@ -13,13 +14,8 @@ pytest_plugins = ["pytester"]
 def run(
     pytester: pytest.Pytester, headrace_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
-    # a run in this process forgets what it has loaded: what all of them need is loaded before, and what none
-    # needs (hypothesis, at the end of each) is left out
-    headrace_broker.produce_all("orders", ["x"])
-    headrace_broker.consume_all("orders", group="readers")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     pytester.makeini("[pytest]\nxfail_strict = true\n")
-    return pytester
+    return quickened(pytester, headrace_broker, monkeypatch)
 
 
 def outcomes(pytester: pytest.Pytester, *arguments: str) -> dict[str, int]:
