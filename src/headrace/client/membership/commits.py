@@ -54,7 +54,9 @@ class _Commit:
 
 
 class Commits:
-    """Invariant: `_flying` are commits that came before all of `_waiting`."""
+    """Invariant: `_flying`, which the request under way carries and somebody still waits for, came before all
+    of `_waiting`.
+    """
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Commits:
         self._refused = refused
         self._waiting: list[_Commit] = []
         self._flying: list[_Commit] = []
+        self._is_under_way = False
         self._retry_at = Instant(0.0)
         self._failures = 0
         coordinator.listeners.append(self._fail_all)
@@ -111,15 +114,14 @@ class Commits:
     # --- time ----------------------------------------------------------------------------------------------
 
     def advance(self, now: Instant) -> None:
-        if self._flying:
-            return
         identity = self._identity()
         self._drop(now, identity)
-        if not self._waiting or now < self._retry_at or identity is None:
+        if self._is_under_way or not self._waiting or now < self._retry_at or identity is None:
             return
         to = self._coordinator.address()
         if to is None:
             return
+        self._is_under_way = True
         self._flying, self._waiting = self._waiting, []
 
         def then(now: Instant, answer: Answer) -> None:
@@ -134,23 +136,23 @@ class Commits:
         )
 
     def deadline(self) -> Instant:
-        if self._flying or not self._waiting:
-            return NEVER
-        expiry = min(commit.deadline for commit in self._waiting)
-        can_go = not self._coordinator.is_sought and self._identity() is not None
-        return min(expiry, self._retry_at) if can_go else expiry
+        expiry = min((commit.deadline for commit in (*self._flying, *self._waiting)), default=NEVER)
+        can_go = not self._is_under_way and not self._coordinator.is_sought and self._identity() is not None
+        return min(expiry, self._retry_at) if self._waiting and can_go else expiry
 
     def _drop(self, now: Instant, identity: Identity | None) -> None:
         """Ends what waits in vain; nobody has to wait for those before it to hear that."""
-        kept: list[_Commit] = []
-        for commit in self._waiting:
-            if not commit.may_go_as(identity):
-                commit.done(now, commit.error or self._error(ErrorCode.ILLEGAL_GENERATION))
-            elif now >= commit.deadline:
-                commit.done(now, commit.error or TimedOut("the offsets could not be committed in time"))
-            else:
-                kept.append(commit)
-        self._waiting = kept
+        late = [commit for commit in (*self._flying, *self._waiting) if now >= commit.deadline]
+        refused = [commit for commit in self._waiting if not commit.may_go_as(identity)]
+        if not late and not refused:
+            return
+        self._flying = [commit for commit in self._flying if commit not in late]
+        self._waiting = [commit for commit in self._waiting if commit not in late and commit not in refused]
+        for commit in refused:
+            commit.done(now, commit.error or self._error(ErrorCode.ILLEGAL_GENERATION))
+        for commit in late:
+            if commit not in refused:
+                commit.done(now, commit.error or TimedOut("the offsets were not committed in time"))
 
     # --- requests and answers ------------------------------------------------------------------------------
 
@@ -178,6 +180,7 @@ class Commits:
         )
 
     def _answered(self, now: Instant, to: Address, identity: Identity, answer: Answer) -> None:
+        self._is_under_way = False
         if isinstance(answer, ClientError):
             self._coordinator.failed(to)
             errors: dict[TopicPartition, ClientError] = {
@@ -187,16 +190,20 @@ class Commits:
             assert isinstance(answer, OffsetCommitResponse)
             errors = self._errors(to, identity, answer)  # may tell the member that all is lost
         flying, self._flying = self._flying, []
-        for number, commit in enumerate(flying):
+        ended: list[_Commit] = []
+        for commit in flying:
             commit.error = next((errors[at] for at in commit.offsets if at in errors), None)
             if commit.error is not None and self._passes(commit, commit.error, identity):
                 # those behind it come along once more, even if they were written: callbacks keep their order
-                self._waiting = flying[number:] + self._waiting
                 self._retry_at = Instant(now + backoff(self._failures, self._dice))
                 self._failures += 1
-                return
+                break
+            ended.append(commit)
+        else:
+            self._failures = 0
+        self._waiting = flying[len(ended) :] + self._waiting
+        for commit in ended:
             commit.done(now, commit.error)
-        self._failures = 0
 
     def _errors(
         self, to: Address, identity: Identity, answer: OffsetCommitResponse

@@ -71,10 +71,10 @@ class OffsetLookups:
 
     def advance(self, now: Instant) -> None:
         for lookup in list(self._lookups):
-            if lookup.is_under_way:
-                continue
             if now >= lookup.deadline:
-                self._end(lookup, {}, lookup.error or TimedOut("committed offsets could not be read in time"))
+                self._end(lookup, {}, lookup.error or TimedOut("committed offsets were not read in time"))
+            elif lookup.is_under_way:
+                continue
             elif not lookup.partitions:
                 self._end(lookup, {}, None)
             elif now >= lookup.retry_at and (to := self._coordinator.address()) is not None:
@@ -83,10 +83,9 @@ class OffsetLookups:
     def deadline(self) -> Instant:
         earliest = NEVER
         for lookup in self._lookups:
-            if not lookup.is_under_way:
-                earliest = min(earliest, lookup.deadline)
-                if not self._coordinator.is_sought:
-                    earliest = min(earliest, lookup.retry_at)
+            earliest = min(earliest, lookup.deadline)
+            if not lookup.is_under_way and not self._coordinator.is_sought:
+                earliest = min(earliest, lookup.retry_at)
         return earliest
 
     def _ask(self, to: Address, lookup: _Lookup) -> None:
@@ -119,7 +118,8 @@ class OffsetLookups:
 
         def then(now: Instant, answer: Answer) -> None:
             lookup.is_under_way = False
-            self._answered(now, to, lookup, answer)
+            if lookup in self._lookups:
+                self._answered(now, to, lookup, answer)
 
         self._mailbox.post(
             to,
