@@ -81,6 +81,10 @@ class Configuration(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def without_effect(self) -> list[str]:
+        """What the user set and nobody reads: worth a warning, since it may have been meant seriously."""
+        return sorted(self.given & parse_table(setting_keys.KEPT).keys())
+
     def number(self, name: str) -> int:
         value = self._values[name]
         assert isinstance(value, int)

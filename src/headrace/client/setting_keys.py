@@ -157,7 +157,6 @@ session.timeout.ms int 45000 * high client
 
 # Java's clients need them to find classes, beans and their like; accepted, so that files can be shared.
 KEPT = """\
-auto.include.jmx.reporter boolean true * low client
 config.providers list "" * low client
 enable.metrics.push boolean true * low client
 interceptor.classes list "" * low client

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The records of a batch, byte by byte: the one compiled module.
+"""The records of a batch, byte by byte; compiled, as the producer's accumulator beside it.
 
 This file is plain Python and runs as such. Where a compiler is at hand, Cython builds it with the C types
 that _codec.pxd beside it declares; the meaning is the same and tests hold both to it. What looks redundant

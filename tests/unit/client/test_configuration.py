@@ -91,6 +91,10 @@ class TestValues:
             producer(ssl_key_password=["secret"])
         assert "secret" not in str(told.value)
 
+    def test_keys_of_java_are_taken_and_told_of(self) -> None:
+        configuration = producer(partitioner_class="org.example.Mine", linger_ms=1)
+        assert configuration.without_effect() == ["partitioner.class"]
+
 
 class TestDefaults:
     def test_a_producers_are_kafkas(self) -> None:

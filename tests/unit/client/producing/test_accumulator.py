@@ -337,6 +337,46 @@ class TestDeliveries:
         assert heard == [92]
 
 
+class TestWaiting:
+    """How it is waited for is the shell's affair: here one that lets the broker answer meanwhile."""
+
+    class Shell:
+        def __init__(self) -> None:
+            self.waited: list[float | None] = []
+
+        def wait(self, delivery: Any, timeout_s: float | None) -> None:
+            self.waited.append(timeout_s)
+            delivery.batch.settle(5)
+
+        def awaiting(self, delivery: Any) -> Any:
+            yield "a turn of the loop"
+            delivery.batch.settle(6)
+            return delivery.result()
+
+    def test_get_waits_only_for_what_is_not_done(self, module: Any) -> None:
+        shell = self.Shell()
+        accumulator = module.Accumulator(shell, first_candidate)
+        accumulator.learn("t", [True])
+        delivery = put(accumulator, b"v")
+        assert delivery.get(3.5).offset == 5
+        assert delivery.get(3.5).offset == 5
+        assert shell.waited == [3.5]
+
+    def test_a_delivery_can_be_awaited(self, module: Any) -> None:
+        accumulator = module.Accumulator(self.Shell(), first_candidate)
+        accumulator.learn("t", [True])
+        delivery = put(accumulator, b"v")
+
+        async def wait_for() -> Any:
+            return await delivery
+
+        running = wait_for()
+        assert running.send(None) == "a turn of the loop"
+        with pytest.raises(StopIteration) as done:
+            running.send(None)
+        assert done.value.value.offset == 6
+
+
 class TestColumns:
     def column(self, module: Any, values: list[bytes | None], first_bit: int = 0) -> Any:
         offsets = array("q", [100])  # as in a part of a larger table
