@@ -155,7 +155,7 @@ class TransactionSession:
             coordinator = self._groups[member.group_id] = Coordinator(
                 member.group_id, self._mailbox, self._dice, request_timeout_s=self._settings.request_timeout_s
             )
-            coordinator.listeners.append(lambda now, error: self._fail(error))
+            coordinator.listeners.append(lambda now, error: self._cannot_commit(State.IN_TRANSACTION, error))
         self._offsets = _Offsets(member, offsets, coordinator, pending)
         return pending
 
@@ -203,7 +203,7 @@ class TransactionSession:
     def batch_failed(self, error: ClientError) -> None:
         """A record of the transaction is not delivered: the others must not count either."""
         self._needs_epoch = True
-        if severity_of_failed_batch(error) is Severity.FATAL:
+        if self.state is not State.FATAL and severity_of_failed_batch(error) is Severity.FATAL:
             self._fail(error)
         elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
             self._doom(error)

@@ -25,6 +25,7 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from headrace.protocol.messages.end_txn import EndTxnResponse
+from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from headrace.protocol.messages.init_producer_id import InitProducerIdResponse
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
@@ -32,6 +33,7 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+FIND, INIT = 10, 22
 PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 0, 24, 25, 26, 28
 AT = TopicPartition(TOPIC, 0)
 OFFSETS = {AT: OffsetToCommit(5)}
@@ -179,10 +181,10 @@ class TestPassingTroubles:
         stage.send(0, b"a")
         pending = stage.session.commit()
         end = outgoing(stage, END_TXN)
-        finds = [api_key for api_key, _ in stage.asked].count(10)
+        finds = [api_key for api_key, _ in stage.asked].count(FIND)
         stage.sending.answered(stage.now, end.ticket, trouble)
         stage.run(pending)
-        assert [api_key for api_key, _ in stage.asked].count(10) == finds + 1
+        assert [api_key for api_key, _ in stage.asked].count(FIND) == finds + 1
         assert stage.values(0, committed_only=True) == [b"a"]
 
     def test_only_offsets_that_failed_are_sent_again(self, stage: Stage) -> None:
@@ -249,6 +251,17 @@ class TestTroublesThatEndTheTransaction:
         stage.run(stage.session.commit())
         assert stage.values(0, committed_only=True) == [b"b"]
 
+    def test_a_group_that_may_not_be_used(self, stage: Stage) -> None:
+        stage.session.begin()
+        pending = stage.session.send_offsets(OFFSETS, GroupMembership("g"))
+        while (find := outgoing(stage, FIND)).question.make(4).coordinator_keys != ["g"]:
+            stage._post(find)
+        told = Coordinator(key="g", error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        stage.sending.answered(stage.now, find.ticket, FindCoordinatorResponse(coordinators=[told]))
+        assert isinstance(pending.error, TransactionMustAbort)
+        stage.run(stage.session.abort())
+        assert stage.session.state is State.READY
+
     def test_a_partition_that_may_not_be_written(self) -> None:
         stage = make(1)
         stage.session.begin()
@@ -296,7 +309,7 @@ class TestTroublesThatEndTheProducer:
     def test_who_may_not_have_the_id_is_told(self) -> None:
         stage = Stage(transactional_id="tx")
         pending = stage.session.init()
-        init = outgoing(stage, 22)
+        init = outgoing(stage, INIT)
         code = int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         stage.sending.answered(stage.now, init.ticket, InitProducerIdResponse(error_code=code))
         assert isinstance(pending.error, KafkaError)
