@@ -88,6 +88,7 @@ class ConsumerMembership:
         self._topic_ids: dict[str, bytes] = {}  # of what we own
         self._sorted = NOTHING
         self._round = 0  # answers to heartbeats of an earlier round come too late
+        self._joins = 0  # heartbeats that asked to be taken in
         self._is_saying_goodbye = False
         self._poll_until = NEVER
         coordinator.listeners.append(self._search_ended)
@@ -273,6 +274,7 @@ class ConsumerMembership:
         if to is None:
             return
         self._pulse.sent(now)
+        self._joins += self.epoch == JOINING_EPOCH
         number = self._round
         question = self._report.heartbeat(
             self.member_id, self.epoch, subscription=self._subscribed(), owned=self._owned_by_id()
@@ -316,10 +318,17 @@ class ConsumerMembership:
     def _missed(self, now: Instant, to: Address, error: ClientError) -> None:
         self._pulse.missed(now)
         self._report.forget()  # nobody knows what was heard of it
-        if not error.is_retriable:
+        if not error.is_retriable and not self._is_in_our_own_way(error):
             self._fail(error)
         elif not isinstance(error, KafkaError) or error.code in NOT_THE_ONE:
             self._coordinator.failed(to)
+
+    def _is_in_our_own_way(self, error: ClientError) -> bool:
+        """Whether the instance id may be held by ourselves, since an earlier join of ours succeeded unheard.
+        Such a member's session ends some time; that of somebody else, found at our first try, need not.
+        """
+        is_held = isinstance(error, KafkaError) and error.code == ErrorCode.UNRELEASED_INSTANCE_ID
+        return is_held and self._joins > 1
 
     def refused(self, code: int) -> None:
         """A commit was answered with an error; what it means for us the next heartbeat tells."""

@@ -125,7 +125,6 @@ class TestConsumerProtocol:
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            ErrorCode.UNRELEASED_INSTANCE_ID,
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             ErrorCode.INVALID_REQUEST,
         ],
@@ -137,6 +136,25 @@ class TestConsumerProtocol:
         events = stage.take()
         assert failure(events) == code.name
         assert events[-1] == Lost(BOTH)
+
+    def test_an_instance_id_that_somebody_else_holds(self) -> None:
+        stage = Stage(protocol=Protocol.CONSUMER, instance_id="i")
+        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
+        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        stage.answer(ticket, self.told(ErrorCode.UNRELEASED_INSTANCE_ID))
+        assert failure(stage.take()) == "UNRELEASED_INSTANCE_ID"
+
+    def test_an_instance_id_that_we_hold_ourselves(self) -> None:
+        """The answer to the first join was lost: the broker thinks that we are there, and so we are."""
+        stage = Stage(protocol=Protocol.CONSUMER, instance_id="i")
+        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
+        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        stage.answer(ticket, ConnectionLost("gone"))
+        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        stage.answer(ticket, self.told(ErrorCode.UNRELEASED_INSTANCE_ID))
+        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        stage.answer(ticket, self.told(epoch=3, partitions=[0, 1]))
+        assert stage.take() == [Assigned(BOTH)]
 
     def test_a_broker_without_the_protocol(self) -> None:
         stage = Stage(protocol=Protocol.CONSUMER)

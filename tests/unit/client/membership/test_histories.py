@@ -48,7 +48,7 @@ def live(world: World, way: dict[str, Any], faults: Faults) -> None:
                 dice.choice(present).leave()
             case "subscribe" if present:
                 dice.choice(present).subscribe(*dice.choice(WISHES))
-            case "stall" if present:
+            case "stall" if present and faults.loss:
                 stall(world, dice.choice(present), dice.random() * 30)
             case "restart" if faults.loss:
                 world.restart_node()
@@ -67,7 +67,9 @@ def crash(world: World, member: Member, way: dict[str, Any]) -> None:
 
 
 def stall(world: World, member: Member, seconds: float) -> None:
-    """The application hangs for a while."""
+    """The application hangs for a while. If the group waits for it, the broker may give up on it a heartbeat
+    before it does itself: that is no good network any more.
+    """
     member.application.polls = False
     world.after(seconds, lambda: setattr(member.application, "polls", True))
 
