@@ -53,9 +53,7 @@ def test_compaction_keeps_the_newest_of_each_key(headrace_broker: Broker, keep_s
     headrace_broker.create_topic("users", cleanup_policy="compact", segment_ms=60_000)
     headrace_broker.produce_all("users", [("a", "1"), ("b", "1"), ("a", "2")])
     headrace_broker.clock.advance(hours=1, keep_sessions=keep_sessions)
-    headrace_broker.produce_all("users", [("c", "1")])  # the newest segment is never compacted
-    headrace_broker.clock.advance(hours=1, keep_sessions=keep_sessions)
-    assert texts(headrace_broker, "users") == ["1", "2", "1"]
+    headrace_broker.assert_consumed("users", [("b", "1"), ("a", "2")])
 
 
 def test_a_member_that_time_has_passed_for_is_expired_and_comes_back(headrace_broker: Broker) -> None:

@@ -148,6 +148,18 @@ def test_a_delayed_request_is_handled_late_and_in_order(headrace_broker: Broker)
     assert texts(headrace_broker, "orders") == ["1", "2", "3"]
 
 
+def test_what_comes_behind_a_delayed_request_waits_for_it(headrace_broker: Broker) -> None:
+    host, _, port = headrace_broker.bootstrap_servers.rpartition(":")
+    headrace_broker.faults.delay(api="ApiVersions", ms=20, times=1)
+    with socket.create_connection((host, int(port)), timeout=30) as client, client.makefile("rb") as answers:
+        client.sendall(b"".join(struct.pack(">ihhih", 10, 18, 0, number, -1) for number in (1, 2)))
+        order = []
+        for _ in range(2):
+            (size,) = struct.unpack(">i", answers.read(4))
+            order.append(struct.unpack_from(">i", answers.read(size))[0])
+    assert order == [1, 2]
+
+
 def test_a_delay_and_an_error_meet_the_same_request(headrace_broker: Broker) -> None:
     headrace_broker.create_topic("orders")
     producer = producer_of(headrace_broker)
