@@ -18,8 +18,13 @@ TRACKED_MAX = 5  # what a broker remembers of a producer in a partition
 NO_OFFSET = -1
 
 
+def is_later(sequence: int, other: int) -> bool:
+    """Sequences wrap, so that their distance decides."""
+    return 0 < (sequence - other) % SEQUENCES < SEQUENCES // 2
+
+
 class Order:
-    """One partition's."""
+    """The sequences of one partition."""
 
     __slots__ = (
         "last_acked_offset",
@@ -35,12 +40,10 @@ class Order:
         self.next_sequence = 0
         self.last_acked_sequence = NO_SEQUENCE
         self.last_acked_offset = NO_OFFSET
-        self.tracked: list[
-            Batch
-        ] = []  # numbered and not known to be delivered, in the order of their numbers
-        self.unresolved: int | None = (
-            None  # the sequence after what expired: the broker may wait for it, or not
-        )
+        # Numbered and not known to be delivered, in the order of their numbers.
+        self.tracked: list[Batch] = []
+        # The sequence after what expired, if something did: the broker may wait for it, or not.
+        self.unresolved: int | None = None
 
     def follows(self, sequence: int) -> bool:
         """Whether all before that sequence is acknowledged."""
@@ -73,11 +76,8 @@ class Order:
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
         self.drop(batch)
         last = (batch.base_sequence + batch.count - 1) % SEQUENCES
-        # answers may overtake each other after a leader change; sequences wrap, so compare by distance
-        if (
-            self.last_acked_sequence == NO_SEQUENCE
-            or (last - self.last_acked_sequence) % SEQUENCES < SEQUENCES // 2
-        ):
+        # answers may overtake each other after a leader change
+        if self.last_acked_sequence == NO_SEQUENCE or is_later(last, self.last_acked_sequence):
             self.last_acked_sequence = last
         if base_offset >= 0:
             self.last_acked_offset = max(self.last_acked_offset, base_offset + batch.count - 1)
@@ -86,7 +86,7 @@ class Order:
         """It was sent, and nobody knows whether the broker took it."""
         self.drop(batch)
         after = (batch.base_sequence + batch.count) % SEQUENCES
-        if self.unresolved is None or (after - self.unresolved) % SEQUENCES < SEQUENCES // 2:
+        if self.unresolved is None or is_later(after, self.unresolved):
             self.unresolved = after
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:
