@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from typing import IO
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -13,6 +14,8 @@ from confluent_kafka.admin import AdminClient
 from headrace.client.admin import Admin
 from headrace.client.client import Client
 from headrace.client.errors import ClientError
+from headrace.protocol.api import request_codec
+from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.testing import Broker, BrokerDown
 from testing.reaching import is_reachable
 
@@ -31,6 +34,18 @@ def delivery(producer: Producer, topic: str, value: bytes, timeout_s: float = 30
 
 def texts(broker: Broker, topic: str) -> list[str]:
     return [record.text for record in broker.consume_all(topic)]
+
+
+def api_versions(number: int) -> bytes:
+    """A whole request with that correlation id."""
+    return struct.pack(">ihhih", 10, 18, 0, number, -1)
+
+
+def answered(answers: IO[bytes]) -> int:
+    """The correlation id of the next answer."""
+    (size,) = struct.unpack(">i", answers.read(4))
+    number: int = struct.unpack_from(">i", answers.read(size))[0]
+    return number
 
 
 def test_refused_connections(headrace_broker: Broker) -> None:
@@ -152,12 +167,22 @@ def test_what_comes_behind_a_delayed_request_waits_for_it(headrace_broker: Broke
     host, _, port = headrace_broker.bootstrap_servers.rpartition(":")
     headrace_broker.faults.delay(api="ApiVersions", ms=20, times=1)
     with socket.create_connection((host, int(port)), timeout=30) as client, client.makefile("rb") as answers:
-        client.sendall(b"".join(struct.pack(">ihhih", 10, 18, 0, number, -1) for number in (1, 2)))
-        order = []
-        for _ in range(2):
-            (size,) = struct.unpack(">i", answers.read(4))
-            order.append(struct.unpack_from(">i", answers.read(size))[0])
-    assert order == [1, 2]
+        client.sendall(api_versions(1) + api_versions(2))
+        assert [answered(answers), answered(answers)] == [1, 2]
+
+
+def test_an_error_behind_a_request_that_waits_is_told_after_it(headrace_broker: Broker) -> None:
+    headrace_broker.create_topic("orders")
+    host, _, port = headrace_broker.bootstrap_servers.rpartition(":")
+    asked = FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])
+    body = request_codec(FetchRequest.KEY, 4).encode(
+        FetchRequest(max_wait_ms=50, min_bytes=1, max_bytes=1000, topics=[asked])
+    )
+    fetch = struct.pack(">ihhih", 10 + len(body), FetchRequest.KEY, 4, 1, -1) + body
+    headrace_broker.faults.error(api="ApiVersions", code="UNKNOWN_SERVER_ERROR")
+    with socket.create_connection((host, int(port)), timeout=30) as client, client.makefile("rb") as answers:
+        client.sendall(fetch + api_versions(2))
+        assert [answered(answers), answered(answers)] == [1, 2]
 
 
 def test_a_delay_and_an_error_meet_the_same_request(headrace_broker: Broker) -> None:
@@ -170,14 +195,13 @@ def test_a_delay_and_an_error_meet_the_same_request(headrace_broker: Broker) -> 
 
 def test_a_delayed_request_of_a_client_that_left_harms_nobody(headrace_broker: Broker) -> None:
     host, _, port = headrace_broker.bootstrap_servers.rpartition(":")
-    api_versions = struct.pack(">ihhih", 10, 18, 0, 7, -1)
     headrace_broker.faults.delay(api="ApiVersions", ms=20)
     with socket.create_connection((host, int(port)), timeout=30) as leaving:
-        leaving.sendall(api_versions)
+        leaving.sendall(api_versions(7))
     with socket.create_connection((host, int(port)), timeout=30) as staying:
-        staying.sendall(api_versions)
-        answer = staying.recv(8)  # its turn comes after the other's would have
-    assert struct.unpack(">i", answer[4:]) == (7,)
+        staying.sendall(api_versions(8))
+        with staying.makefile("rb") as answers:
+            assert answered(answers) == 8  # its turn comes after the other's would have
     assert headrace_broker.log() == []
 
 
