@@ -12,11 +12,11 @@ from harness.group_sockets import HeadraceMember
 from harness.members import ASSIGNORS as THEIR_ASSIGNORS
 from harness.members import CLIENTS, Committed, Member
 from headrace.client.assignors import ASSIGNORS
-from headrace.client.membership.settings import Protocol
+from headrace.client.membership.settings import GroupProtocol
 
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"assignors": (assignor,)} for name, assignor in ASSIGNORS.items()},
-    "consumer": {"protocol": Protocol.CONSUMER},
+    "consumer": {"protocol": GroupProtocol.CONSUMER},
 }
 MIXES = [
     *((rule, client) for rule, clients in THEIR_ASSIGNORS.items() for client in clients),

@@ -22,7 +22,7 @@ from headrace.client.membership.coordinator import Coordinator
 from headrace.client.membership.events import CommitEnded, CommittedOffset, GroupEvent, Lost, Partitions
 from headrace.client.membership.lookups import OffsetLookups
 from headrace.client.membership.mailbox import Answer, Mailbox, Outgoing
-from headrace.client.membership.settings import GroupSettings, Protocol
+from headrace.client.membership.settings import GroupProtocol, GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
 
@@ -49,7 +49,7 @@ class Group:
             excludes_internal=settings.excludes_internal_topics,
             tell=self._tell,
         )
-        kind = ClassicMembership if settings.protocol is Protocol.CLASSIC else ConsumerMembership
+        kind = ClassicMembership if settings.protocol is GroupProtocol.CLASSIC else ConsumerMembership
         self.membership: ClassicMembership | ConsumerMembership = kind(
             settings, self._mailbox, self._coordinator, self.topics, dice, self._tell
         )

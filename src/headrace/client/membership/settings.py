@@ -6,7 +6,7 @@ from enum import Enum
 from headrace.client.assignors import ASSIGNORS, Assignor
 
 
-class Protocol(Enum):
+class GroupProtocol(Enum):
     """How members share the work (group.protocol): among themselves, or as the broker says (KIP-848)."""
 
     CLASSIC = "classic"
@@ -16,7 +16,7 @@ class Protocol(Enum):
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
     group_id: str
-    protocol: Protocol = Protocol.CLASSIC
+    protocol: GroupProtocol = GroupProtocol.CLASSIC
     instance_id: str | None = None  # a static member keeps its place over restarts (KIP-345)
     rack: str | None = None
     session_timeout_s: float = 45.0

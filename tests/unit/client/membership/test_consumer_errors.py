@@ -13,7 +13,7 @@ from headrace.client.membership.events import (
     Lost,
     Revoked,
 )
-from headrace.client.membership.settings import Protocol
+from headrace.client.membership.settings import GroupProtocol
 from headrace.client.membership.subscription import Subscription
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -27,7 +27,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
 class TestConsumerProtocol:
     def joined(self) -> tuple[Stage, ConsumerGroupHeartbeatRequest]:
         """A member with both partitions, which it has acknowledged."""
-        stage = Stage(protocol=Protocol.CONSUMER, server_assignor="uniform")
+        stage = Stage(protocol=GroupProtocol.CONSUMER, server_assignor="uniform")
         stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
         first, ticket = stage.next(ConsumerGroupHeartbeatRequest)
         stage.answer(ticket, self.told(epoch=3, partitions=[0, 1]))
@@ -59,7 +59,7 @@ class TestConsumerProtocol:
 
     def test_keeps_to_the_interval_that_the_broker_wants(self) -> None:
         """From the first answer on: ours may be longer than the session."""
-        stage = Stage(protocol=Protocol.CONSUMER)
+        stage = Stage(protocol=GroupProtocol.CONSUMER)
         stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
         _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
         stage.answer(ticket, self.told(epoch=3))
@@ -138,7 +138,7 @@ class TestConsumerProtocol:
         assert events[-1] == Lost(BOTH)
 
     def test_an_instance_id_that_somebody_else_holds(self) -> None:
-        stage = Stage(protocol=Protocol.CONSUMER, instance_id="i")
+        stage = Stage(protocol=GroupProtocol.CONSUMER, instance_id="i")
         stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
         _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
         stage.answer(ticket, self.told(ErrorCode.UNRELEASED_INSTANCE_ID))
@@ -146,7 +146,7 @@ class TestConsumerProtocol:
 
     def test_an_instance_id_that_we_hold_ourselves(self) -> None:
         """The answer to the first join was lost: the broker thinks that we are there, and so we are."""
-        stage = Stage(protocol=Protocol.CONSUMER, instance_id="i")
+        stage = Stage(protocol=GroupProtocol.CONSUMER, instance_id="i")
         stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
         _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
         stage.answer(ticket, ConnectionLost("gone"))
@@ -157,7 +157,7 @@ class TestConsumerProtocol:
         assert stage.take() == [Assigned(BOTH)]
 
     def test_a_broker_without_the_protocol(self) -> None:
-        stage = Stage(protocol=Protocol.CONSUMER)
+        stage = Stage(protocol=GroupProtocol.CONSUMER)
         stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
         _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
         error = UnsupportedByBroker("ConsumerGroupHeartbeat")
@@ -166,7 +166,7 @@ class TestConsumerProtocol:
 
     @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
     def test_says_goodbye(self, instance_id: str | None, epoch: int) -> None:
-        stage = Stage(protocol=Protocol.CONSUMER, instance_id=instance_id)
+        stage = Stage(protocol=GroupProtocol.CONSUMER, instance_id=instance_id)
         stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
         _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
         stage.answer(ticket, self.told(epoch=3, partitions=[]))

@@ -12,11 +12,11 @@ import pytest
 
 from harness.group_members import Application, Faults, Member, World
 from headrace.client.assignors import ASSIGNORS
-from headrace.client.membership.settings import Protocol
+from headrace.client.membership.settings import GroupProtocol
 
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"assignors": (assignor,)} for name, assignor in ASSIGNORS.items()},
-    "consumer": {"protocol": Protocol.CONSUMER},
+    "consumer": {"protocol": GroupProtocol.CONSUMER},
 }
 WISHES = [("a",), ("b",), ("a", "b")]
 STEPS = 12
@@ -62,7 +62,7 @@ def crash(world: World, member: Member, way: dict[str, Any]) -> None:
     """A static member comes back at once; in the consumer protocol its session would have to end first."""
     member.crash()
     assert member.subscription is not None
-    if member.settings.instance_id is not None and way.get("protocol") is not Protocol.CONSUMER:
+    if member.settings.instance_id is not None and way.get("protocol") is not GroupProtocol.CONSUMER:
         world.member(*member.subscription.topics, instance_id=member.settings.instance_id, **way)
 
 

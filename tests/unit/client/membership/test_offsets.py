@@ -11,7 +11,7 @@ from headrace.client.assignors import ASSIGNORS
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError, TimedOut
 from headrace.client.membership.events import CommittedOffset, OffsetsFetched
-from headrace.client.membership.settings import Protocol
+from headrace.client.membership.settings import GroupProtocol
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -20,7 +20,7 @@ each_protocol = pytest.mark.parametrize(
     [
         {"assignors": (ASSIGNORS["range"],)},
         {"assignors": (ASSIGNORS["cooperative-sticky"],)},
-        {"protocol": Protocol.CONSUMER},
+        {"protocol": GroupProtocol.CONSUMER},
     ],
     ids=["eager", "cooperative", "consumer"],
 )
@@ -140,7 +140,7 @@ def test_a_commit_that_cannot_be_made_in_time_fails(way: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     "way",
-    [{"assignors": (ASSIGNORS["cooperative-sticky"],)}, {"protocol": Protocol.CONSUMER}],
+    [{"assignors": (ASSIGNORS["cooperative-sticky"],)}, {"protocol": GroupProtocol.CONSUMER}],
     ids=["cooperative", "consumer"],
 )
 def test_who_keeps_a_partition_commits_through_a_rebalance(way: dict[str, Any]) -> None:

@@ -10,14 +10,14 @@ import pytest
 from harness.group_members import Application, World, partitions
 from headrace.client.assignors import ASSIGNORS
 from headrace.client.membership.events import Assigned, Failed, Left, Lost, PolledTooLate, Revoked
-from headrace.client.membership.settings import Protocol
+from headrace.client.membership.settings import GroupProtocol
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.messages.leave_group import LeaveGroupRequest
 
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"assignors": (assignor,)} for name, assignor in ASSIGNORS.items()},
-    "consumer": {"protocol": Protocol.CONSUMER},
+    "consumer": {"protocol": GroupProtocol.CONSUMER},
 }
 EAGER = {"assignors": (ASSIGNORS["range"],)}
 COOPERATIVE = WAYS["cooperative-sticky"]
