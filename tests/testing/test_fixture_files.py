@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from headrace.testing import BadFixture, Broker, Record
 
@@ -48,11 +52,22 @@ def test_csv(headrace_broker: Broker, tmp_path: Path) -> None:
     headrace_broker.assert_consumed("orders", expected)
 
 
+def test_parquet(headrace_broker: Broker, tmp_path: Path) -> None:
+    columns = {"id": [1, 2], "day": [date(2026, 1, 31), None], "price": [Decimal("9.90"), Decimal("0.10")]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "orders.parquet")
+    assert headrace_broker.seed("orders", tmp_path / "orders.parquet", key="id") == 2
+    expected = [
+        ("1", {"id": 1, "day": "2026-01-31", "price": "9.90"}),
+        ("2", {"id": 2, "day": None, "price": "0.10"}),
+    ]
+    headrace_broker.assert_consumed("orders", expected)
+
+
 def test_parquet_without_pyarrow_says_what_to_do(
     headrace_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadFixture, match="pip install pyarrow"):
+    with pytest.raises(BadFixture, match=r"pip install headrace\[arrow\]"):
         headrace_broker.seed("orders", tmp_path / "orders.parquet")
 
 

@@ -89,7 +89,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise BadFixture(f"{path}: reading Parquet needs pyarrow; pip install pyarrow") from None
+        raise BadFixture(f"{path}: reading Parquet needs pyarrow: pip install headrace[arrow]") from None
     number = 0
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches():
