@@ -47,7 +47,7 @@ def write_subscription(
 
 
 def read_subscription(metadata: bytes | memoryview, instance_id: str | None) -> GroupMember:
-    """Raises MalformedMessage."""
+    """Raises ProtocolError."""
     told = decode_versioned(ConsumerProtocolSubscription, metadata, newer=True)
     return GroupMember(
         topics=frozenset(told.topics),
@@ -69,7 +69,7 @@ def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def read_assignment(assignment: bytes | memoryview) -> frozenset[TopicPartition]:
-    """Raises MalformedMessage. No bytes at all: the leader left this member out."""
+    """Raises ProtocolError. No bytes at all: the leader left this member out."""
     if not len(assignment):
         return frozenset()
     told = decode_versioned(ConsumerProtocolAssignment, assignment, newer=True)

@@ -47,7 +47,7 @@ from headrace.client.membership.pulse import Pulse
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
-from headrace.protocol.errors import ErrorCode, MalformedMessage
+from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.heartbeat import HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
@@ -340,7 +340,7 @@ class ClassicMembership:
             return
         try:
             self._leadership = Leadership(answer.members, skips_assignment=answer.skip_assignment)
-        except MalformedMessage as error:
+        except ProtocolError as error:
             self._fail(BadResponse(f"the subscription of another member cannot be read: {error}"))
             return
         self.phase = Phase.GATHERING
@@ -385,7 +385,7 @@ class ClassicMembership:
             case ErrorCode.NONE:
                 try:
                     self._settle(read_assignment(answer.assignment))
-                except MalformedMessage as error:
+                except ProtocolError as error:
                     self._fail(BadResponse(f"the assignment cannot be read: {error}"))
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 self._rejoin_reason = "the group began another rebalance"

@@ -16,7 +16,7 @@ from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
 
 class Leadership:
     def __init__(self, members: Sequence[JoinGroupResponseMember], *, skips_assignment: bool) -> None:
-        """Raises MalformedMessage when a member's subscription cannot be read."""
+        """Raises ProtocolError when a member's subscription cannot be read."""
         self.members: dict[str, GroupMember] = {
             member.member_id: read_subscription(member.metadata, member.group_instance_id)
             for member in members
@@ -34,14 +34,14 @@ class Leadership:
             return []
         try:
             assignment = assignor.assign(self.members, self._shared)
-        except Exception as error:
+            return [
+                SyncGroupRequestAssignment(
+                    member_id=member_id, assignment=write_assignment(assignment.get(member_id, ()))
+                )
+                for member_id in self.members
+            ]
+        except Exception as error:  # the application's own code: it must hear of it, whatever it is
             raise InvalidInput(f"the assignor {assignor.name!r} failed: {error}") from error
-        return [
-            SyncGroupRequestAssignment(
-                member_id=member_id, assignment=write_assignment(assignment.get(member_id, ()))
-            )
-            for member_id in self.members
-        ]
 
     def is_outdated(self, topics: TopicWatch) -> bool:
         """Whether the topics are no longer those that were shared out."""

@@ -24,7 +24,11 @@ from headrace.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 HOPELESS = [
@@ -77,6 +81,21 @@ class TestJoin:
         stage.answer(ticket, JoinGroupResponse(error_code=code))
         assert failure(stage.take()) == code.name
         assert stage.group.deadline() > stage.now + 200, "nothing more is tried"
+
+    @pytest.mark.parametrize("metadata", [b"", b"\xff\xff", b"\x00\x03\x00"])
+    def test_a_leader_survives_what_others_say(self, metadata: bytes) -> None:
+        stage = Stage()
+        _, ticket = stage.subscribed()
+        member = JoinGroupResponseMember(member_id="other", metadata=metadata)
+        stage.answer(
+            ticket,
+            JoinGroupResponse(
+                generation_id=1, protocol_name="range", leader="me", member_id="me", members=[member]
+            ),
+        )
+        (event,) = stage.take()
+        assert isinstance(event, Failed)
+        assert "the subscription of another member cannot be read" in str(event.error)
 
     def test_a_lost_connection_is_a_reason_to_search(self) -> None:
         stage = Stage()
