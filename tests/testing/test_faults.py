@@ -19,6 +19,8 @@ from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from headrace.testing import Broker, BrokerDown
 from testing.reaching import is_reachable
 
+SOON_BACK = {"reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 10}
+
 
 def producer_of(broker: Broker, **options: object) -> Producer:
     return Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, **options})
@@ -50,7 +52,7 @@ def answered(answers: IO[bytes]) -> int:
 
 def test_refused_connections(headrace_broker: Broker) -> None:
     headrace_broker.create_topic("orders")
-    producer = producer_of(headrace_broker, **{"reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 10})
+    producer = producer_of(headrace_broker, **SOON_BACK)
     assert delivery(producer, "orders", b"before") is None
     with headrace_broker.faults.refuse_connections():
         assert not is_reachable(headrace_broker)
@@ -61,7 +63,7 @@ def test_refused_connections(headrace_broker: Broker) -> None:
 
 
 def test_cut_connections_come_back(headrace_broker: Broker) -> None:
-    producer = producer_of(headrace_broker)
+    producer = producer_of(headrace_broker, **SOON_BACK)
     assert delivery(producer, "orders", b"before") is None
     assert headrace_broker.faults.cut_connections() >= 1
     assert delivery(producer, "orders", b"after") is None
