@@ -68,7 +68,7 @@ class AutoCommit:
 
     def _save(self, now: Instant, offsets: Offsets, then: Callable[[Instant], None]) -> None:
         def done(now: Instant, error: ClientError | None) -> None:
-            if error is not None:
+            if error is not None and offsets:
                 self._tell(AutoCommitFailed(offsets, error))
             else:
                 self._saved.update(offsets)

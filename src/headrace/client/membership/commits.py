@@ -88,7 +88,8 @@ class Commits:
         coordinator.listeners.append(self._fail_all)
 
     def commit(self, now: Instant, offsets: Offsets, timeout_s: float, done: Done) -> None:
-        if not offsets:
+        """A commit of nothing ends when those before it have."""
+        if not offsets and self.is_idle:
             done(now, None)
             return
         foreign = next((at for at in offsets if not self._may_commit(at)), None)
@@ -116,6 +117,8 @@ class Commits:
     def advance(self, now: Instant) -> None:
         identity = self._identity()
         self._drop(now, identity)
+        while self._waiting and not self._waiting[0].offsets and not self._is_under_way:
+            self._waiting.pop(0).done(now, None)
         if self._is_under_way or not self._waiting or now < self._retry_at or identity is None:
             return
         to = self._coordinator.address()

@@ -134,9 +134,6 @@ class Group:
         partitions = self.membership.revoking - self._closing
         if not partitions:
             return
-        if self._auto_commit is None:
-            self._give_up(now, partitions)
-            return
         self._closing |= partitions
         losses = self._losses
 
@@ -144,7 +141,11 @@ class Group:
             if losses == self._losses:  # otherwise all of this is over, and may have begun anew
                 self._give_up(now, partitions)
 
-        self._auto_commit.save(now, partitions, saved)
+        # The group must not go on before what was read is committed: afterwards nobody would take it from us.
+        if self._auto_commit is not None:
+            self._auto_commit.save(now, partitions, saved)
+        else:
+            self._commits.commit(now, {}, self.settings.request_timeout_s, lambda now, _: saved(now))
 
     def _give_up(self, now: Instant, partitions: Partitions) -> None:
         self._closing -= partitions

@@ -14,9 +14,11 @@ from headrace.client.membership.events import (
     CommittedOffset,
     Lost,
     OffsetsFetched,
+    Revoked,
 )
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.messages.leave_group import LeaveGroupRequest
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -97,6 +99,21 @@ class TestCommit:
         assert asked.topics[0].partitions[0].committed_offset == 6
         self.refuse(stage, ticket, ErrorCode.NONE)
         assert [event.number for event in stage.take() if isinstance(event, CommitEnded)] == [1, 2]
+
+    def test_a_rebalance_waits_for_the_commits_of_what_is_given_up(self) -> None:
+        """They travel another way than JoinGroup: overtaken by it, they would be refused."""
+        stage = Stage()
+        stage.settled()
+        stage.group.commit(stage.now, {A0: CommittedOffset(5)})
+        _, commit = stage.next(OffsetCommitRequest)
+        _, heartbeat = stage.next(HeartbeatRequest)
+        stage.answer(heartbeat, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        assert stage.take() == [Revoked(BOTH)]
+        stage.group.acknowledge(stage.now)
+        assert stage.nothing_open()
+        self.refuse(stage, commit, ErrorCode.NONE)
+        stage.next(JoinGroupRequest)
+        assert [type(event) for event in stage.take()] == [CommitEnded]
 
 
 class TestAutoCommit:
