@@ -122,8 +122,14 @@ def rejoined(group: Described, shares: dict[str, frozenset[TopicPartition]]) -> 
 
 
 def test_shares_are_as_even_as_javas() -> None:
+    """Of members who want the same. Where wishes differ, Java also looks for chains of moves; we do not."""
     dice = Random(3)
-    groups = [described(dice, "sticky") for _ in range(GROUPS)]
+    groups = [group for group in (described(dice, "sticky") for _ in range(GROUPS)) if is_alike(group)]
+    assert len(groups) > GROUPS // 3
     for group, answer in zip(groups, javas(groups)):
-        ours, theirs = (sorted(len(share) for share in a.values()) for a in (as_sets(group.ours()), answer))
-        assert max(ours) - min(ours) <= max(theirs) - min(theirs), group
+        ours = as_sets(group.ours())
+        assert sorted(map(len, ours.values())) == sorted(map(len, answer.values())), group
+
+
+def is_alike(group: Described) -> bool:
+    return len({read_subscription(metadata, None).topics for _, metadata in group.members.values()}) == 1
