@@ -163,6 +163,8 @@ class Accumulator:
         """The topic has so many partitions, and which of them have leaders; gives how many it had before."""
         crossing = self.crossings.get(topic)
         if crossing is None:
+            if not available:
+                return 0  # nothing could be chosen from
             crossing = self.crossings[topic] = Crossing(topic)
         before = len(crossing.lanes)
         # A lane that metadata no longer names stays: what waits in it must be settled by somebody.
@@ -201,10 +203,10 @@ class Accumulator:
         held_key = b""
         held_value = b""
         if key is not None:
-            held_key = key if type(key) is bytes else bytes(key)
+            held_key = key if type(key) is bytes else bytes(memoryview(key))  # bytes(5) would be five zeros
             key_length = len(held_key)
         if value is not None:
-            held_value = value if type(value) is bytes else bytes(value)
+            held_value = value if type(value) is bytes else bytes(memoryview(value))
             value_length = len(held_value)
         tail = encode_headers(headers) if headers else _NO_HEADERS
         key_pointer = held_key
@@ -232,7 +234,7 @@ class Accumulator:
             tail_pointer,
             len(tail),
         )
-        delivery = Delivery.__new__(Delivery)  # without arguments to pack: a third of the cost
+        delivery = Delivery.__new__(Delivery)  # spares packing and unpacking arguments
         delivery.batch = batch
         delivery.index = batch.count - 1
         delivery.timestamp_ms = timestamp_ms
@@ -245,14 +247,15 @@ class Accumulator:
         first: int,
         row_count: int,
         keys: "Column | None",
-        values: "Column",
+        values: "Column | None",
         timestamps: "Sequence[int] | None",
         timestamp_ms: int,
         partition: int,
     ) -> "tuple[int, list[Batch]]":
         """Takes the rows from `first` on while there is room; how many, and the batches that hold them.
 
-        Raises only when the very first of them cannot be taken. Without `timestamps` all have the same.
+        Raises only when the very first of them cannot be taken. Without a column all keys or values are null;
+        without `timestamps` all have the same.
         """
         crossing = self.crossings.get(topic)
         if crossing is None:
@@ -270,7 +273,7 @@ class Accumulator:
         tail = _NO_HEADERS
         tail_pointer = tail
         key_data = b"" if keys is None else keys.data
-        value_data = values.data
+        value_data = b"" if values is None else values.data
         key_pointer = key_data
         value_pointer = value_data
         touched: dict[Batch, None] = {}
@@ -284,7 +287,7 @@ class Accumulator:
                 key_length = keys.start(row + 1) - key_at
             value_at = 0
             value_length = -1
-            if values.is_valid(row):
+            if values is not None and values.is_valid(row):
                 value_at = values.start(row)
                 value_length = values.start(row + 1) - value_at
             if timestamp_column is not None:

@@ -85,7 +85,7 @@ def transaction(stage: Stage, number: int, offset: int | None, sent: dict[int, l
 
 
 @pytest.mark.parametrize("transaction_version", [1, 2])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(16))
 def test_transactions_are_all_or_nothing(seed: int, transaction_version: int) -> None:
     stage = Stage(
         seed,
@@ -118,7 +118,7 @@ def test_transactions_are_all_or_nothing(seed: int, transaction_version: int) ->
 
 
 @pytest.mark.parametrize("transaction_version", [1, 2])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(8))
 def test_who_takes_over_fences_who_was_there(seed: int, transaction_version: int) -> None:
     first = Stage(
         seed, partitions=2, transaction_version=transaction_version, transactional_id="tx", linger_s=0.0

@@ -302,11 +302,13 @@ class Sending:
 
     def _put_back(self, at: TopicPartition, batch: Batch) -> None:
         """Behind those that precede it and wait already, before all others."""
-        place = 0
+        waiting = batch.lane.waiting
         if self.settings.is_idempotent:
             tracked = self.sequences.of(at).tracked
             preceding = tracked[: tracked.index(batch)]
-            place = sum(1 for waiting in batch.lane.waiting if waiting in preceding)
+            place = sum(1 for each in waiting if each in preceding)
+        else:
+            place = sum(1 for each in waiting if each.attempts and each.created_at <= batch.created_at)
         self.accumulator.put_back(batch, place)
 
     def _split(self, at: TopicPartition, batch: Batch) -> None:

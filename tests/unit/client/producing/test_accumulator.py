@@ -120,6 +120,15 @@ class TestRecords:
         assert check_crc(again).base_sequence == 5
         assert check_crc(again).codec == codec
 
+    def test_what_is_no_bytes_is_refused(self, make: Any) -> None:
+        accumulator = make(1)
+        for wrong in (5, "text", [1]):
+            with pytest.raises(TypeError):
+                put(accumulator, wrong)
+            with pytest.raises(TypeError):
+                put(accumulator, b"v", key=wrong)
+        assert not accumulator.busy
+
     def test_bytes_like_values_are_taken(self, make: Any) -> None:
         accumulator = make(1)
         put(accumulator, bytearray(b"ab"), key=memoryview(b"k"))
@@ -243,6 +252,13 @@ class TestPartitions:
         accumulator.forget("t")
         with pytest.raises(UnknownTopic):
             put(accumulator, b"v")
+
+    def test_a_topic_without_partitions_is_not_known(self, make: Any) -> None:
+        """No broker has one, but one may say so: there would be nothing to choose from."""
+        accumulator = make(0)
+        for key in (None, b"k"):
+            with pytest.raises(UnknownTopic):
+                put(accumulator, b"v", key=key)
 
 
 class TestDeliveries:
@@ -438,6 +454,13 @@ class TestColumns:
         assert taken == 1
         with pytest.raises(RecordTooLarge):
             accumulator.append_columns(0.0, "t", 1, 3, None, values, None, 5, 0)
+
+    def test_a_column_that_is_not_there_is_null(self, make: Any, module: Any) -> None:
+        accumulator = make(1)
+        keys = self.column(module, [b"a", None])
+        accumulator.append_columns(0.0, "t", 0, 2, keys, None, None, 5, 0)
+        (lane,) = accumulator.busy
+        assert [row[2:4] for row in rows_of(lane.waiting[0])] == [(b"a", None), (None, None)]
 
     def test_offsets_that_lie_are_refused(self, module: Any) -> None:
         for offsets in ([0, 5], [0, 3, 2], [0], [-1, 2]):

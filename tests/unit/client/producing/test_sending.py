@@ -163,6 +163,18 @@ class TestRetries:
         (second,) = departures(stage)
         assert numbers(second) == [(0, 1, 1)]
 
+    def test_without_idempotence_what_is_lost_together_is_repeated_in_order(self) -> None:
+        stage = identified(batch_bytes=200, is_idempotent=False)
+        for value in (b"a", b"b", b"c"):
+            stage.send(0, value * 150)
+            stage.desk.advance(0.001)
+        for _ in range(3):
+            stage.pump()
+        for link in list(stage.links.values()):
+            stage.cut(link)
+        stage.settle()
+        assert stage.values(0) == [b"a" * 150, b"b" * 150, b"c" * 150]
+
     def test_pauses_grow_and_are_spread(self) -> None:
         stage = identified(delivery_s=1000.0)
         stage.send(0, b"a")
