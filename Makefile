@@ -9,6 +9,9 @@ CASES   ?= 200000
 REPEATS ?= 3
 ONLY    ?=
 STORM_MINUTES ?= 5
+
+# Tests that compute and neither wait nor measure run side by side; those with brokers and clients one by one.
+COMPUTING := tests/unit tests/property tests/sim tests/crash tests/fuzz tests/docs
 COPY_RECORDS  ?= 1000000
 COPY_KILLS    ?= 30
 
@@ -42,7 +45,8 @@ unit: setup  ## unit and property tests, under a minute
 	$(PYTEST) tests/unit tests/property
 
 test: setup  ## everything that PyPI alone can serve, under ten minutes
-	$(PYTEST) tests --ignore=tests/interop
+	$(PYTEST) -n auto $(COMPUTING)
+	$(PYTEST) tests --ignore=tests/interop $(COMPUTING:%=--ignore=%)
 
 interop: setup  ## clients and tools from other registries, each against Kafka 4.3.1 and against Headrace
 	$(PYTEST) tests/interop --timeout=600

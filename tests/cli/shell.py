@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Shell:
     """Runs `headrace …` with the broker's address in the environment."""
 
@@ -60,8 +65,15 @@ class Shell:
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Starts a command that goes on; it is killed when the test ends."""
-        self.started.append(subprocess.Popen([*COMMAND, *arguments], env=self.environment, **options))
+        """Starts a command that goes on; it is killed when the test ends.
+
+        As from a terminal: tests that run in the background ignore SIGINT, and their children inherit that.
+        """
+        self.started.append(
+            subprocess.Popen(
+                [*COMMAND, *arguments], env=self.environment, preexec_fn=_hear_interrupts, **options
+            )
+        )
         return self.started[-1]
 
     def end(self) -> None:

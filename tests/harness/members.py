@@ -13,6 +13,7 @@ import inspect
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -250,8 +251,11 @@ class KafkaPythonMember(Member):
     """kafka-python.
 
     It polls for longer than the others: a poll that ends in the middle of a rebalance may leave it there for
-    good, and for a pattern it asks, within a poll, for metadata behind a fetch that waits.
+    good, and for a pattern it asks, within a poll, for metadata behind a fetch that waits. It happens all the
+    same, on Apache Kafka too; as a user would, it then begins anew.
     """
+
+    STUCK_S = 6.0
 
     def _subscribe(self, client: Any) -> None:
         topics = {"pattern": self._pattern} if self._pattern else {"topics": self.subscription}
@@ -267,20 +271,27 @@ class KafkaPythonMember(Member):
             "group_instance_id": self.instance,
             "fetch_max_wait_ms": 50,
         }
-        client = kafka.KafkaConsumer(
-            bootstrap_servers=self.bootstrap, group_id=self.group, **settings | self.settings
-        )
-        self._subscribe(client)
-        try:
-            while not self._leaving.is_set():
-                for records in client.poll(timeout_ms=500).values():
-                    for record in records:
-                        place = Place(record.topic, record.partition)
-                        self.received.append(Received(place, record.offset, record.value))
-                while (order := self._take_order()) is not None:
-                    _carry_out(order, client)
-        finally:
-            client.close()
+        while not self._leaving.is_set():
+            client = kafka.KafkaConsumer(
+                bootstrap_servers=self.bootstrap, group_id=self.group, **settings | self.settings
+            )
+            self._subscribe(client)
+            try:
+                self._poll_until_stuck(client)
+            finally:
+                client.close()
+
+    def _poll_until_stuck(self, client: Any) -> None:
+        owned_at = time.monotonic()
+        while not self._leaving.is_set() and time.monotonic() - owned_at < self.STUCK_S:
+            for records in client.poll(timeout_ms=500).values():
+                for record in records:
+                    place = Place(record.topic, record.partition)
+                    self.received.append(Received(place, record.offset, record.value))
+            while (order := self._take_order()) is not None:
+                _carry_out(order, client)
+            if client.assignment():
+                owned_at = time.monotonic()
 
     def commit(self, offsets: dict[Place, Committed]) -> None:
         wanted = {
