@@ -24,7 +24,6 @@ from headrace.protocol.messages.offset_fetch import (
 
 GROUPS_SINCE = 8
 IDS_SINCE = 10
-GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
 
 
@@ -75,8 +74,9 @@ def replied(request: Request, groups: list[OffsetFetchResponseGroup]) -> OffsetF
         )
         for topic in group.topics
     ]
-    if group.error_code and request.version < GROUP_ERROR_SINCE:
-        # version 1 can tell an error only with each partition
+    if group.error_code:
+        # version 1 can tell an error only with each partition; of later ones aiokafka looks nowhere else,
+        # and would take silence for "nothing committed" and begin at one of the ends
         body: OffsetFetchRequest = request.body
         topics = [
             OffsetFetchResponseTopic(

@@ -22,6 +22,7 @@ from headrace.protocol.messages.offset_commit import (
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from headrace.protocol.messages.produce import ProduceRequest
@@ -259,3 +260,17 @@ def test_others_are_served_while_a_coordinator_loads() -> None:
         turns += 1
     assert turns >= 1_000 / RECORDS_PER_SLICE - 1, "each slice gives way to others"
     assert [one.committed_offset for one in answer.topics[0].partitions] == list(range(1_000))
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_an_error_of_the_group_is_told_with_each_partition(version: int) -> None:
+    """aiokafka looks at nothing else, and would read from the start or the end of the topic."""
+    request = OffsetFetchRequest(
+        group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 3])]
+    )
+    answer = Desk(SETTINGS).ask(request, version)
+    told = [
+        (one.partition_index, one.error_code, one.committed_offset) for one in answer.topics[0].partitions
+    ]
+    assert told == [(0, ErrorCode.NOT_COORDINATOR, -1), (3, ErrorCode.NOT_COORDINATOR, -1)]
+    assert version < 2 or answer.error_code == ErrorCode.NOT_COORDINATOR
