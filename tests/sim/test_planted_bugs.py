@@ -127,6 +127,14 @@ def test_answers_that_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> No
     assert caught_by() == "answers_in_request_order"
 
 
+def test_a_latest_offset_that_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    visible_end = Partition.visible_end
+    monkeypatch.setattr(
+        Partition, "visible_end", lambda self, isolation: max(0, visible_end(self, isolation) - 1)
+    )
+    assert caught_by() == "latest_not_below_acked"
+
+
 def test_a_failure_tells_how_to_see_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from headrace.simulator.judges.copied_exactly_once import CopiedExactlyOnce
 from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
 from headrace.simulator.judges.fenced_members_cannot_commit import FencedMembersCannotCommit
 from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMonotonic
+from headrace.simulator.judges.latest_not_below_acked import LatestNotBelowAcked
 from headrace.simulator.judges.metadata_remembered import MetadataRemembered
 from headrace.simulator.judges.metadata_replayed import MetadataReplayed
 from headrace.simulator.judges.no_duplicates import NoDuplicates
@@ -34,6 +35,7 @@ def all_judges() -> list[Judge]:
         WholeBatchesBelowHighWatermark(),
         HighWatermarkMonotonic(),
         EarliestNeverFalls(),
+        LatestNotBelowAcked(),
         OffsetsKeepTheirValue(),
         NoDuplicates(),
         OrderPerProducer(),
