@@ -143,12 +143,6 @@ class Groups(Shard):
         """`may_see` says which topics the member's patterns may find."""
         return consumer.heartbeat(self, now, request, version, caller, may_see)
 
-    def topics_changed(self, now: Now) -> list[Decision]:
-        """Nothing to decide: groups of the new protocol compare `topics.version` with every heartbeat, and
-        leaders of classic groups see for themselves.
-        """
-        return []
-
     # --- offsets ----------------------------------------------------------------------------------------
 
     def commit_offsets(self, now: Now, request: OffsetCommitRequest, version: int) -> Decision:

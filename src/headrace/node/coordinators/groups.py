@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import Now
 from headrace.machines.groups.settings import GroupSettings
 from headrace.machines.metadata.image import GROUP_RESOURCE
+from headrace.node.authorization import Operation, Resource
 from headrace.node.coordinators.coordinator import Coordinator, segment_bytes, take_over
 from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.topics import ImageTopics
 from headrace.node.partition import Partition
+from headrace.node.request import Request
 from headrace.protocol.coordinator_records import GROUP_RECORDS
+from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.machines.groups.groups import Groups
@@ -36,6 +39,12 @@ class GroupCoordinator(Coordinator):
 
     def _nothing(self, now: Now, shard: Shard, effect: Any) -> None:
         raise AssertionError(f"groups ask for no {effect}")
+
+    def asked(self, request: Request, operation: Operation, group_id: str) -> Shard | ErrorCode:
+        """The loaded shard of a group, if whoever asks may do this with the group; else why not."""
+        if not self._node.allows(request, operation, Resource.GROUP, group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return self.shard_of(request.now, group_id)
 
     def configured(self) -> None:
         """The broker's or a group's settings changed. All shards share one object, changed in place."""
@@ -64,13 +73,12 @@ class GroupCoordinator(Coordinator):
                 shard.replay_end(producer_id, is_commit)
 
     def topics_changed(self, now: Now, removed: Sequence[str]) -> None:
-        """Topics came, grew or went, and that is committed."""
+        """Topics came, grew or went, and that is committed. Members hear of it with their next heartbeat."""
         self.topics.changed()
+        if not removed:
+            return
         for shard in self.loaded_shards():
-            decisions = shard.machine.topics_changed(now)
-            if removed:
-                decisions += shard.machine.forget_topics(now, removed)
-            for decision in decisions:
+            for decision in shard.machine.forget_topics(now, removed):
                 if not shard.carry_out(now, decision):
                     break
 

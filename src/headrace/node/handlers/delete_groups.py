@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Operation
 from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.shard import Shard
 from headrace.node.node import Node
@@ -32,9 +32,7 @@ def handle(node: Node, request: Request) -> Any:
 
 
 def deleted(node: Node, request: Request, name: str, shards: list[Shard]) -> ErrorCode:
-    if not node.allows(request, Operation.DELETE, Resource.GROUP, name):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    shard = node.groups.shard_of(request.now, name)
+    shard = node.groups.asked(request, Operation.DELETE, name)
     if isinstance(shard, ErrorCode):
         return shard
     decision = shard.machine.delete_group(request.now, name)

@@ -29,9 +29,7 @@ def handle(node: Node, request: Request) -> Any:
 
 
 def described(node: Node, request: Request, group_id: str, shards: list[Shard]) -> DescribedGroup:
-    if not node.allows(request, Operation.DESCRIBE, Resource.GROUP, group_id):
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    shard = node.groups.shard_of(request.now, group_id)
+    shard = node.groups.asked(request, Operation.DESCRIBE, group_id)
     if isinstance(shard, ErrorCode):
         return DescribedGroup(group_id=group_id, error_code=shard)
     shards.append(shard)

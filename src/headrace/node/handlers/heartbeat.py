@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Operation
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -11,9 +11,7 @@ from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 
 def handle(node: Node, request: Request) -> Any:
     body: HeartbeatRequest = request.body
-    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
-        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    shard = node.groups.shard_of(request.now, body.group_id)
+    shard = node.groups.asked(request, Operation.READ, body.group_id)
     if isinstance(shard, ErrorCode):
         # a member whose group is being loaded has done nothing wrong: it is not sent to join again
         is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Operation
 from headrace.node.node import Node
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
@@ -11,9 +11,7 @@ from headrace.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroup
 
 def handle(node: Node, request: Request) -> Any:
     body: LeaveGroupRequest = request.body
-    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
-        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    shard = node.groups.shard_of(request.now, body.group_id)
+    shard = node.groups.asked(request, Operation.READ, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
     return shard.answer(request, shard.machine.leave(request.now, body, request.version), refused)

@@ -24,9 +24,7 @@ def handle(node: Node, request: Request) -> Any:
     def refused(code: ErrorCode) -> OffsetCommitResponse:
         return OffsetCommitResponse(topics=[refused_topic(topic, code) for topic in asked])
 
-    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
-        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    shard = node.groups.shard_of(request.now, body.group_id)
+    shard = node.groups.asked(request, Operation.READ, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
     rest: list[OffsetCommitResponseTopic] = []

@@ -17,9 +17,7 @@ from headrace.protocol.messages.offset_delete import (
 
 def handle(node: Node, request: Request) -> Any:
     body: OffsetDeleteRequest = request.body
-    if not node.allows(request, Operation.DELETE, Resource.GROUP, body.group_id):
-        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    shard = node.groups.shard_of(request.now, body.group_id)
+    shard = node.groups.asked(request, Operation.DELETE, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
     rest: list[OffsetDeleteResponseTopic] = []

@@ -104,11 +104,7 @@ def fetched(
     shards: list[Shard],
 ) -> OffsetFetchResponseGroup:
     """One group's offsets; `shards` gets the one that told them."""
-    if not node.allows(request, Operation.DESCRIBE, Resource.GROUP, group.group_id):
-        return OffsetFetchResponseGroup(
-            group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
-        )
-    shard = node.groups.shard_of(request.now, group.group_id)
+    shard = node.groups.asked(request, Operation.DESCRIBE, group.group_id)
     if isinstance(shard, ErrorCode):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=shard)
     shards.append(shard)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Operation
 from headrace.node.coordinators.callers import caller
 from headrace.node.coordinators.tickets import Ticket
 from headrace.node.node import Node
@@ -13,9 +13,7 @@ from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 
 def handle(node: Node, request: Request) -> Any:
     body: SyncGroupRequest = request.body
-    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
-        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    shard = node.groups.shard_of(request.now, body.group_id)
+    shard = node.groups.asked(request, Operation.READ, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
     ticket = Ticket(node, request, refused)

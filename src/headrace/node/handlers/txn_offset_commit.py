@@ -33,9 +33,7 @@ def handle(node: Node, request: Request) -> Any:
 
     if not node.allows(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.transactional_id):
         return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
-        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    shard = node.groups.shard_of(request.now, body.group_id)
+    shard = node.groups.asked(request, Operation.READ, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
     rest: list[TxnOffsetCommitResponseTopic] = []
