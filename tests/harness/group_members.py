@@ -19,6 +19,7 @@ from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut
+from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import (
     Assigned,
     AutoCommitFailed,
@@ -33,7 +34,6 @@ from headrace.client.membership.events import (
     TopicRefused,
 )
 from headrace.client.membership.group import Group
-from headrace.client.membership.mailbox import Outgoing
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.node.connection import Connection

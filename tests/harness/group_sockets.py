@@ -10,6 +10,7 @@ from harness.members import HEARTBEAT_MS, REFRESH_MS, SESSION_TIMEOUT_MS, Commit
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition, parse_bootstrap
 from headrace.client.errors import ClientError
+from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import (
     Assigned,
     AutoCommitFailed,
@@ -23,12 +24,9 @@ from headrace.client.membership.events import (
     Revoked,
 )
 from headrace.client.membership.group import Group
-from headrace.client.membership.mailbox import Outgoing
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.network import Call, Network, clock
-from headrace.protocol.messages.join_group import JoinGroupRequest
-from headrace.protocol.messages.sync_group import SyncGroupRequest
 
 TURN_S = 0.02
 
@@ -134,12 +132,11 @@ class Shell:
             self._settled.append((outgoing.ticket, call))
 
         self._addresses.rotate()
-        waits_for_others = isinstance(outgoing.question, JoinGroupRequest | SyncGroupRequest)
         self.network.submit(
             outgoing.to or self._addresses[0],
             outgoing.question,
             timeout_s=outgoing.timeout_s,
-            lane="rebalance" if waits_for_others else "",
+            lane=outgoing.lane,
             version_max=outgoing.version_max,
             then=settled,
         )

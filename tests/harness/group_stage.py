@@ -11,13 +11,13 @@ from headrace.client.assignors.wire import write_assignment
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import KafkaError
+from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import (
     Assigned,
     Failed,
     GroupEvent,
 )
 from headrace.client.membership.group import Group
-from headrace.client.membership.mailbox import Outgoing
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.protocol.messages.find_coordinator import (

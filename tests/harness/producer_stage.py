@@ -17,9 +17,9 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import ConnectionLost
-from headrace.client.membership.mailbox import Outgoing
+from headrace.client.mailbox import Outgoing
 from headrace.client.partitioner import AdaptiveTurns
-from headrace.client.producing.pending import Pending
+from headrace.client.pending import Pending
 from headrace.client.producing.sending import Sending
 from headrace.client.producing.settings import SendingSettings
 from headrace.client.producing.transaction_session import TransactionSession
@@ -232,7 +232,7 @@ class Stage:
         session = self.sending.transaction
         return session is not None and session.is_busy
 
-    def run(self, pending: Pending) -> None:
+    def run(self, pending: Pending[None]) -> None:
         """Until it is done; raises its error."""
         for _ in range(2000):
             while self.exchange():

@@ -12,7 +12,7 @@ import pytest
 from harness.producer_stage import TOPIC, Stage
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, ProducerUnusable, TransactionMustAbort
-from headrace.client.producing.pending import Pending
+from headrace.client.pending import Pending
 from headrace.client.producing.transaction_session import GroupMembership, OffsetToCommit
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.offset_fetch import (
@@ -25,7 +25,7 @@ TRANSACTIONS = 6
 GROUP = "g"
 
 
-def play(stage: Stage, pending: Pending) -> ClientError | None:
+def play(stage: Stage, pending: Pending[None]) -> ClientError | None:
     """Through the storm until it is done; then the storm is over, if it takes too long."""
     for _ in range(400):
         if pending.is_done:

@@ -23,7 +23,9 @@ from headrace.client.assignors.model import NO_GENERATION, is_cooperative
 from headrace.client.assignors.wire import LastAssignment, read_assignment
 from headrace.client.attempts import backoff
 from headrace.client.cluster import Address
+from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError
+from headrace.client.mailbox import REBALANCE, Answer, Mailbox
 from headrace.client.membership.classic_requests import (
     Generation,
     heartbeat_request,
@@ -31,7 +33,6 @@ from headrace.client.membership.classic_requests import (
     leave_request,
     sync_request,
 )
-from headrace.client.membership.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.membership.events import (
     Failed,
     Left,
@@ -42,7 +43,6 @@ from headrace.client.membership.events import (
 from headrace.client.membership.holdings import Holdings
 from headrace.client.membership.identity import NOBODY, Identity
 from headrace.client.membership.leadership import Leadership
-from headrace.client.membership.mailbox import Answer, Mailbox
 from headrace.client.membership.pulse import Pulse
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
@@ -374,7 +374,7 @@ class ClassicMembership:
                 heard(now, to, answer)
 
         timeout_s = max(self._settings.request_timeout_s, self._settings.max_poll_interval_s + JOIN_GRACE_S)
-        self._mailbox.post(to, question, then, timeout_s=timeout_s)
+        self._mailbox.post(to, question, then, timeout_s=timeout_s, lane=REBALANCE)
 
     def _synced(self, now: Instant, to: Address, answer: Answer) -> None:
         if isinstance(answer, ClientError):

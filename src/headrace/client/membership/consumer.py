@@ -19,12 +19,12 @@ from headrace.base.dice import Dice
 from headrace.base.ids import id_text
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
+from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError
-from headrace.client.membership.coordinator import NOT_THE_ONE, Coordinator
+from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import Failed, Left, MembershipEvent, Partitions, PolledTooLate
 from headrace.client.membership.holdings import Holdings
 from headrace.client.membership.identity import NOBODY, Identity
-from headrace.client.membership.mailbox import Answer, Mailbox
 from headrace.client.membership.pulse import Pulse
 from headrace.client.membership.report import Owned, Report
 from headrace.client.membership.settings import GroupSettings

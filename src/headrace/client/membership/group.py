@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
+from headrace.client.coordinator import Coordinator
 from headrace.client.errors import ClientError
+from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.auto_commit import AutoCommit
 from headrace.client.membership.classic import ClassicMembership
 from headrace.client.membership.commits import Commits
 from headrace.client.membership.consumer import ConsumerMembership
-from headrace.client.membership.coordinator import Coordinator
 from headrace.client.membership.events import CommitEnded, CommittedOffset, GroupEvent, Lost, Partitions
 from headrace.client.membership.lookups import OffsetLookups
-from headrace.client.membership.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.settings import GroupProtocol, GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch

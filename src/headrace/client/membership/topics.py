@@ -13,8 +13,8 @@ from headrace.base.ids import NO_TOPIC_ID
 from headrace.base.time import NEVER, Instant
 from headrace.client.attempts import backoff
 from headrace.client.errors import ClientError, KafkaError
+from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import TopicRefused
-from headrace.client.membership.mailbox import Answer, Mailbox
 from headrace.client.membership.subscription import Subscription
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

@@ -8,7 +8,7 @@ unknown --asked--> known --a partition has a gap--> the next epoch, by our own c
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.errors import ClientError, KafkaError
-from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.producing.sequences import Sequences
 from headrace.client.producing.settings import SendingSettings
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

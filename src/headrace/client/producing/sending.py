@@ -16,7 +16,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition
 from headrace.client.errors import BadResponse, ClientError, KafkaError, RecordLost, TransactionAborted
-from headrace.client.membership.mailbox import Answer, Mailbox, Outgoing
+from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.producing.flights import Carried, Flight, Flights, produce_request
 from headrace.client.producing.identity import Identity
 from headrace.client.producing.judgement import OF_SEQUENCES, Verdict, judge

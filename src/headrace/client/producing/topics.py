@@ -6,7 +6,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, KafkaError
-from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.producing.settings import SendingSettings
 from headrace.client.refresher import Refresher
 from headrace.protocol.messages.metadata import MetadataResponse

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headrace import __version__
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
-from headrace.client.membership.mailbox import Answer
+from headrace.client.mailbox import Answer
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -19,6 +19,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.connection import Question
+from headrace.client.coordinator import Coordinator
 from headrace.client.coordinators import CoordinatorKind
 from headrace.client.errors import (
     ClientError,
@@ -27,9 +28,8 @@ from headrace.client.errors import (
     ProducerUnusable,
     TransactionMustAbort,
 )
-from headrace.client.membership.coordinator import Coordinator
-from headrace.client.membership.mailbox import Answer, Mailbox
-from headrace.client.producing.pending import Pending
+from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.pending import Pending
 from headrace.client.producing.sequences import Sequences
 from headrace.client.producing.settings import SendingSettings
 from headrace.client.producing.transaction_requests import (
@@ -72,7 +72,7 @@ class _Offsets:
         member: GroupMembership,
         offsets: Mapping[TopicPartition, OffsetToCommit],
         coordinator: Coordinator,
-        pending: Pending,
+        pending: Pending[None],
     ) -> None:
         self.member = member
         self.left = dict(offsets)  # not committed yet
@@ -114,17 +114,17 @@ class TransactionSession:
         self._partitions: set[TopicPartition] = set()
         self._to_add: dict[TopicPartition, None] = {}
         self._offsets: _Offsets | None = None
-        self._initializing: Pending | None = None
-        self._ending: Pending | None = None
+        self._initializing: Pending[None] | None = None
+        self._ending: Pending[None] | None = None
 
     # What the user asks for
 
-    def init(self) -> Pending:
+    def init(self) -> Pending[None]:
         """Takes over the transactional id: whoever had it is fenced, what it left open is aborted."""
         if self._initializing is None:
             self._check_usable()
             self._move(State.INITIALIZING, "initialized")
-            self._initializing = Pending("initializing transactions")
+            self._initializing = Pending[None]("initializing transactions")
         return self._initializing
 
     def begin(self) -> None:
@@ -141,12 +141,12 @@ class TransactionSession:
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetToCommit], member: GroupMembership
-    ) -> Pending:
+    ) -> Pending[None]:
         """The group's offsets count when the transaction commits."""
         self.check_may_send()
         if self._offsets is not None:
             raise InvalidInput("other offsets are still being added to the transaction")
-        pending = Pending("adding offsets to the transaction")
+        pending = Pending[None]("adding offsets to the transaction")
         if not offsets:
             pending.finish()
             return pending
@@ -159,17 +159,17 @@ class TransactionSession:
         self._offsets = _Offsets(member, offsets, coordinator, pending)
         return pending
 
-    def commit(self) -> Pending:
+    def commit(self) -> Pending[None]:
         """Asked again, as after a wait that was too short, it goes on with the same."""
         if self.state is State.COMMITTING:
             assert self._ending is not None
             return self._ending
         self._check_usable()
         self._move(State.COMMITTING, "committed")
-        self._ending = Pending("committing the transaction")
+        self._ending = Pending[None]("committing the transaction")
         return self._ending
 
-    def abort(self) -> Pending:
+    def abort(self) -> Pending[None]:
         if self.state is State.ABORTING:
             assert self._ending is not None
             return self._ending
@@ -178,10 +178,10 @@ class TransactionSession:
         self._move(State.ABORTING, "aborted")
         self.error = None
         if self._offsets is not None:
-            self._offsets.pending.finish(TransactionMustAbort("the transaction is being aborted"))
+            self._offsets.pending.finish(error=TransactionMustAbort("the transaction is being aborted"))
             self._offsets = None
         self._to_add.clear()
-        self._ending = Pending("aborting the transaction")
+        self._ending = Pending[None]("aborting the transaction")
         return self._ending
 
     # What sending asks
@@ -473,7 +473,7 @@ class TransactionSession:
         self.error = error
         self._settle_waiting(ProducerUnusable(f"this producer is of no more use: {error}"), error)
         if self._initializing is not None and not self._initializing.is_done:
-            self._initializing.finish(error)
+            self._initializing.finish(error=error)
 
     def _settle_waiting(self, told: ClientError, cause: ClientError) -> None:
         told.__cause__ = cause
@@ -481,9 +481,9 @@ class TransactionSession:
         ending, self._ending = self._ending, None
         self._to_add.clear()
         if offsets is not None:
-            offsets.pending.finish(told)
+            offsets.pending.finish(error=told)
         if ending is not None:
-            ending.finish(told)
+            ending.finish(error=told)
 
 
 def _named(state: State) -> str:

@@ -16,6 +16,11 @@ from headrace.protocol.notation import Response
 Answer = Response | ClientError
 Then = Callable[[Instant, Answer], None]
 
+# Lanes: what a broker may hold back shares no connection with what must not wait.
+ORDINARY = ""
+FETCH = "fetch"  # long polls
+REBALANCE = "rebalance"  # JoinGroup and SyncGroup, which wait for the other members
+
 
 class Outgoing(NamedTuple):
     """One request to send now."""
@@ -26,6 +31,7 @@ class Outgoing(NamedTuple):
     timeout_s: float
     version_max: int | None
     expects_answer: bool = True  # else an empty response is handed back once it is written
+    lane: str = ORDINARY
 
 
 class Mailbox:
@@ -45,11 +51,13 @@ class Mailbox:
         timeout_s: float,
         version_max: int | None = None,
         expects_answer: bool = True,
+        lane: str = ORDINARY,
     ) -> None:
         self._next_ticket += 1
         self._thens[self._next_ticket] = then
-        outgoing = Outgoing(self._next_ticket, to, question, timeout_s, version_max, expects_answer)
-        self._posted.append(outgoing)
+        self._posted.append(
+            Outgoing(self._next_ticket, to, question, timeout_s, version_max, expects_answer, lane)
+        )
 
     def take(self) -> list[Outgoing]:
         """What has to be sent; asking again gives only what is new."""

@@ -15,7 +15,7 @@ from headrace.client.cluster import Address
 from headrace.client.connection import ByVersion
 from headrace.client.coordinators import MANY_KEYS_SINCE, CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError
-from headrace.client.membership.mailbox import Answer, Mailbox
+from headrace.client.mailbox import Answer, Mailbox
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 

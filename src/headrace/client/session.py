@@ -1,0 +1,28 @@
+"""What every shell drives: the pure core of a producer, a consumer or an admin client.
+
+A session says which requests have to leave and by when it wants to be asked again; the driver carries them,
+and gives every ticket its answer or the error that came instead, exactly once.
+"""
+
+from typing import Protocol
+
+from headrace.base.time import Instant
+from headrace.client.cluster import Cluster
+from headrace.client.mailbox import Answer, Outgoing
+
+
+class Session(Protocol):
+    @property
+    def cluster(self) -> Cluster:
+        """Where brokers are found; a view that the session keeps fresh."""
+        ...
+
+    def requests(self, now: Instant) -> list[Outgoing]:
+        """What has to be sent now; asking again gives only what is new."""
+        ...
+
+    def answered(self, now: Instant, ticket: int, answer: Answer) -> None: ...
+
+    def deadline(self) -> Instant:
+        """When to ask for requests again at the latest, even if nothing arrives."""
+        ...
