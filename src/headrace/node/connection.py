@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.base.limits import HELD_BYTES_PER_CONNECTION_MAX, UNANSWERED_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
+    from headrace.node.commit_lane import CommitLane
     from headrace.node.effects import Parts
     from headrace.node.express import ExpressLane
     from headrace.node.parking import Parked
@@ -49,7 +50,7 @@ class Connection:
         self.address = address
         self.principal = principal
         self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
-        self.express: ExpressLane | None = None  # what its produce requests have in common
+        self.express: ExpressLane | CommitLane | None = None  # what its requests have in common
         self.held_bytes = 0  # of its batches that wait in front of their logs
         self.pending: deque[Pending] = deque()
         self.muted_until = 0.0

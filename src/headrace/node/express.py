@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
 from headrace.node.faults import FAULTS
+from headrace.node.metrics import ApiMetrics
 from headrace.node.partition import Partition
 from headrace.node.request import Request
 from headrace.protocol.messages.produce import (
@@ -47,12 +48,19 @@ _NO_TAGS = b"\0\0\0"
 class Remembered:
     """What one prefix means, and the constant parts of its answer."""
 
-    __slots__ = ("after", "before", "is_for_all", "partition", "size")
+    __slots__ = ("after", "before", "is_for_all", "metrics", "partition", "size")
 
     def __init__(
-        self, partition: Partition, is_for_all: bool, size: bytes, before: bytes, after: bytes
+        self,
+        partition: Partition,
+        metrics: ApiMetrics,
+        is_for_all: bool,
+        size: bytes,
+        before: bytes,
+        after: bytes,
     ) -> None:
         self.partition = partition
+        self.metrics = metrics
         self.is_for_all = is_for_all  # acks=all
         self.size = size
         self.before = before
@@ -70,7 +78,7 @@ class ExpressLane:
         self._prefix_end = prefix_end  # where the length of the records begins
         self._prefixes: dict[bytes, Remembered] = {}
 
-    def append(self, node: "Node", now: Now, frame: memoryview) -> "Parts | None":
+    def serve(self, node: "Node", now: Now, frame: memoryview) -> "Parts | None":
         """The answer to a request that is recognised; None: take the ordinary way, nothing has happened."""
         end = self._prefix_end
         if len(frame) < end + HEADER_BYTES:
@@ -93,6 +101,7 @@ class ExpressLane:
             appended = partition.append(records, now)
         except FAULTS:
             return None  # nothing was appended; the ordinary way finds the same fault and names it
+        known.metrics.requests += 1
         metrics = node.metrics
         metrics.produced_batches += 1
         metrics.produced_bytes += len(records)
@@ -150,7 +159,7 @@ def learn(node: "Node", request: Request, frame: memoryview) -> None:
     prefix_end = len(frame) - (len(_NO_TAGS) if is_flexible else 0) - size - length_bytes
     connection = request.connection
     lane = connection.express
-    if lane is None or not lane.fits(version, prefix_end):
+    if not isinstance(lane, ExpressLane) or not lane.fits(version, prefix_end):
         lane = connection.express = ExpressLane(version, is_flexible, prefix_end)
     lane.remember(frame, _remembered(request, topic, partitions[data.index]))
 
@@ -175,4 +184,11 @@ def _remembered(request: Request, topic: Any, partition: Partition) -> Remembere
     before, after = codec.encode(response).split(_OFFSETS.pack(*_SENTINEL))
     header_tags = b"\0" * codec.header_version
     size = 4 + len(header_tags) + len(before) + _OFFSETS.size + len(after)
-    return Remembered(partition, request.body.acks != 1, _SIZE.pack(size), header_tags + before, after)
+    return Remembered(
+        partition,
+        request.route.metrics,
+        request.body.acks != 1,
+        _SIZE.pack(size),
+        header_tags + before,
+        after,
+    )

@@ -12,13 +12,13 @@ from headrace.base.dice import Dice
 from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, PARKED_REQUESTS_MAX
 from headrace.base.time import Instant, Now
 from headrace.machines.metadata.image import Endpoint
+from headrace.node import commit_lane, express
 from headrace.node.authorization import Authorizer, Operation, Resource
 from headrace.node.connection import Connection, Pending
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.deadlines import Deadlines
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run
-from headrace.node.express import learn
 from headrace.node.fetch_sessions import FetchSessions
 from headrace.node.group_commit import GroupCommit
 from headrace.node.housekeeping import Housekeeping
@@ -29,7 +29,7 @@ from headrace.node.partitions import Partitions
 from headrace.node.producer_ids import ProducerIds
 from headrace.node.quotas import Quotas
 from headrace.node.request import Request
-from headrace.node.routes import PRODUCE, Routes
+from headrace.node.routes import OFFSET_COMMIT, PRODUCE, Routes
 from headrace.node.settings import Settings
 from headrace.node.sliced_reply import Spliced
 from headrace.protocol.compiler import Codec
@@ -95,9 +95,9 @@ class Node:
 
     def handle(self, now: Now, connection: Connection, frame: memoryview) -> Parts | None:
         """Serve one frame (without its size prefix). None: no answer, or not yet."""
-        express = connection.express
-        if express is not None and not connection.pending:
-            parts = express.append(self, now, frame)
+        lane = connection.express
+        if lane is not None and not connection.pending:
+            parts = lane.serve(self, now, frame)
             if parts is not None:
                 if self._awake:
                     self._ask_awake(now)
@@ -130,7 +130,9 @@ class Node:
                     self.queue_behind(connection, parts)
                     parts = None
                 elif api_key == PRODUCE:
-                    learn(self, request, frame)
+                    express.learn(self, request, frame)
+                elif api_key == OFFSET_COMMIT:
+                    commit_lane.learn(self, request, b"".join(cast(list[bytes], parts)), frame)
         # only now: whoever is woken and answered on this connection was asked before this request
         if self._awake:
             self._ask_awake(now)

@@ -62,6 +62,7 @@ SERVED: dict[int, tuple[str, int, int]] = {
 }
 
 PRODUCE = 0
+OFFSET_COMMIT = 8
 PRODUCE_VERSION_MIN = 3
 
 

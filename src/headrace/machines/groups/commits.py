@@ -141,6 +141,42 @@ def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -
     return Decision(OffsetCommitResponse(topics=topics), commit.records)
 
 
+def commit_again(
+    shard: Shard,
+    now: Now,
+    request: OffsetCommitRequest,
+    version: int,
+    before: Record,
+    offset: int,
+    leader_epoch: int,
+) -> Record | None:
+    """The record of a commit that differs from an earlier one in its offset alone; None: it is more."""
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        return None
+    refusal = group.check_commit(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        is_transactional=False,
+        version=version,
+    )
+    key, said = before
+    assert isinstance(said, OffsetCommitValue)
+    if refusal is not ErrorCode.NONE or len(said.metadata) > shard.settings.offset_metadata_max_bytes:
+        return None
+    if isinstance(group, ClassicGroup):
+        _keep_alive(shard, now, group, request.member_id)
+    value = OffsetCommitValue(
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=said.metadata,
+        commit_timestamp=now.wall_ms,
+        topic_id=said.topic_id,
+    )
+    return Record(key, value)
+
+
 def _keep_alive(shard: Shard, now: Now, group: ClassicGroup, member_id: str) -> None:
     """Whoever commits is alive, also while it is too busy for heartbeats."""
     member = group.members.get(member_id)

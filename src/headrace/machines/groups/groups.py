@@ -148,6 +148,17 @@ class Groups(Shard):
     def commit_offsets(self, now: Now, request: OffsetCommitRequest, version: int) -> Decision:
         return commits.commit(self, now, request, version)
 
+    def commit_again(
+        self,
+        now: Now,
+        request: OffsetCommitRequest,
+        version: int,
+        before: Record,
+        offset: int,
+        leader_epoch: int,
+    ) -> Record | None:
+        return commits.commit_again(self, now, request, version, before, offset, leader_epoch)
+
     def commit_transactional(self, now: Now, request: TxnOffsetCommitRequest, version: int) -> Decision:
         return commits.commit_transactional(self, now, request, version)
 

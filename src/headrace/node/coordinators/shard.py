@@ -118,7 +118,7 @@ class Shard(Waiter):
         now = request.now
         if decision.records and not self._append(now, decision):
             return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._arm(now)
+        self.arm(now)
         reply = decision.reply
         if decision.answers and ticket is not None and reply is None:
             reply = self._own_answer(decision, ticket)
@@ -136,7 +136,7 @@ class Shard(Waiter):
         """A decision that nobody asked for; False: its records could not be written."""
         if decision.records and not self._append(now, decision):
             return False
-        self._arm(now)
+        self.arm(now)
         if self.is_committed:
             self._release(now, decision)
         else:
@@ -252,7 +252,7 @@ class Shard(Waiter):
 
     # --- time -----------------------------------------------------------------------------------------------
 
-    def _arm(self, now: Now) -> None:
+    def arm(self, now: Now) -> None:
         """One alarm on the node's heap. It may ring too early, when what it was set for was put off."""
         at = self.machine.deadline()
         if at is not None and (self._alarm is None or at < self._alarm.at):
@@ -270,7 +270,7 @@ class Shard(Waiter):
         for decision in self.machine.wake(now):
             if not self.carry_out(now, decision):
                 return
-        self._arm(now)
+        self.arm(now)
 
 
 class Alarm:
