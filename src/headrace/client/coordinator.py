@@ -7,17 +7,19 @@ An answer that no retry would mend (no right to it) is told to everybody who lis
 """
 
 from collections.abc import Callable
+from enum import IntEnum
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.attempts import backoff
 from headrace.client.cluster import Address
 from headrace.client.connection import ByVersion
-from headrace.client.coordinators import MANY_KEYS_SINCE, CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+MANY_KEYS_SINCE = 4  # before, a FindCoordinator request asks for one key
 
 # A broker that answers so is not the coordinator, or not able to be: the search begins anew.
 NOT_THE_ONE = frozenset(
@@ -25,6 +27,17 @@ NOT_THE_ONE = frozenset(
 )
 
 Listener = Callable[[Instant, ClientError], None]
+
+
+class CoordinatorKind(IntEnum):
+    """What is looked after, by Kafka's number of it."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def noun(self) -> str:
+        return "group" if self is CoordinatorKind.GROUP else "transactional id"
 
 
 class Coordinator:
@@ -97,8 +110,8 @@ class Coordinator:
                 # a coordinator that fails at once is not looked for in a tight loop
                 self._ask_at = Instant(now + backoff(0, self._dice))
                 return
-            kept = "group" if self._kind is CoordinatorKind.GROUP else "transactional id"
-            error = KafkaError(told.error_code, told.error_message, subject=f"{kept} {self._key!r}")
+            subject = f"{self._kind.noun} {self._key!r}"
+            error = KafkaError(told.error_code, told.error_message, subject=subject)
         self._ask_at = Instant(now + backoff(self._failures, self._dice))
         self._failures += 1
         if not error.is_retriable:

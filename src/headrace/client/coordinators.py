@@ -4,20 +4,13 @@ A coordinator is remembered until a call to it fails; every retry looks it up an
 """
 
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import Any
 
 from headrace.client.client import Check, Client
 from headrace.client.connection import ByVersion, Question
+from headrace.client.coordinator import MANY_KEYS_SINCE, CoordinatorKind
 from headrace.client.errors import BadResponse, KafkaError
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-
-MANY_KEYS_SINCE = 4  # before, a request asks for one key
-
-
-class CoordinatorKind(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
 
 
 class Coordinators:
@@ -66,7 +59,7 @@ class Coordinators:
             raise KafkaError(code, message, subject=self._subject(key))
 
     def _subject(self, key: str) -> str:
-        return f"group {key!r}" if self._kind is CoordinatorKind.GROUP else f"transactional id {key!r}"
+        return f"{self._kind.noun} {key!r}"
 
     def call(
         self, key: str, request: Question, *, what: str, check: Check, version_max: int | None = None

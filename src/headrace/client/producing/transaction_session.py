@@ -19,8 +19,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.connection import Question
-from headrace.client.coordinator import Coordinator
-from headrace.client.coordinators import CoordinatorKind
+from headrace.client.coordinator import Coordinator, CoordinatorKind
 from headrace.client.errors import (
     ClientError,
     InvalidInput,
