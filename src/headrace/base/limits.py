@@ -8,6 +8,14 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 # times its bytes, so this is some 450 MB for a moment; a request for 100,000 topics has about 5 MB.
 FRAME_WITHOUT_RECORDS_BYTES_MAX = 8 * 1024 * 1024
 
+# Longer ones without records are decoded in steps, others served in between: at a microsecond for each
+# element of at least ten bytes, this is three milliseconds.
+LONG_FRAME_BYTES = 32 * 1024
+
+# Such frames that wait to be decoded, of all connections together. At the edge one is decoded at once, and
+# the others wait meanwhile.
+LONG_FRAMES_BYTES_MAX = 64 * 1024 * 1024
+
 # Requests of one connection that were accepted but not answered. librdkafka allows a million in flight but
 # keeps below 100 in practice; Java defaults to 5. At the edge the connection is not read from until
 # an answer leaves.

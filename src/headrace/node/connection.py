@@ -38,6 +38,7 @@ class Connection:
         "held_bytes",
         "id",
         "is_closed",
+        "is_decoding",
         "listener",
         "muted_until",
         "pending",
@@ -55,11 +56,13 @@ class Connection:
         self.pending: deque[Pending] = deque()
         self.muted_until = 0.0
         self.is_closed = False
+        self.is_decoding = False  # a long frame of it: what follows has to wait
 
     @property
     def is_full(self) -> bool:
         """Too much was accepted and is not done yet: do not read from it before that has changed."""
         return (
-            len(self.pending) >= UNANSWERED_PER_CONNECTION_MAX
+            self.is_decoding
+            or len(self.pending) >= UNANSWERED_PER_CONNECTION_MAX
             or self.held_bytes >= HELD_BYTES_PER_CONNECTION_MAX
         )

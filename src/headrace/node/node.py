@@ -22,6 +22,7 @@ from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proc
 from headrace.node.fetch_sessions import FetchSessions
 from headrace.node.group_commit import GroupCommit
 from headrace.node.housekeeping import Housekeeping
+from headrace.node.long_frames import LongFrame, LongFrames
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
 from headrace.node.parking import Parked, Waitable, Waiter
@@ -54,6 +55,7 @@ class Node:
         self.dice = dice
         self.metrics = Metrics()
         self.deadlines = Deadlines()
+        self.long_frames = LongFrames(self)
         self.deadline: Callable[[], Instant | None] = self.deadlines.next  # asked after each call
         self.authorizer: Authorizer | None = None
         self.quotas: Quotas | None = None
@@ -113,29 +115,45 @@ class Node:
                     f"API {api_key} with {len(frame)} bytes: too many for a request without records",
                 )
                 return None
+            if self.long_frames.takes(len(frame)) and api_key != PRODUCE:
+                rest = bytes(frame[position:])
+                self.long_frames.add(now, LongFrame(connection, route, correlation_id, client_id, rest))
+                return None
             body = route.decode(frame, position)
         except ProtocolError as fault:
             self.close(connection, str(fault))
             return None
-        route.metrics.requests += 1
         request = Request(now, connection, route, correlation_id, client_id, body)
-        reply = route.handle(self, request)
-        parts = None
-        if reply is not None:
-            if isinstance(reply, Parked):
-                self._park(reply)
-            else:
-                parts = self._encode(request, reply)
-                if connection.pending:
-                    self.queue_behind(connection, parts)
-                    parts = None
-                elif api_key == PRODUCE:
-                    express.learn(self, request, frame)
-                elif api_key == OFFSET_COMMIT:
-                    commit_lane.learn(self, request, b"".join(cast(list[bytes], parts)), frame)
+        parts = self._serve(request)
+        if parts is not None:
+            if api_key == PRODUCE:
+                express.learn(self, request, frame)
+            elif api_key == OFFSET_COMMIT:
+                commit_lane.learn(self, request, b"".join(cast(list[bytes], parts)), frame)
         # only now: whoever is woken and answered on this connection was asked before this request
         if self._awake:
             self._ask_awake(now)
+        return parts
+
+    def serve_later(self, request: Request) -> None:
+        """The same for a request that could not be handled when it came."""
+        parts = self._serve(request)
+        if parts is not None:
+            self._effects.append(Answer(request.connection, parts))
+        self.let_proceed(request.connection)
+
+    def _serve(self, request: Request) -> Parts | None:
+        request.route.metrics.requests += 1
+        reply = request.route.handle(self, request)
+        if reply is None:
+            return None
+        if isinstance(reply, Parked):
+            self._park(reply)
+            return None
+        parts = self._encode(request, reply)
+        if request.connection.pending:
+            self.queue_behind(request.connection, parts)
+            return None
         return parts
 
     def completed(self, now: Now, ticket: int, result: Any) -> None:

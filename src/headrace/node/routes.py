@@ -69,7 +69,7 @@ PRODUCE_VERSION_MIN = 3
 class Route:
     """Everything needed to serve one API in one version, one attribute away."""
 
-    __slots__ = ("api_key", "decode", "handle", "metrics", "response", "version")
+    __slots__ = ("api_key", "decode", "handle", "metrics", "request", "response", "version")
 
     def __init__(
         self,
@@ -83,6 +83,7 @@ class Route:
         self.api_key = api_key
         self.version = version
         self.handle = handle
+        self.request = request
         self.decode = request.decode
         self.response = response
         self.metrics = metrics

@@ -2,12 +2,13 @@
 
 `codec(ProduceRequest, 9).decode(frame, position)` gives a message, `.encode(message)` bytes, and
 `.encode_parts(message)` a list in which every `records` value stands untouched as its own part.
+`.decode_steps(frame, position)` is a generator that pauses now and then, and returns the message.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from headrace.protocol.decoder import Decoder
@@ -55,13 +56,23 @@ _RUNTIME: dict[str, Any] = {
 class Codec(Generic[M]):
     """The functions are slots that stay empty until somebody asks for them."""
 
-    __slots__ = ("decode", "encode", "encode_parts", "flexible", "header_version", "message", "version")
+    __slots__ = (
+        "decode",
+        "decode_steps",
+        "encode",
+        "encode_parts",
+        "flexible",
+        "header_version",
+        "message",
+        "version",
+    )
 
     message: type[M]
     version: int
     flexible: bool
     header_version: int  # of the request or response header that goes before the body
     decode: Callable[..., M]  # (buffer, position=0, trailing=...): whether bytes may be left over
+    decode_steps: Callable[..., Generator[None, None, M]]  # the same, with pauses
     encode: Callable[[M], bytes]
     encode_parts: Callable[[M], list[Part]]
 
@@ -73,7 +84,7 @@ class Codec(Generic[M]):
 
     def __getattr__(self, name: str) -> Any:
         """Fills an empty slot."""
-        if name not in ("decode", "encode", "encode_parts"):
+        if name not in ("decode", "decode_steps", "encode", "encode_parts"):
             raise AttributeError(name)
         scope = dict(_RUNTIME)
         exec(
@@ -85,9 +96,9 @@ class Codec(Generic[M]):
 
     def source(self, name: str, scope: dict[str, Any]) -> str:
         """The Python source of one of the functions; puts the constants that it needs into `scope`."""
-        if name == "decode":
+        if name in ("decode", "decode_steps"):
             scope["varint"] = decode_varint
-            return Decoder(self.message, self.version, scope).source
+            return Decoder(self.message, self.version, scope, in_steps=name == "decode_steps").source
         scope["varint"] = encode_varint
         return Encoder(self.message, self.version, scope, in_parts=name == "encode_parts").source
 

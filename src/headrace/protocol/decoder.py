@@ -56,13 +56,22 @@ def smallest_size(kind: Primitive | Array | type[Struct], version: int, *, flexi
     return total
 
 
+# What is made between two pauses of a decoding in steps: a tenth of a millisecond.
+ELEMENTS_PER_STEP = 128
+
+
 class Decoder:
     """Collects the lines of `decode(b, p=0, trailing=...)` and the constants they use.
+
+    In steps the function is a generator: it yields after so many elements, and returns the message.
 
     As in Kafka, bytes behind a request or response are ignored, bytes behind any other message are refused.
     """
 
-    def __init__(self, message: type[Message], version: int, constants: dict[str, Any]) -> None:
+    def __init__(
+        self, message: type[Message], version: int, constants: dict[str, Any], *, in_steps: bool = False
+    ) -> None:
+        self.in_steps = in_steps
         self.version = version
         self.flexible = version in message.FLEXIBLE
         self.constants = constants
@@ -79,7 +88,10 @@ class Decoder:
         return "\n".join(self.lines) + "\n"
 
     def _write(self, message: type[Message]) -> None:
-        self.lines.append(f"def decode(b, p=0, trailing={issubclass(message, (Request, Response))}):")
+        name = "decode_steps" if self.in_steps else "decode"
+        self.lines.append(f"def {name}(b, p=0, trailing={issubclass(message, (Request, Response))}):")
+        if self.in_steps:
+            self._line("if False: yield")  # also without a list it is a generator
         if self.from_view:
             self._line("if type(b) is not memoryview: b = memoryview(b)")
         else:
@@ -253,6 +265,8 @@ class Decoder:
                 item = self._struct(element)
                 self._flush()
             self._line(f"{items}.append({item})")
+            if self.in_steps:
+                self._line(f"if not len({items}) % {ELEMENTS_PER_STEP}: yield")
             self.indent -= 1
         self._end_unless_null(nullable)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -32,5 +33,14 @@ def test_message_comes_back_equal(kind: type[Message], version: int) -> None:
         assert b"".join(map(bytes, compiled.encode_parts(message))) == encoded
         for buffer in (before + encoded, memoryview(before + encoded), bytearray(before + encoded)):
             assert compiled.decode(buffer, len(before)) == message
+        assert _at_once(compiled.decode_steps(before + encoded, len(before))) == message
 
     comes_back()
+
+
+def _at_once(steps: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value

@@ -1,0 +1,91 @@
+"""Requests with very many elements: decoded a slice per turn, so that others are served in between.
+
+One after the other, however many come. A connection is not read from while one of its requests is among
+them, since requests are handled in the order they came.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.limits import LONG_FRAME_BYTES, LONG_FRAMES_BYTES_MAX
+from headrace.base.time import Now
+from headrace.node.connection import Connection
+from headrace.node.request import Request
+from headrace.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+    from headrace.node.routes import Route
+
+PAUSE_MS = 1
+STEPS_PER_TURN = 8  # about a millisecond of work
+
+
+class LongFrame:
+    """A request that is not decoded yet."""
+
+    __slots__ = ("client_id", "connection", "correlation_id", "route", "size", "steps")
+
+    def __init__(
+        self,
+        connection: Connection,
+        route: "Route",
+        correlation_id: int,
+        client_id: str | None,
+        body: bytes,
+    ) -> None:
+        self.connection = connection
+        self.route = route
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.size = len(body)
+        self.steps: Generator[None, None, Any] = route.request.decode_steps(body)
+
+
+class LongFrames:
+    """The queue of them; among the node's deadlines while it is not empty."""
+
+    __slots__ = ("_node", "_queue", "_queued_bytes", "is_done")
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._queue: deque[LongFrame] = deque()
+        self._queued_bytes = 0
+        self.is_done = False
+
+    def takes(self, size: int) -> bool:
+        """Whether a frame of that size belongs here, and has room."""
+        return size > LONG_FRAME_BYTES and self._queued_bytes + size <= LONG_FRAMES_BYTES_MAX
+
+    def add(self, now: Now, frame: LongFrame) -> None:
+        frame.connection.is_decoding = True
+        self._queued_bytes += frame.size
+        self._queue.append(frame)
+        if len(self._queue) == 1:
+            self._node.deadlines.add(now.mono, self)
+
+    def expired(self, now: Now) -> None:
+        frame = self._queue[0]
+        if frame.connection.is_closed or self._advance(now, frame):
+            self._queue.popleft()
+            self._queued_bytes -= frame.size
+        if self._queue:
+            self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
+
+    def _advance(self, now: Now, frame: LongFrame) -> bool:
+        """One slice of it; whether that was the last."""
+        connection = frame.connection
+        try:
+            for _ in range(STEPS_PER_TURN):
+                next(frame.steps)
+        except StopIteration as end:
+            connection.is_decoding = False
+            self._node.serve_later(
+                Request(now, connection, frame.route, frame.correlation_id, frame.client_id, end.value)
+            )
+        except ProtocolError as fault:
+            self._node.close(connection, str(fault))
+        else:
+            return False
+        return True
