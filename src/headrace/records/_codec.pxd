@@ -31,9 +31,15 @@ cdef class Cursor:
     cdef long long value_length
     cdef Py_ssize_t headers_at
     cdef long long header_count
+    cdef Py_ssize_t header_key_at
+    cdef long long header_key_length
+    cdef Py_ssize_t header_value_at
+    cdef long long header_value_length
 
     @cython.locals(buf="const unsigned char*", position=Py_ssize_t, end=Py_ssize_t, byte="long long", number="long long")
     cdef void advance(self) except *
+    @cython.locals(number="long long", position=Py_ssize_t)
+    cdef void next_header(self) except *
     cdef void finish(self) except *
 
 
@@ -98,5 +104,5 @@ cpdef bytes encode_headers(headers)
 @cython.locals(rest="unsigned long long")
 cdef Py_ssize_t _write_varint(unsigned char* target, Py_ssize_t position, long long value) noexcept
 
-cdef void _check_base_offset(long long base_offset) except *
+cpdef void check_base_offset(long long base_offset) except *
 cdef void _check_timestamp(long long timestamp, long long base_timestamp) except *

@@ -62,6 +62,10 @@ class Cursor:
         "delta_min",
         "end",
         "header_count",
+        "header_key_at",
+        "header_key_length",
+        "header_value_at",
+        "header_value_length",
         "headers_at",
         "key_at",
         "key_length",
@@ -93,6 +97,10 @@ class Cursor:
         self.value_length = -1
         self.headers_at = 0
         self.header_count = 0
+        self.header_key_at = 0
+        self.header_key_length = 0
+        self.header_value_at = 0
+        self.header_value_length = -1
 
     def advance(self) -> None:
         """Steps to the next record and takes it apart."""
@@ -182,6 +190,16 @@ class Cursor:
         if position != end:
             raise CorruptRecords(f"{end - position} bytes are left in a record")
 
+    def next_header(self) -> None:
+        """Takes one of the record's headers apart; no more often than `header_count` says."""
+        number, position = _read_varint(self.buf, self.headers_at, self.position, 5)
+        self.header_key_at = position
+        self.header_key_length = number
+        number, position = _read_varint(self.buf, position + number, self.position, 5)
+        self.header_value_at = position
+        self.header_value_length = number
+        self.headers_at = position + number if number > 0 else position
+
     def finish(self) -> None:
         """Nothing may follow the last record."""
         if self.position != self.end:
@@ -233,7 +251,7 @@ def decode_rows(
     records: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int
 ) -> list[Row]:
     """All records as (offset, timestamp, key, value, headers); an `append_time` ≥ 0 goes for all."""
-    _check_base_offset(base_offset)
+    check_base_offset(base_offset)
     cursor = Cursor(records, count, base_timestamp)
     buf = records
     rows: list[Row] = []
@@ -259,7 +277,7 @@ def decode_rows(
 
 def decode_keys(records: bytes, count: int, base_offset: int) -> list[tuple[int, bytes | None, bool]]:
     """All records as (offset, key, value is null): what the cleaner needs to know."""
-    _check_base_offset(base_offset)
+    check_base_offset(base_offset)
     cursor = Cursor(records, count, 0)
     buf = records
     keys: list[tuple[int, bytes | None, bool]] = []
@@ -277,7 +295,7 @@ def first_from(
     records: bytes, count: int, base_offset: int, base_timestamp: int, target: int
 ) -> tuple[int, int] | None:
     """Offset and timestamp of the first record whose own timestamp is at least `target`."""
-    _check_base_offset(base_offset)
+    check_base_offset(base_offset)
     cursor = Cursor(records, count, base_timestamp)
     for _ in range(count):
         cursor.advance()
@@ -289,7 +307,7 @@ def first_from(
 
 def latest(records: bytes, count: int, base_offset: int, base_timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp of the first record that has the largest timestamp; None without records."""
-    _check_base_offset(base_offset)
+    check_base_offset(base_offset)
     cursor = Cursor(records, count, base_timestamp)
     if count == 0:
         return None
@@ -344,7 +362,7 @@ def decode_columns(
     Each array has `count` elements, `key_ends` and `value_ends` one more: they hold the running sum of the
     lengths, as Arrow's offsets do. A null has the start −1.
     """
-    _check_base_offset(base_offset)
+    check_base_offset(base_offset)
     cursor = Cursor(records, count, base_timestamp)
     if (
         len(offsets) < count
@@ -538,7 +556,7 @@ def _check_timestamp(timestamp: int, base_timestamp: int) -> None:
         raise ValueError(f"timestamp {timestamp} after base timestamp {base_timestamp}")
 
 
-def _check_base_offset(base_offset: int) -> None:
+def check_base_offset(base_offset: int) -> None:
     """Offsets of a batch are int64 all through."""
     if base_offset < 0 or base_offset > _INT64_MAX - _INT32_MAX:
         raise CorruptRecords(f"base offset {base_offset}")

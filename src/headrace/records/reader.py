@@ -97,7 +97,7 @@ def read_rows(
         header.record_count,
         header.base_offset,
         header.base_timestamp,
-        _append_time(header),
+        append_time(header),
     )
 
 
@@ -125,7 +125,7 @@ def read_columns(view: Bytes, position: int, header: BatchHeader) -> Columns:
         count,
         header.base_offset,
         header.base_timestamp,
-        _append_time(header),
+        append_time(header),
         offsets,
         timestamps,
         key_starts,
@@ -204,7 +204,8 @@ def validate_records(
     return _codec.validate(records, header.record_count, header.base_timestamp, keys_required)
 
 
-def _append_time(header: BatchHeader) -> int:
+def append_time(header: BatchHeader) -> int:
+    """The broker's timestamp, which goes for all records of the batch; NO_TIMESTAMP if each has its own."""
     return header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
 
 

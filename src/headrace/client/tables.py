@@ -1,0 +1,91 @@
+"""Fetched records as a pyarrow table; their buffers are handed over as they are, nothing is copied.
+
+Needs pyarrow, the `arrow` extra.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.records._columns import ByteColumn, Columns
+from headrace.records._messages import TimestampType
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def table_of(columns: Columns) -> "pyarrow.Table":
+    """One row per record: topic, partition, offset, timestamp, timestamp_type, key, value and headers.
+
+    `timestamp` is in milliseconds, UTC, and null where there is none; `headers` is a list of (key, value).
+    Topics and timestamp types are dictionaries: a name is there once, and rows refer to it.
+    """
+    import pyarrow as pa
+
+    rows = columns.row_count
+    numbers = {
+        "partition": (pa.int32(), columns.partitions, 4),
+        "offset": (pa.int64(), columns.offsets, 8),
+        "timestamp": (pa.timestamp("ms", "UTC"), columns.timestamps, 8),
+    }
+    found = {
+        name: pa.Array.from_buffers(kind, rows, [None, _part(column, rows * width)])
+        for name, (kind, column, width) in numbers.items()
+    }
+    if columns.untimed_count:
+        found["timestamp"] = _without_negatives(found["timestamp"])
+    found["topic"] = _dictionary(pa.int32(), columns.topic_numbers, rows, 4, list(columns.topics))
+    types = [kind.name.lower() for kind in TimestampType]
+    found["timestamp_type"] = _dictionary(pa.int8(), columns.timestamp_types, rows, 1, types)
+    found["key"] = _binary(columns.keys, rows)
+    found["value"] = _binary(columns.values, rows)
+    found["headers"] = _headers(columns)
+    order = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+    return pa.table({name: found[name] for name in order})
+
+
+def _part(column: object, size: int) -> "pyarrow.Buffer":
+    """The first bytes of a column, which may have room for more."""
+    import pyarrow as pa
+
+    return pa.py_buffer(column).slice(0, size)
+
+
+def _dictionary(
+    kind: "pyarrow.DataType", numbers: object, rows: int, width: int, names: list[str]
+) -> "pyarrow.DictionaryArray":
+    import pyarrow as pa
+
+    indices = pa.Array.from_buffers(kind, rows, [None, _part(numbers, rows * width)])
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+
+
+def _without_negatives(times: "pyarrow.Array") -> "pyarrow.Array":
+    """Null where a record has no timestamp."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    return compute.if_else(compute.less(times.cast(pa.int64()), 0), pa.scalar(None, times.type), times)
+
+
+def _binary(column: ByteColumn, rows: int) -> "pyarrow.Array":
+    import pyarrow as pa
+
+    validity = _part(column.bits, (rows + 7) // 8) if column.null_count else None
+    buffers = [validity, _part(column.places, 4 * (rows + 1)), _part(column.data, column.used)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, column.null_count)
+
+
+def _headers(columns: Columns) -> "pyarrow.ListArray":
+    import pyarrow as pa
+
+    count = columns.header_count
+    keys = _binary(columns.header_keys, count)
+    try:
+        keys = keys.cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8, and Arrow has no other strings
+        keys = pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
+    values = _binary(columns.header_values, count)
+    fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
+    pairs = pa.StructArray.from_arrays([keys, values], fields=fields)
+    kind = pa.list_(pa.field("item", pa.struct(fields), nullable=False))
+    places = _part(columns.header_places, 4 * (columns.row_count + 1))
+    return pa.Array.from_buffers(kind, columns.row_count, [None, places], 0, children=[pairs])
