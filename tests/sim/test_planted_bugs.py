@@ -12,8 +12,9 @@ from headrace.node.partition import Partition
 from headrace.simulator.__main__ import failure_text, main
 from headrace.simulator.run import Outcome, simulate
 from headrace.storage import recovery
+from headrace.storage.directory_jobs import CheckpointJob
 from headrace.storage.growing_log import Appended
-from headrace.storage.log_directory import CheckpointJob, LogDirectory
+from headrace.storage.log_directory import LogDirectory
 from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.producer_state import ProducerState
 

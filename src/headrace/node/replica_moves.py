@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import Now
 from headrace.node.faults import FAULTS
 from headrace.node.partition import Partition
+from headrace.storage.directory_jobs import RemoveDirectoryJob
 from headrace.storage.errors import LogOffline, StorageError, is_full
-from headrace.storage.log_directory import RemoveDirectoryJob
 from headrace.storage.moving import (
     FUTURE,
     MOVED,

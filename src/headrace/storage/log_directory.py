@@ -17,16 +17,15 @@ every log was recovered: a second crash in between must not pass for a mere kill
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from headrace.base.ids import DirectoryId, TopicId, id_from_text, id_text
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
 from headrace.storage.config import LogConfig
+from headrace.storage.directory_jobs import FRESH, CheckpointJob, RemoveDirectoryJob
 from headrace.storage.disk import Disk, read_whole, write_atomically
 from headrace.storage.errors import InconsistentTopicId, WrongDirectory
 from headrace.storage.health import Health
-from headrace.storage.jobs import JobKind
 from headrace.storage.log import PartitionLog
 from headrace.storage.moving import Arrival, arrivals, arrive
 from headrace.storage.open_files import OpenFiles
@@ -35,52 +34,8 @@ from headrace.storage.recovery import Recovery, Trust
 CLEAN_MARKER = ".kafka_cleanshutdown"
 BOOT_ID = ".headrace_boot_id"
 DOOMED = "-delete"
-FRESH = ".headrace_fresh"
 
 _NAME_BYTES_MAX = 255
-
-
-@dataclass(slots=True)
-class CheckpointJob:
-    """Write the checkpoints of a directory, each whole or not at all; then take the marks off the logs about
-    which they are right from now on.
-    """
-
-    files: dict[str, bytes]
-    fresh: list[str]  # directories of those logs
-
-    @property
-    def kind(self) -> JobKind:
-        return JobKind.IO
-
-    def run(self, disk: Disk, /) -> None:
-        for path, data in self.files.items():
-            write_atomically(disk, path, data)
-        for directory in self.fresh:
-            try:
-                disk.remove(f"{directory}/{FRESH}")
-                disk.sync_dir(directory)
-            except FileNotFoundError:
-                continue  # the log was deleted meanwhile
-
-
-@dataclass(slots=True)
-class RemoveDirectoryJob:
-    """Remove a partition's directory with all its files; what is gone already is fine."""
-
-    directory: str
-
-    @property
-    def kind(self) -> JobKind:
-        return JobKind.IO
-
-    def run(self, disk: Disk, /) -> None:
-        try:
-            for name in disk.list(self.directory):
-                disk.remove(f"{self.directory}/{name}")
-            disk.remove(self.directory)
-        except FileNotFoundError:
-            return
 
 
 class LogDirectory:

@@ -57,7 +57,7 @@ offsets.topic.replication.factor short 3 1.. high ro
 offsets.topic.segment.bytes int 104857600 1.. high ro
     Segment size of `__consumer_offsets`; small segments are compacted and loaded sooner.
 transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1.. low ro
-    How often transactions past their timeout are looked for and aborted.
+    Without effect here: a transaction past its timeout is aborted at once, not with the next round.
 transaction.max.timeout.ms int 900000 1.. high ro
     Longest transaction timeout a producer may ask for.
 transaction.partition.verification.enable boolean true * low cluster
