@@ -2,6 +2,9 @@
 do.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from headrace.protocol.errors import ErrorCode
 
 
@@ -50,10 +53,50 @@ class UnsupportedByBroker(ClientError):
         self.api = api
 
 
+class ClientBroken(ClientError):
+    """The client cannot go on: a mistake in its own code, whose trace is the cause, or a process that was
+    forked.
+    """
+
+    advice = "Close it and make a new one; if it was not a fork, please report the trace."
+
+
 class InvalidInput(ClientError):
     """The caller asked for something that cannot be: a partition that does not exist, a record without
     room.
     """
+
+
+class Closed(InvalidInput):
+    """What was closed cannot be used any more."""
+
+
+class ConcurrentUse(InvalidInput):
+    """Two threads use at once what belongs to one of them."""
+
+    advice = "Give every thread a consumer of its own; wakeup() alone may be called from elsewhere."
+
+
+class WokenUp(ClientError):
+    """`wakeup()` ended a call that was waiting; nothing else is wrong."""
+
+
+class PartitionsLost(ClientError):
+    """Partitions went to others before offsets of them could be committed."""
+
+    advice = "Poll: the listener is told; whoever has the partitions now reads from the last commit on."
+
+
+class OutsideTransaction(InvalidInput):
+    """A transactional producer sends records and offsets only inside a transaction."""
+
+    advice = "Send inside `with producer.transaction():`, or after begin_transaction()."
+
+
+class ProducerClosed(InvalidInput):
+    """The producer was closed and takes nothing more."""
+
+    advice = "Make another producer; close one only when nobody sends any more."
 
 
 class RecordLost(ClientError):
@@ -91,6 +134,34 @@ class ProducerUnusable(ClientError):
     advice = "Close it; make a new one if no other process is to own the transactional id."
 
 
+class TlsFailed(ClientError):
+    """No trust between us and the broker: a certificate, a version or a name does not fit."""
+
+    def __init__(self, said: str, *, advice: str = "") -> None:
+        super().__init__(said)
+        self.advice = advice or "Look at the broker's log, and at the ssl.* settings of both sides."
+
+
+class AuthenticationFailed(ClientError):
+    """The broker did not let us in, or could not show who it is."""
+
+    def __init__(
+        self, said: str, *, code: int = ErrorCode.SASL_AUTHENTICATION_FAILED, advice: str = ""
+    ) -> None:
+        super().__init__(said)
+        known = _KNOWN.get(code)
+        self.code = code
+        self.name = known.name if known is not None else f"ERROR_{code}"
+        self.advice = advice or "Look at the broker's log, and at the sasl.* settings of both sides."
+
+
+class TokenUnavailable(ClientError):
+    """Whoever gives out OAuth tokens gave none; the cause says why."""
+
+    is_retriable = True
+    advice = "Look at oauth_token_provider, or at the sasl.oauthbearer.* settings and the token endpoint."
+
+
 class KafkaError(ClientError):
     """An error code in a broker's answer, with Kafka's name for it."""
 
@@ -114,6 +185,19 @@ class KafkaError(ClientError):
     def is_metadata_stale(self) -> bool:
         """Whether the broker we asked is, as it says, not the one to ask."""
         return self.code in _STALE
+
+
+class PartlyFailed(ClientError):
+    """Some of what was asked for together failed, the rest is done: `failures` and `results`, by subject."""
+
+    def __init__(self, failures: Mapping[Any, ClientError], results: Mapping[Any, Any]) -> None:
+        self.failures = dict(failures)
+        self.results = dict(results)
+        first, *others = self.failures.values()
+        self.is_retriable = all(error.is_retriable for error in self.failures.values())
+        self.advice = first.advice
+        more = f"; {len(others)} more failed" if others else ""
+        super().__init__(f"{first}{more}")
 
 
 _KNOWN = {int(code): code for code in ErrorCode}

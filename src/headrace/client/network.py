@@ -11,7 +11,6 @@ import errno
 import os
 import selectors
 import socket
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any
 
 from headrace import __version__
 from headrace.base.time import Instant
+from headrace.client.clock import clock as clock
 from headrace.client.cluster import Address
 from headrace.client.connection import Connection, Question
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
@@ -29,10 +29,6 @@ CONNECT_TIMEOUT_S = 5.0
 PARTS_PER_WRITE_MAX = 256  # below every system's IOV_MAX
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 READS_PER_TURN_MAX = 16  # so that one fast broker does not starve the others
-
-
-def clock() -> Instant:
-    return Instant(time.monotonic())
 
 
 class Call:

@@ -1,0 +1,1 @@
+"""Blocking clients: a session behind a lock, and a thread of its own that carries its requests."""
