@@ -46,6 +46,13 @@ def _keys(own: str) -> dict[str, ConfigKey]:
     return dict(sorted(keys.items()))
 
 
+def given_settings(config: str | Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
+    """What a client was made with: bootstrap.servers alone or a mapping, and keywords besides."""
+    if isinstance(config, str):
+        config = {"bootstrap.servers": config}
+    return {**(config or {}), **more}
+
+
 class Configuration(Mapping[str, Value]):
     """Every key with its value, by Kafka's names.
 
@@ -58,14 +65,19 @@ class Configuration(Mapping[str, Value]):
     def __init__(self, known: dict[str, ConfigKey], given: Mapping[str, object]) -> None:
         self.given: set[str] = set()  # what the user said
         self._values: dict[str, Value] = {}
+        self._objects: dict[str, object] = {}
         for spelling, value in given.items():
-            key = known.get(spelling) or known.get(spelling.replace("_", "."))
+            dotted = spelling.replace("_", ".")
+            key = known.get(dotted) or known.get(setting_keys.OTHER_NAMES.get(dotted, ""))
             if key is None:
                 raise _unknown(spelling, known)
             if key.name in self.given:
                 raise InvalidSetting(f"{key.name} is given twice, once as {spelling}")
             self.given.add(key.name)
-            self._values[key.name] = _read(key, value)
+            if key.allowed == "object":
+                self._objects[key.name] = value
+            else:
+                self._values[key.name] = _read(key, value)
         for name, key in known.items():
             if name not in self._values:
                 if key.is_required:
@@ -106,6 +118,10 @@ class Configuration(Mapping[str, Value]):
 
     def optional_text(self, name: str) -> str | None:
         return None if self._values[name] is None else self.text(name)
+
+    def given_object(self, name: str) -> object | None:
+        """Of a key whose value is a thing of Python; None if it was not given."""
+        return self._objects.get(name)
 
     def items_of(self, name: str) -> list[str]:
         value = self._values[name]
