@@ -1,5 +1,6 @@
 """The settings of producers and consumers: Kafka's names, defaults and bounds, in the notation of
-`machines.configs.definition`; the column for updates says `client` here.
+`machines.configs.definition`; the column for updates says `client` here, and the values of keys that allow
+`object` are things of Python, handed in by code.
 """
 
 COMMON = """\
@@ -31,12 +32,26 @@ retry.backoff.ms long 100 0.. low client
     The first pause before a failed request is tried again.
 retry.backoff.max.ms long 1000 0.. low client
     The longest such pause; it doubles with every failure, and is spread at random by a fifth.
+oauth.token.provider class null object medium client
+    A function without arguments that gives a token for OAUTHBEARER: its text, or a Token.
 sasl.jaas.config password null * medium client
     User and password as Java's clients have them; sasl.username and sasl.password say the same.
 sasl.mechanism string GSSAPI * medium client
     PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
+sasl.oauthbearer.client.id string null * medium client
+    Who we are to the token endpoint.
+sasl.oauthbearer.client.secret password null * medium client
+    Our secret there.
+sasl.oauthbearer.extensions list "" * low client
+    What the broker is told beside the token, as key=value,key=value.
+sasl.oauthbearer.scope string null * low client
+    What the token is to be good for.
+sasl.oauthbearer.token.endpoint.url string null * medium client
+    Where tokens are fetched for sasl.oauthbearer.client.id, if there is no oauth.token.provider.
 sasl.password password null * medium client
+    The user's password, of PLAIN and SCRAM.
 sasl.username string null * medium client
+    The user's name, of PLAIN and SCRAM.
 security.protocol string PLAINTEXT ~{plaintext,ssl,sasl_plaintext,sasl_ssl} medium client
     Whether connections are encrypted and whether users log in.
 send.buffer.bytes int 131072 -1.. medium client
@@ -45,27 +60,42 @@ socket.connection.setup.timeout.ms long 10000 * medium client
     How long the first try to connect may take.
 socket.connection.setup.timeout.max.ms long 30000 * medium client
     How long a later one may take; it doubles with every failure.
+enable.ssl.certificate.verification boolean true * low client
+    Whether the broker's certificate is looked at; false trusts everybody.
 ssl.ca.location string null * medium client
     A PEM file, or a directory of them, with authorities to trust, as confluent-kafka has it.
 ssl.certificate.location string null * medium client
-    Our certificate as a PEM file.
+    Our certificate as a PEM file, with its chain.
+ssl.cipher.suites list "" * low client
+    The cipher suites of TLS 1.2, by OpenSSL's names.
+ssl.context class null object medium client
+    An ssl.SSLContext that says all of this by itself.
+ssl.enabled.protocols list TLSv1.2,TLSv1.3 * medium client
+    The versions of TLS that are spoken.
 ssl.endpoint.identification.algorithm string https * low client
-    https: the broker's certificate must name its host; empty: any host.
+    https: the broker's certificate must name its host; none or empty: any host.
 ssl.key.location string null * medium client
-    Our private key as a PEM file.
+    Our private key as a PEM file; without it, the key is in ssl.certificate.location.
 ssl.key.password password null * high client
+    What opens our private key, if it is encrypted.
 ssl.keystore.certificate.chain password null * high client
-    Our certificate as PEM text.
+    Our certificate as PEM text, with its chain.
 ssl.keystore.key password null * high client
     Our private key as PEM text.
 ssl.keystore.location string null * high client
     A PEM file with our certificate and our key.
-ssl.keystore.type string PEM {PEM} medium client
+ssl.keystore.password password null * high client
+    Of Java's own formats, which are not read here.
+ssl.keystore.type string PEM ~{pem,jks,pkcs12} medium client
+    PEM is read; of the others we say how to convert them.
 ssl.truststore.certificates password null * high client
     Authorities to trust as PEM text.
 ssl.truststore.location string null * high client
-    A PEM file with authorities to trust.
-ssl.truststore.type string PEM {PEM} medium client
+    A PEM file, or a directory of them, with authorities to trust; without any, the system's are.
+ssl.truststore.password password null * high client
+    Of Java's own formats, which are not read here.
+ssl.truststore.type string PEM ~{pem,jks,pkcs12} medium client
+    PEM is read; of the others we say how to convert them.
 """
 
 PRODUCER = """\
@@ -168,10 +198,50 @@ metrics.recording.level string INFO * low client
 metrics.sample.window.ms long 30000 * low client
 partitioner.class class null * low client
 partitioner.availability.timeout.ms long 0 * low client
+sasl.client.callback.handler.class class null * low client
+sasl.kerberos.kinit.cmd string /usr/bin/kinit * low client
+sasl.kerberos.min.time.before.relogin long 60000 * low client
 sasl.kerberos.service.name string null * low client
+sasl.kerberos.ticket.renew.jitter double 0.05 * low client
+sasl.kerberos.ticket.renew.window.factor double 0.8 * low client
+sasl.login.callback.handler.class class null * low client
+sasl.login.class class null * low client
+sasl.login.connect.timeout.ms int null * low client
+sasl.login.read.timeout.ms int null * low client
+sasl.login.refresh.buffer.seconds short 300 * low client
+sasl.login.refresh.min.period.seconds short 60 * low client
+sasl.login.refresh.window.factor double 0.8 * low client
+sasl.login.refresh.window.jitter double 0.05 * low client
+sasl.login.retry.backoff.max.ms long 10000 * low client
+sasl.login.retry.backoff.ms long 100 * low client
+sasl.oauthbearer.jwt.retriever.class class null * low client
+sasl.oauthbearer.jwt.validator.class class null * low client
+sasl.oauthbearer.method string default ~{default,oidc} low client
 security.providers string null * low client
+ssl.engine.factory.class class null * low client
+ssl.keymanager.algorithm string SunX509 * low client
 ssl.protocol string TLSv1.3 * low client
+ssl.provider string null * low client
+ssl.secure.random.implementation string null * low client
+ssl.trustmanager.algorithm string PKIX * low client
 transaction.two.phase.commit.enable boolean false * low client
 value.deserializer class null * low client
 value.serializer class null * low client
 """
+
+# What other clients call the same: librdkafka (confluent-kafka), kafka-python and aiokafka, newer Java.
+OTHER_NAMES = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+    "sasl.oauth.token.provider": "oauth.token.provider",
+    "sasl.plain.password": "sasl.password",
+    "sasl.plain.username": "sasl.username",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.cafile": "ssl.ca.location",
+    "ssl.certfile": "ssl.certificate.location",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.keyfile": "ssl.key.location",
+    "ssl.password": "ssl.key.password",
+}
