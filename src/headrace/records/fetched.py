@@ -30,7 +30,9 @@ class Fetched:
         "_unread",
         "_view",
         "_waiting",
+        "end_epoch",
         "end_offset",
+        "next_epoch",
         "next_offset",
         "partition",
         "size",
@@ -51,7 +53,9 @@ class Fetched:
         self.topic = topic
         self.partition = partition
         self.next_offset = start_offset  # the consumer's position
+        self.next_epoch = -1  # the leader's when the record before it was written, if that came from here
         self.end_offset = start_offset  # where the next fetch goes on
+        self.end_epoch = -1
         self.size = len(view)
         self._view = view
         self._check_crcs = check_crcs
@@ -63,6 +67,7 @@ class Fetched:
             for position, header in batches(view, check=False):
                 self._waiting.append((position, header))
                 self.end_offset = max(self.end_offset, header.next_offset)
+                self.end_epoch = header.leader_epoch
         except BadRecords:
             if not self._waiting:
                 raise
@@ -77,6 +82,11 @@ class Fetched:
     def record_count(self) -> int:
         """How many records are left at most."""
         return sum(header.record_count for _, header in self._waiting)
+
+    def detach(self) -> None:
+        """Keeps a copy of its own bytes: the whole answer that they came in need not stay for them."""
+        if not isinstance(self._view, bytes):
+            self._view = bytes(self._view)
 
     def take_messages(self, count_max: int) -> list[Message]:
         """The next messages; fewer than asked for only at the end, or before damaged bytes.
@@ -160,6 +170,7 @@ class Fetched:
         finally:  # also before a damaged record
             if len(messages) > before:
                 self.next_offset = max(self.next_offset, messages[-1].offset + 1)
+                self.next_epoch = messages[-1].leader_epoch
         if not unread.left:
             self._step_over(self._waiting[0][1])
 
@@ -167,6 +178,7 @@ class Fetched:
         self._waiting.popleft()
         self._unread = None
         self.next_offset = max(self.next_offset, header.next_offset)
+        self.next_epoch = header.leader_epoch
 
 
 class _Aborted:
