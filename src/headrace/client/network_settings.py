@@ -1,14 +1,11 @@
 """How connections are made and kept: the part of a client's settings that every shell needs."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headrace.client.cluster import Address, parse_bootstrap
 from headrace.client.configuration import Configuration
 from headrace.client.connection import RESPONSE_BYTES_MAX
-
-if TYPE_CHECKING:
-    from headrace.client.security.settings import Security
+from headrace.client.security.settings import Security, security_settings
 
 DEFAULT_CLIENT_ID = "headrace"
 
@@ -26,7 +23,7 @@ class NetworkSettings:
     receive_buffer_bytes: int | None = None
     response_bytes_max: int = RESPONSE_BYTES_MAX
     may_rebootstrap: bool = True  # whether the bootstrap addresses count once brokers are known
-    security: "Security | None" = None  # None: plaintext, and nobody logs in
+    security: Security | None = None  # None: plaintext, and nobody logs in
 
 
 def network_settings(configuration: Configuration) -> NetworkSettings:
@@ -45,6 +42,7 @@ def network_settings(configuration: Configuration) -> NetworkSettings:
         receive_buffer_bytes=_buffer_bytes(configuration, "receive.buffer.bytes"),
         response_bytes_max=_response_bytes_max(configuration),
         may_rebootstrap=configuration.text("metadata.recovery.strategy").lower() == "rebootstrap",
+        security=security_settings(configuration),
     )
 
 

@@ -1,9 +1,9 @@
 """The sockets of one client: non-blocking, one for each address and lane, opened when first needed.
 
 Nothing here waits: a shell (a thread with a selector, or an event loop) says which sockets are ready and
-what time it is, and lends two abilities, to look up names and to watch sockets (`World`). All decisions are
-elsewhere: `Roster` says where to and when, `Link` and `Connection` what. When a connection breaks, all its
-requests fail with the same error, and the next one opens a new connection.
+what time it is, and lends what else it takes (`World`). All decisions are elsewhere: `Roster` says where to
+and when, `Link` and `Connection` what. When a connection breaks, all its requests fail with the same error,
+and the next one opens a new connection.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ from headrace.client.link import Link, Settled
 from headrace.client.mailbox import Outgoing
 from headrace.client.network_settings import NetworkSettings
 from headrace.client.roster import Roster
+from headrace.client.security.tokens import Tokens
 
 PARTS_PER_WRITE_MAX = 256  # below every system's IOV_MAX
 READS_PER_TURN_MAX = 16  # so that one fast broker does not starve the others
@@ -37,6 +39,8 @@ Found = list[Any]  # what getaddrinfo gives
 
 class World(Protocol):
     """What a shell can do for the sockets."""
+
+    tokens: Tokens | None  # for logins with OAUTHBEARER; when one comes later, `check_time` is called
 
     def look_up(self, wire: Wire) -> None:
         """Finds the addresses of the wire's host; `Wires.found` is told of them, now or later."""
@@ -131,6 +135,9 @@ class Wires:
             client_id=settings.client_id,
             software_version=__version__,
             response_bytes_max=settings.response_bytes_max,
+            security=settings.security,
+            host=to.host,
+            dice=self._dice,
         )
 
     def flush(self, now: Instant) -> None:
@@ -241,6 +248,11 @@ class Wires:
     def _push(self, now: Instant, wire: Wire) -> None:
         """Writes what there is to say; what the socket does not take now, waits until it is writable."""
         link = wire.link
+        if link.connection.wants_token:
+            assert self._world.tokens is not None
+            token = self._world.tokens.take(now)
+            if token is not None:
+                link.connection.give_token(now, token)
         link.gather()
         if not wire.was_ready and link.connection.is_ready:
             wire.was_ready = True
@@ -274,6 +286,9 @@ class Wires:
         idle_s = self._settings.idle_s
         for wire in [wire for wire in self._wires.values() if wire.deadline(idle_s) <= now]:
             self._attempt(now, wire, self._check_wire)
+        if self._world.tokens is not None:
+            for wire in [wire for wire in self._wires.values() if wire.link.connection.wants_token]:
+                self._attempt(now, wire, self._push)
 
     def _check_wire(self, now: Instant, wire: Wire) -> None:
         link = wire.link
@@ -289,7 +304,7 @@ class Wires:
             elif now >= wire.ready_by:
                 raise Unreachable(f"cannot connect to {link.address}: its name was not found in time")
         elif idle_s is not None and not link.is_busy and now >= link.used_at + idle_s:
-            self._remove(wire)
+            self._part(wire)
         else:
             self._push(now, wire)
 
@@ -323,10 +338,19 @@ class Wires:
             self._world.forget(wire)
             wire.socket.close()
 
+    def _part(self, wire: Wire) -> None:
+        """Ends a connection in good order."""
+        link = wire.link
+        if wire.socket is not None and wire.is_connected and not link.output:
+            link.connection.end()
+            with suppress(OSError):  # nobody needs to hear a goodbye
+                wire.socket.sendmsg(link.connection.take_output())
+        self._remove(wire)
+
     def close(self) -> None:
         """Closes every socket; requests that are not answered yet fail."""
         for wire in list(self._wires.values()):
-            self._remove(wire)
+            self._part(wire)
             wire.link.end(ConnectionLost("this client was closed"))
         self._stirred.clear()
 

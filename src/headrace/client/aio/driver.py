@@ -18,8 +18,9 @@ from collections.abc import Callable
 from selectors import EVENT_READ, EVENT_WRITE
 
 from headrace.base.time import NEVER, Instant
+from headrace.client.aio.tokens import tokens_of
 from headrace.client.clock import clock
-from headrace.client.errors import ClientBroken, Closed, ClientError
+from headrace.client.errors import ClientBroken, ClientError, Closed
 from headrace.client.network_settings import NetworkSettings
 from headrace.client.session import Session
 from headrace.client.wires import Found, Wire, Wires
@@ -189,6 +190,8 @@ class Watching:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, driver: Driver, settings: NetworkSettings) -> None:
         self.loop = loop
+        provider = None if settings.security is None else settings.security.token_provider
+        self.tokens = None if provider is None else tokens_of(provider, loop, self._wake)
         self.wires = Wires(settings, random.SystemRandom(), self)
         self._driver = weakref.ref(driver)
         self._lookups: set[asyncio.Task[None]] = set()
@@ -230,14 +233,16 @@ class Watching:
 
     def _tell(self, act: Callable[[], None]) -> None:
         """After it answers may be there, and deadlines are other ones."""
-        driver = self._driver()
-        if driver is None:
-            return  # `abandon` is on its way
         try:
             act()
         except Exception as error:
-            driver.broke(error)
+            if (driver := self._driver()) is not None:
+                driver.broke(error)
         else:
+            self._wake()
+
+    def _wake(self) -> None:
+        if (driver := self._driver()) is not None:
             driver.wake()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from headrace.base.time import Instant
 from headrace.client.clock import clock
-from headrace.client.errors import ClientBroken, Closed, ClientError, InvalidInput
+from headrace.client.errors import ClientBroken, ClientError, Closed, InvalidInput
 from headrace.client.network_settings import NetworkSettings
 from headrace.client.session import Session
 from headrace.client.threads.selecting import Selecting

@@ -15,6 +15,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.clock import clock
 from headrace.client.network_settings import NetworkSettings
+from headrace.client.threads.tokens import tokens_of
 from headrace.client.wires import Found, Wire, Wires
 
 
@@ -22,6 +23,8 @@ class Selecting:
     """The sockets of one client with a selector under them."""
 
     def __init__(self, settings: NetworkSettings, dice: Dice) -> None:
+        provider = None if settings.security is None else settings.security.token_provider
+        self.tokens = None if provider is None else tokens_of(provider, self.wake)
         self.wires = Wires(settings, dice, self)
         self._selector = selectors.DefaultSelector()
         self._bell, self._rope = socket.socketpair()
