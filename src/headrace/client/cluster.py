@@ -161,6 +161,13 @@ class Cluster:
         leader = topic.partitions[at.partition].leader
         return leader if leader in self.brokers else None
 
+    def leader_epoch_of(self, at: TopicPartition) -> int:
+        """-1 where we do not know it, or brokers count none."""
+        topic = self.topics.get(at.topic)
+        if topic is None or not 0 <= at.partition < len(topic.partitions):
+            return -1
+        return topic.partitions[at.partition].leader_epoch
+
     def name_of(self, name: str, topic_id: bytes) -> str:
         """The topic that an answer means: newer answers carry only its id."""
         return name or self.names_by_id.get(topic_id, "")

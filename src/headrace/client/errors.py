@@ -107,6 +107,26 @@ class RecordLost(ClientError):
     advice = "Look at the broker's log, then send the records again; what was acknowledged is not lost."
 
 
+class NoOffset(ClientError):
+    """A partition has no committed offset, and auto.offset.reset says that this is an error."""
+
+    advice = "Seek to where reading has to begin, or set auto.offset.reset to earliest or latest."
+
+
+class LogTruncation(ClientError):
+    """Records that were read are no longer in the log, which holds others in their place (KIP-320); told
+    where auto.offset.reset says that a lost position is an error.
+    """
+
+    advice = "Undo what came of the records that are gone, then seek to go on."
+
+    def __init__(self, message: str, *, topic: str, partition: int, offset: int) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset  # from which on the log differs; -1: everywhere, or nobody knows
+
+
 class BufferExhausted(ClientError):
     """Records came faster than they could be delivered, and no room was left for `max.block.ms`."""
 

@@ -30,13 +30,14 @@ from headrace.client.membership.topics import TopicWatch
 class Group:
     """Invariant: `_closing` is acknowledged by the application and still ours, until its last commit ends."""
 
-    def __init__(self, settings: GroupSettings, dice: Dice) -> None:
+    def __init__(self, settings: GroupSettings, dice: Dice, mailbox: Mailbox | None = None) -> None:
+        """`requests` takes all that is in the mailbox, also what others have posted there."""
         self.settings = settings
         self._events: list[GroupEvent] = []
         self._next_number = 0
         self._closing: Partitions = frozenset()
         self._losses = 0
-        self._mailbox = Mailbox()
+        self._mailbox = mailbox or Mailbox()
         self._coordinator = Coordinator(
             settings.group_id, self._mailbox, dice, request_timeout_s=settings.request_timeout_s
         )

@@ -18,6 +18,9 @@ from headrace.client.membership.events import TopicRefused
 from headrace.client.membership.subscription import Subscription
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
+# The answer, and whether it lists all topics that there are.
+Heard = Callable[[Instant, MetadataResponse, bool], None]
+
 MISSING_RETRY_S = 1.0  # how often a missing topic is asked for: Java's retry.backoff.max.ms
 
 
@@ -40,6 +43,7 @@ class TopicWatch:
         self.names: dict[bytes, str] = {}  # by topic id
         self.changes = 0  # of `partitions`, so far
         self.was_told_all = False
+        self.heard: list[Heard] = []  # who wants to know what brokers answered
         self._mailbox = mailbox
         self._dice = dice
         self._max_age_s = max_age_s
@@ -117,7 +121,7 @@ class TopicWatch:
             is_missing = not names <= self.partitions.keys()
             self._renew_at = Instant(now + (MISSING_RETRY_S if is_missing else self._max_age_s))
 
-        self._ask(question, then)
+        self._ask(question, then, is_complete=wants_all)
 
     def _ask_ids(self) -> None:
         """A request of its own: Kafka overlooks names in one that has ids."""
@@ -130,7 +134,13 @@ class TopicWatch:
 
         self._ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), then)
 
-    def _ask(self, question: MetadataRequest, then: Callable[[Instant, MetadataResponse], None]) -> None:
+    def _ask(
+        self,
+        question: MetadataRequest,
+        then: Callable[[Instant, MetadataResponse], None],
+        *,
+        is_complete: bool = False,
+    ) -> None:
         self._is_asked = True
 
         def answered(now: Instant, answer: Answer) -> None:
@@ -143,6 +153,8 @@ class TopicWatch:
             self._failures = 0
             self._ask_at = Instant(now + backoff(0, self._dice))
             then(now, answer)
+            for hear in self.heard:
+                hear(now, answer, is_complete)
 
         self._mailbox.post(None, question, answered, timeout_s=self._timeout_s)
 

@@ -1,0 +1,653 @@
+"""A consumer as one machine: its group if it has one, where it reads, what it has read ahead.
+
+The shell sends what `requests` gives, hands every answer to `answered` and wakes the machine at `deadline`.
+A poll of the application is: `polled`, then what `take_events` says is told to its listeners (`acknowledge`
+after a revocation), then `take_records`; while there is none, the shell waits until `has_news`. Whatever the
+application calls may want something to be sent: `needs_turn` says so.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Cluster, Partition, TopicPartition
+from headrace.client.consuming.backlog import Backlog
+from headrace.client.consuming.events import ConsumerEvent
+from headrace.client.consuming.fetching import Fetching
+from headrace.client.consuming.metrics import ConsumerMetrics
+from headrace.client.consuming.position import NO_EPOCH, NO_OFFSET, Position
+from headrace.client.consuming.positioning import TO_EARLIEST, TO_LATEST, Positioning
+from headrace.client.consuming.searches import Found, OffsetAndTimestamp, Searches
+from headrace.client.consuming.settings import EARLIEST, LATEST, READ_COMMITTED, ConsumerSettings, Reset
+from headrace.client.consuming.topics import Topics
+from headrace.client.consuming.validation import Validation
+from headrace.client.errors import ClientError, InvalidInput, TimedOut
+from headrace.client.mailbox import Answer, Mailbox, Outgoing
+from headrace.client.membership.events import (
+    Assigned,
+    AutoCommitFailed,
+    CommitEnded,
+    CommittedOffset,
+    Failed,
+    GroupEvent,
+    Left,
+    Lost,
+    OffsetsFetched,
+    Revoked,
+    TopicRefused,
+)
+from headrace.client.membership.group import Group
+from headrace.client.membership.identity import NOBODY, Identity
+from headrace.client.membership.subscription import Subscription
+from headrace.client.pending import Pending
+from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.protocol.messages.metadata import MetadataResponse
+from headrace.records._columns import Columns
+from headrace.records._messages import Message
+
+Committed = dict[TopicPartition, CommittedOffset]
+
+
+class ConsumerSession:
+    """Invariant: with a subscription the positions are those of what the group has given us and we have not
+    acknowledged to lose; otherwise those that the application assigned.
+    """
+
+    def __init__(self, settings: ConsumerSettings, dice: Dice, *, wall_ms: Callable[[], int]) -> None:
+        """`wall_ms` is asked for the time when a reset by duration needs it."""
+        self.settings = settings
+        self.cluster = Cluster()
+        self._records = 0  # handed out, so far
+        self._positions: dict[TopicPartition, Position] = {}
+        self._subscription: Subscription | None = None
+        self._events: list[ConsumerEvent] = []
+        self._told_identity: Identity | None = NOBODY  # who we were when the application had heard of all events
+        self._errors: deque[ClientError] = deque()  # that concern no single partition
+        self._needs_turn = True
+        self._wake_at = NEVER  # as the shell was told
+        self._commits: dict[int, Pending[Committed]] = {}
+        self._lookups: dict[int, Pending[dict[TopicPartition, CommittedOffset | None]]] = {}
+        self._leaving: list[Pending[None]] = []  # done when the group says that we have left
+        self._closing: Pending[None] | None = None
+        self._close_at = NEVER
+        self._ends = 0  # answers that a consumer which closes waits for
+        mailbox = self._mailbox = Mailbox()
+        self.group: Group | None = None
+        if settings.group is not None:
+            self.group = Group(settings.group, dice, mailbox)
+            self.group.topics.heard.append(self._group_heard)
+        self._backlog = Backlog()
+        self._searches = Searches(settings, self.cluster, mailbox, dice)
+        self._topics = Topics(
+            settings,
+            self.cluster,
+            mailbox,
+            dice,
+            wanted=lambda: self._positions.keys() | self._searches.partitions(),
+            heard=self._heard,
+            fail=self._errors.append,
+        )
+        self._positioning = Positioning(
+            settings,
+            self._positions,
+            self._backlog,
+            self._searches,
+            dice,
+            wall_ms=wall_ms,
+            look_up=None if self.group is None else self.group.fetch_committed,
+            found=self._hurry,
+            tell=self._events.append,
+        )
+        self._fetching = Fetching(
+            settings,
+            self._positions,
+            self._backlog,
+            self.cluster,
+            mailbox,
+            dice,
+            out_of_range=self._positioning.out_of_range,
+            met_leader=self._hurry,
+            fail=self._errors.append,
+        )
+        self._validation = Validation(
+            settings,
+            self._positions,
+            self._backlog,
+            self.cluster,
+            mailbox,
+            dice,
+            passed=self._hurry,
+            truncated=self._positioning.truncated,
+        )
+
+    # --- the shell -----------------------------------------------------------------------------------------
+
+    def requests(self, now: Instant) -> list[Outgoing]:
+        """What has to be sent now."""
+        self._needs_turn = False
+        if self._closing is None:
+            self._positioning.advance(now)
+            self._validation.advance(now)
+            self._fetching.advance(now)
+        self._searches.advance(now)
+        self._topics.advance(now)
+        if self.group is None:
+            outgoing = self._mailbox.take()
+        else:
+            outgoing = self.group.requests(now)
+            self._digest(now)
+        self._close_if_done(now)
+        self._wake_at = self.deadline()
+        return outgoing
+
+    def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
+        self._needs_turn = True
+        self._mailbox.answered(now, ticket, answer)
+        self._digest(now)
+
+    def deadline(self) -> Instant:
+        """When `requests` has something new to say at the latest, unless an answer comes first."""
+        if self._needs_turn:
+            return Instant(0.0)
+        earliest = min(self._searches.deadline(), self._topics.deadline(), self._close_at)
+        if self._closing is None:
+            earliest = min(
+                earliest,
+                self._positioning.deadline(),
+                self._validation.deadline(),
+                self._fetching.deadline(),
+            )
+        return earliest if self.group is None else min(earliest, self.group.deadline())
+
+    @property
+    def needs_turn(self) -> bool:
+        """Whether `requests` should be asked before the deadline that was last given."""
+        return self._needs_turn or self._fetching.is_due
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the application is to be told something: an event, an error, or records."""
+        return bool(self._events or self._errors or self._backlog)
+
+    @property
+    def has_error(self) -> bool:
+        return bool(self._errors) or self._backlog.has_error
+
+    def take_events(self) -> list[ConsumerEvent]:
+        """What listeners have to know, in order; after a `Revoked`, `acknowledge` has to follow."""
+        events = list(self._events)
+        self._events.clear()
+        self._know_identity()
+        return events
+
+    def take_error(self) -> ClientError | None:
+        """What `take_records` would raise."""
+        return self._errors.popleft() if self._errors else self._backlog.take_error()
+
+    def _hurry(self) -> None:
+        """Positions or leaders are others than before."""
+        self._positioning.is_due = self._validation.is_due = self._fetching.is_due = True
+        self._needs_turn = True
+
+    # --- what comes from elsewhere -------------------------------------------------------------------------
+
+    def _heard(self, answer: MetadataResponse) -> None:
+        """We have asked for topics, and the group may want to know, too."""
+        if self.group is not None:
+            self.group.topics.learn(answer)
+        self._see_anew()
+
+    def _group_heard(self, now: Instant, answer: MetadataResponse, is_complete: bool) -> None:
+        self._topics.learn(now, answer, is_complete=is_complete)
+        self._see_anew()
+
+    def _see_anew(self) -> None:
+        """The cluster may have changed."""
+        for position in self._positions.values():
+            topic = self.cluster.topics.get(position.at.topic)
+            if topic is None or topic.topic_id == position.topic_id:
+                continue
+            if position.has_topic_id and topic.has_id:
+                self._positioning.made_anew(position)
+            position.topic_id = topic.topic_id
+        self._searches.hurry()
+        self._hurry()
+
+    def _digest(self, now: Instant) -> None:
+        """Does what the group's events mean for positions, and passes on what is for the application."""
+        if self.group is None:
+            return
+        for event in self.group.take_events():
+            self._judge(now, event)
+
+    def _judge(self, now: Instant, event: GroupEvent) -> None:
+        match event:
+            case Assigned():
+                self._add(event.partitions)
+                self._events.append(event)
+            case Revoked():
+                for at in event.partitions:
+                    self._backlog.stop(self._positions[at])
+                self._events.append(event)
+            case Lost():
+                self._remove(event.partitions)
+                self._events.append(event)
+            case CommitEnded():
+                commit = self._commits.pop(event.number)
+                commit.finish(None if event.error is not None else dict(event.offsets), event.error)
+            case OffsetsFetched():
+                if not self._positioning.fetched(now, event.number, event.offsets, event.error):
+                    lookup = self._lookups.pop(event.number)
+                    lookup.finish(None if event.error is not None else dict(event.offsets), event.error)
+            case Failed() | TopicRefused():
+                self._errors.append(event.error)
+            case Left():
+                leaving, self._leaving = self._leaving, []
+                for pending in leaving:
+                    pending.finish()
+            case _:
+                self._events.append(event)
+
+    # --- what is read --------------------------------------------------------------------------------------
+
+    def subscribe(self, now: Instant, subscription: Subscription) -> None:
+        """Reads what the group gives us of these topics, instead of what it gave us of others."""
+        if self.group is None:
+            raise InvalidInput("a subscription needs group.id; without a group, assign partitions")
+        if self._subscription is None and self._positions and not self._leaving:
+            raise InvalidInput("partitions are assigned by hand; unsubscribe before you subscribe")
+        self.group.subscribe(now, subscription)
+        self._subscription = subscription
+        self._needs_turn = True
+
+    def unsubscribe(self, now: Instant) -> Pending[None]:
+        """Reads nothing any more; done when the group has let us go. Listeners hear of it by an event."""
+        pending: Pending[None] = Pending("leaving the group")
+        if self._subscription is not None:
+            self._leave(now, pending)
+        elif self._leaving:
+            self._leaving.append(pending)
+        else:
+            self._save(now)
+            self._remove(list(self._positions))
+            pending.finish()
+        return pending
+
+    def _leave(self, now: Instant, pending: Pending[None]) -> None:
+        assert self.group is not None
+        self._save(now)
+        self._subscription = None
+        self._leaving.append(pending)
+        self._needs_turn = True
+        self.group.leave(now)
+        self._digest(now)
+
+    def assign(
+        self, now: Instant, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]
+    ) -> None:
+        """Reads exactly these, from given offsets on, from committed ones, or as auto.offset.reset says."""
+        if self._subscription is not None:
+            raise InvalidInput("there is a subscription; unsubscribe before you assign partitions")
+        if self._leaving:
+            raise InvalidInput("the group has not let go of this consumer yet; wait for unsubscribe")
+        given = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        wanted: dict[TopicPartition, int | None] = dict(given)
+        for at, offset in wanted.items():
+            _check_partition(at)
+            if offset is not None:
+                _check_offset(offset)
+        self._save(now)
+        self._remove([at for at in self._positions if at not in wanted])
+        self._add([at for at in wanted if at not in self._positions])
+        for at, offset in wanted.items():
+            if offset is not None:
+                self.seek(now, at, offset)
+
+    def _add(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in sorted(partitions):
+            position = self._positions[at] = Position(at)
+            topic = self.cluster.topics.get(at.topic)
+            if topic is None:
+                self.cluster.mark_stale(at.topic)
+            else:
+                position.topic_id = topic.topic_id
+        self._hurry()
+
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            position = self._positions.pop(at, None)
+            if position is not None:
+                self._backlog.remove(position)
+        self._hurry()
+
+    @property
+    def subscription(self) -> Subscription | None:
+        return self._subscription
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read, including what is about to be given up."""
+        return frozenset(self._positions)
+
+    def polled(self, now: Instant) -> None:
+        """The application is at work, and done with all that it was given before."""
+        if self.group is not None:
+            self._save(now)
+            self.group.polled(now)
+            self._needs_turn |= self.group.deadline() < self._wake_at
+
+    def acknowledge(self, now: Instant) -> None:
+        """The application is done with all that it was told is revoked."""
+        assert self.group is not None
+        self._save(now)
+        self.group.acknowledge(now)
+        self._remove([position.at for position in self._positions.values() if position.is_leaving])
+        self._digest(now)
+
+    def _save(self, now: Instant) -> None:
+        """What was handed out counts as read from now on, for those commits that nobody asks for."""
+        touched = self._backlog.touched
+        if touched and self.group is not None:
+            read = {position.at: position.committable() for position in touched}
+            self.group.consumed(now, {at: each for at, each in read.items() if each is not None})
+        touched.clear()
+
+    # --- records -------------------------------------------------------------------------------------------
+
+    def take_records(self, now: Instant, max_records: int) -> list[Message]:
+        """The next records, of as many partitions as it takes; positions move behind them.
+
+        Raises what the application has to know, each error once. Nothing comes while there are events that
+        were not taken: nobody reads what he does not know to be his.
+        """
+        if self._events:
+            return []
+        self._raise_error()
+        messages = self._backlog.take_records(max_records)
+        if messages:
+            self._records += len(messages)
+        self._fill_up()
+        return messages
+
+    def take_columns(self, now: Instant, columns: Columns) -> bool:
+        """Pours everything that was fetched into the columns, as far as they have room; whether there was
+        anything. Otherwise like `take_records`.
+        """
+        if self._events:
+            return False
+        self._raise_error()
+        before = columns.row_count
+        has_moved = self._backlog.take_columns(columns)
+        if has_moved:
+            self._records += columns.row_count - before
+        self._fill_up()
+        return has_moved
+
+    def _fill_up(self) -> None:
+        if self._backlog.has_made_room:
+            self._backlog.has_made_room = False
+            self._fetching.is_due = True
+
+    def _raise_error(self) -> None:
+        error = self.take_error()
+        if error is not None:
+            self._hurry()
+            raise error
+
+    # --- positions -----------------------------------------------------------------------------------------
+
+    def seek(self, now: Instant, at: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        """The next record is the one at `offset`, or the first behind it."""
+        _check_offset(offset)
+        position = self._position(at)
+        self._backlog.drop(position)
+        self._backlog.touched.add(position)
+        position.move(offset, leader_epoch)
+        self._hurry()
+
+    def seek_to_beginning(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of these, or of all."""
+        self._seek(partitions, TO_EARLIEST)
+
+    def seek_to_end(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of these, or of all; reading committed records, before the first open transaction."""
+        self._seek(partitions, TO_LATEST)
+
+    def _seek(self, partitions: Iterable[TopicPartition], reset: Reset) -> None:
+        for position in self._chosen(partitions) or list(self._positions.values()):
+            self._positioning.seek_end(position, reset)
+        self._hurry()
+
+    def position(self, at: TopicPartition) -> int | None:
+        """The offset behind all that was handed out; None while it is not known. Raises why it cannot be."""
+        position = self._position(at)
+        if position.is_known:
+            return position.offset
+        error, position.error = position.error, None
+        if error is not None:
+            self._hurry()
+            raise error
+        return None
+
+    def positions(self) -> Committed:
+        """What `commit` commits if it is not told otherwise."""
+        read = {at: position.committable() for at, position in self._positions.items()}
+        return {at: each for at, each in read.items() if each is not None}
+
+    def _position(self, at: TopicPartition) -> Position:
+        position = self._positions.get(at)
+        if position is None:
+            raise InvalidInput(f"partition {at} is not assigned to this consumer")
+        return position
+
+    def _chosen(self, partitions: Iterable[TopicPartition]) -> list[Position]:
+        return [self._position(at) for at in partitions]
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is given of these until they are resumed; what was fetched of them is kept."""
+        for position in self._chosen(partitions):
+            self._backlog.hold(position)
+        self._hurry()
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for position in self._chosen(partitions):
+            self._backlog.release(position)
+        self._hurry()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(at for at, position in self._positions.items() if position.is_paused)
+
+    def lag(self, at: TopicPartition) -> int | None:
+        """How many offsets there are still to read, as of the last answer; None before the first."""
+        position = self._position(at)
+        reads_committed = self.settings.isolation == READ_COMMITTED
+        end = position.last_stable_offset if reads_committed else position.high_watermark
+        if end == NO_OFFSET or position.offset is None:
+            return None
+        return max(0, end - position.offset)
+
+    def metrics(self) -> ConsumerMetrics:
+        lags = {at: self.lag(at) for at in self._positions}
+        return ConsumerMetrics(
+            records=self._records,
+            bytes=self._fetching.bytes,
+            fetches=self._fetching.fetches,
+            buffered_bytes=sum(position.size for position in self._positions.values()),
+            lag={at: lag for at, lag in lags.items() if lag is not None},
+        )
+
+    # --- offsets -------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        now: Instant,
+        offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None,
+        timeout_s: float | None = None,
+    ) -> Pending[Committed]:
+        """Keeps these in the group, or how far all that is assigned was read; done with what was kept."""
+        group = self._needed_group("to commit")
+        wanted = self.positions() if offsets is None else _committed(offsets)
+        pending: Pending[Committed] = Pending("committing offsets")
+        self._commits[group.commit(now, wanted, timeout_s)] = pending
+        self._needs_turn = True
+        self._digest(now)
+        return pending
+
+    def committed(
+        self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> Pending[dict[TopicPartition, CommittedOffset | None]]:
+        """What the group has kept, None where it has kept nothing."""
+        group = self._needed_group("for committed offsets")
+        pending: Pending[dict[TopicPartition, CommittedOffset | None]] = Pending("reading committed offsets")
+        self._lookups[group.fetch_committed(now, partitions, timeout_s)] = pending
+        self._needs_turn = True
+        return pending
+
+    def group_metadata(self) -> GroupMembership:
+        """In whose name a producer commits our offsets with its transaction.
+
+        One who has lost partitions and was not told yet speaks in the old name, and is refused.
+        """
+        settings = self._needed_group("for its metadata").settings
+        if not self._events:
+            self._know_identity()
+        identity = self._told_identity
+        if identity is None:
+            return GroupMembership(settings.group_id, instance_id=settings.instance_id)
+        return GroupMembership(settings.group_id, identity.epoch, identity.member_id, identity.instance_id)
+
+    def _know_identity(self) -> None:
+        if self.group is not None:
+            self._told_identity = self.group.membership.identity()
+
+    def _needed_group(self, what: str) -> Group:
+        if self.group is None:
+            raise InvalidInput(f"group.id is needed {what}")
+        return self.group
+
+    def beginning_offsets(
+        self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> Pending[dict[TopicPartition, int]]:
+        """The first offset that is still there, of each."""
+        return self._ends_of(now, partitions, EARLIEST, timeout_s)
+
+    def end_offsets(
+        self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> Pending[dict[TopicPartition, int]]:
+        """The offset behind the last record that can be read, of each."""
+        return self._ends_of(now, partitions, LATEST, timeout_s)
+
+    def _ends_of(
+        self, now: Instant, partitions: Iterable[TopicPartition], end: int, timeout_s: float | None
+    ) -> Pending[dict[TopicPartition, int]]:
+        pending: Pending[dict[TopicPartition, int]] = Pending("asking for offsets")
+
+        def done(now: Instant, found: Found, error: ClientError | None) -> None:
+            pending.finish({at: each.offset for at, each in found.items() if each is not None}, error)
+
+        self._search(now, dict.fromkeys(partitions, end), timeout_s, done)
+        return pending
+
+    def offsets_for_times(
+        self, now: Instant, times: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> Pending[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """The first record of each that is as late as the timestamp (in ms); None where none is."""
+        for at, timestamp in times.items():
+            if timestamp < 0:
+                raise InvalidInput(f"timestamp {timestamp} for partition {at} is negative")
+        pending: Pending[dict[TopicPartition, OffsetAndTimestamp | None]] = Pending("asking for offsets")
+
+        def done(now: Instant, found: Found, error: ClientError | None) -> None:
+            pending.finish(found, error)
+
+        self._search(now, times, timeout_s, done)
+        return pending
+
+    def _search(
+        self,
+        now: Instant,
+        wanted: Mapping[TopicPartition, int],
+        timeout_s: float | None,
+        done: Callable[[Instant, Found, ClientError | None], None],
+    ) -> None:
+        for at in wanted:
+            _check_partition(at)
+        self._searches.find(now, wanted, self._timeout_s(timeout_s), done)
+        self._needs_turn = True
+
+    def partitions_for(
+        self, now: Instant, topic: str, timeout_s: float | None = None
+    ) -> Pending[list[Partition]]:
+        self._needs_turn = True
+        return self._topics.list_partitions(now, topic, self._timeout_s(timeout_s))
+
+    def _timeout_s(self, asked_s: float | None) -> float:
+        return self.settings.api_timeout_s if asked_s is None else asked_s
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def close(self, now: Instant, timeout_s: float | None = None) -> Pending[None]:
+        """Commits what is to be committed on its own, leaves the group, and has the brokers forget us.
+
+        Events come as ever and have to be taken and acknowledged, until it is done.
+        """
+        if self._closing is not None:
+            return self._closing
+        self._closing = Pending("closing the consumer")
+        self._close_at = Instant(now + self._timeout_s(timeout_s))
+        if self._subscription is not None:
+            self._leave(now, Pending("leaving the group"))
+        elif self.settings.group is not None and self.settings.group.auto_commit_interval_s is not None:
+            read = self.positions()
+            self.commit(now, read, timeout_s).when_done(partial(self._committed_last, read))
+        self._ends = self._fetching.end_sessions(self._ended)
+        self._needs_turn = True
+        return self._closing
+
+    def _committed_last(self, read: Committed, pending: Pending[Committed]) -> None:
+        if pending.error is not None:
+            self._events.append(AutoCommitFailed(read, pending.error))
+
+    def _ended(self) -> None:
+        self._ends -= 1
+
+    def _close_if_done(self, now: Instant) -> None:
+        closing = self._closing
+        if closing is None or closing.is_done:
+            return
+        has_committed = self.group is None or self.group.has_committed
+        if not self._leaving and not self._ends and has_committed:
+            closing.finish()
+        elif now >= self._close_at:
+            closing.finish(error=TimedOut("the consumer was not closed in time"))
+        if closing.is_done:
+            self._close_at = NEVER
+
+    def check(self) -> None:
+        """The invariants."""
+        self._backlog.check()
+        for position in self._positions.values():
+            position.check()
+        counted = sum(position.size for position in self._positions.values() if not position.is_paused)
+        assert counted == self._backlog.size
+
+
+def _committed(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> Committed:
+    wanted: Committed = {}
+    for at, each in offsets.items():
+        wanted[at] = CommittedOffset(each) if isinstance(each, int) else CommittedOffset(*each)
+        _check_offset(wanted[at].offset)
+    return wanted
+
+
+def _check_offset(offset: int) -> None:
+    if offset < 0:
+        raise InvalidInput(f"offset {offset} is negative")
+
+
+def _check_partition(at: TopicPartition) -> None:
+    if at.partition < 0:
+        raise InvalidInput(f"there is no partition {at}")
