@@ -30,7 +30,7 @@ from headrace.protocol.notation import (
 )
 
 # restated when they are served
-LATER = re.compile("DelegationToken(Request|Response)|Share|Streams|Telemetry")
+LATER = re.compile("Share|Streams|Telemetry")
 # part of framing, or read by nobody outside of Kafka
 ELSEWHERE = {"RequestHeader", "ResponseHeader", "DefaultPrincipalData"}
 RENAMED = {"ControlRecordTypeSchema": ControlRecordKey.__name__}
