@@ -57,7 +57,7 @@ cdef class Columns:
         self, bytes records, long long count, long long base_offset, long long base_timestamp, long long append_time,
         str topic, int partition, long long start_offset,
     ) except *
-    cdef void _reserve(self, Py_ssize_t rows, Py_ssize_t size) except *
+    cpdef void reserve(self, Py_ssize_t rows, Py_ssize_t size) except *
     @cython.locals(
         rows=Py_ssize_t, size=Py_ssize_t, nulls=Py_ssize_t, header_keys=ByteColumn, header_values=ByteColumn, buf="const unsigned char*",
         key_used=Py_ssize_t, value_used=Py_ssize_t, key_data="unsigned char*", value_data="unsigned char*", bits="unsigned char*",

@@ -66,9 +66,8 @@ class Columns:
         "values",
     )
 
-    def __init__(self, rows_expected: int = 0, bytes_expected: int = 0) -> None:
-        """What is expected is allocated at once; more may come."""
-        rows = max(rows_expected, 0)
+    def __init__(self, rows: int = 0, size: int = 0) -> None:
+        """With room for so many rows, and so many bytes of values; it grows as needed."""
         self.capacity = rows
         self.row_count = 0
         self.topics: dict[str, int] = {}  # name → its number
@@ -79,7 +78,7 @@ class Columns:
         self.timestamp_types = bytearray(rows)
         self.untimed_count = 0  # how many have a timestamp below 0, which is none
         self.keys = ByteColumn(rows, 0)
-        self.values = ByteColumn(rows, min(max(bytes_expected, 0), _INT32_MAX))
+        self.values = ByteColumn(rows, size)
         # row i has the headers from header_places[i] to header_places[i + 1]
         self.header_places = array("i", bytes(4 * (rows + 1)))
         self.header_count = 0
@@ -108,7 +107,8 @@ class Columns:
         size = len(records)
         if not self.has_room(size):
             raise ValueError(f"no room for {size} bytes")
-        self._reserve(self.row_count + count, size)
+        self.reserve(self.row_count + count, size)
+        self.keys.reserve(self.row_count + count, size)
         topic_number = self.topics.setdefault(topic, len(self.topics))
         buf = records
         topic_column = self.topic_numbers
@@ -184,9 +184,9 @@ class Columns:
         self.header_count = header_count
         self.row_count = row
 
-    def _reserve(self, rows: int, size: int) -> None:
-        """Makes room for so many rows in all, and so many bytes more."""
-        self.keys.reserve(rows, size)
+    def reserve(self, rows: int, size: int) -> None:
+        """Makes room for so many rows in all, and so many bytes of values more."""
+        self.keys.reserve(rows, 0)
         self.values.reserve(rows, size)
         if rows > self.capacity:
             self.capacity = max(rows, 2 * self.capacity)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from headrace.records._columns import Columns
 from headrace.records._messages import Message, Unread
-from headrace.records.batch import BatchHeader, Bytes, crc_of
+from headrace.records.batch import RECORD_BYTES_MIN, BatchHeader, Bytes, crc_of
 from headrace.records.builder import ABORT, control_kind
 from headrace.records.errors import BadRecords, CorruptBatch
 from headrace.records.reader import append_time, batches, open_records, read_keys
@@ -112,6 +112,9 @@ class Fetched:
         """
         self._raise_what_is_broken()
         row_count = columns.row_count
+        if columns.has_room(self.size):
+            # once for all, as far as these bytes can hold what their headers say; compressed ones become more
+            columns.reserve(row_count + min(self.record_count, self.size // RECORD_BYTES_MIN), self.size)
         try:
             while (unread := self._opened()) is not None:
                 if not columns.has_room(len(unread.records)):
