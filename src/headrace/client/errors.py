@@ -93,7 +93,7 @@ class OutsideTransaction(InvalidInput):
     advice = "Send inside `with producer.transaction():`, or after begin_transaction()."
 
 
-class ProducerClosed(InvalidInput):
+class ProducerClosed(Closed):
     """The producer was closed and takes nothing more."""
 
     advice = "Make another producer; close one only when nobody sends any more."

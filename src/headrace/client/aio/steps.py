@@ -1,6 +1,7 @@
 """Takes the steps of a call in a task; functions of the application may be coroutines."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from headrace.base.time import NEVER
@@ -11,8 +12,8 @@ from headrace.client.steps import Call, Steps, Tell, Wait
 T = TypeVar("T")
 
 
-async def take(steps: Steps[T], driver: Driver, owner: object) -> T:
-    """What the call gives; `owner` is what a `Tell` tells of."""
+async def take(steps: Steps[T], driver: Driver, owner: object, wake: Callable[[], None]) -> T:
+    """What the call gives; `owner` is what a `Tell` tells of, and `wake` has the driver turn if it should."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -24,7 +25,7 @@ async def take(steps: Steps[T], driver: Driver, owner: object) -> T:
         try:
             match step:
                 case Wait(is_over, until):
-                    driver.wake()
+                    wake()
                     timeout_s = None if until == NEVER else max(0.0, until - clock())
                     value = await driver.wait_until(is_over, timeout_s)
                 case Call(function, arguments):

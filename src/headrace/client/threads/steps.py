@@ -2,6 +2,7 @@
 application's own functions run.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from headrace.base.time import NEVER
@@ -12,8 +13,8 @@ from headrace.client.threads.driver import Driver
 T = TypeVar("T")
 
 
-def take(steps: Steps[T], driver: Driver, owner: object) -> T:
-    """What the call gives; `owner` is what a `Tell` tells of."""
+def take(steps: Steps[T], driver: Driver, owner: object, wake: Callable[[], None]) -> T:
+    """What the call gives; `owner` is what a `Tell` tells of, and `wake` has the driver turn if it should."""
     value: Any = None
     error: BaseException | None = None
     driver.lock.acquire()
@@ -24,7 +25,7 @@ def take(steps: Steps[T], driver: Driver, owner: object) -> T:
             try:
                 match step:
                     case Wait(is_over, until):
-                        driver.wake()
+                        wake()
                         value = driver.wait_until(
                             is_over, None if until == NEVER else max(0.0, until - clock())
                         )
@@ -37,6 +38,7 @@ def take(steps: Steps[T], driver: Driver, owner: object) -> T:
     except StopIteration as end:
         return cast("T", end.value)
     finally:
+        error = None  # it refers to this frame
         driver.lock.release()
 
 

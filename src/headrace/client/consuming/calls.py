@@ -1,0 +1,545 @@
+"""What an application asks of its consumer, as steps that every shell can take (client/steps.py).
+
+Listeners and callbacks are called in the application's own calls of `poll`, `commit`, `unsubscribe` and
+`close`, never from the background. Iteration takes whole polls and hands out one message at a time: those not
+handed out yet are `unread`, and for commits, positions and whoever closes they count as not read.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Partition, TopicPartition
+from headrace.client.consuming.deserializing import Deserializers
+from headrace.client.consuming.events import LogTruncated, PositionReset
+from headrace.client.consuming.listeners import RebalanceListener
+from headrace.client.consuming.searches import OffsetAndTimestamp
+from headrace.client.consuming.session import ConsumerSession
+from headrace.client.consuming.settings import ConsumerSettings
+from headrace.client.errors import ClientError, Closed, InvalidInput, PartitionsLost, TimedOut, WokenUp
+from headrace.client.membership.events import (
+    Assigned,
+    AutoCommitFailed,
+    CommittedOffset,
+    Lost,
+    PolledTooLate,
+    Revoked,
+)
+from headrace.client.membership.subscription import Subscription
+from headrace.client.pending import Pending
+from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.client.steps import Call, Steps, Tell, Wait
+from headrace.records._columns import Columns
+from headrace.records._messages import Message
+
+T = TypeVar("T")
+Place = tuple[str, int]  # a TopicPartition, or a plain pair
+P = TypeVar("P", bound=Place)
+Committed = dict[TopicPartition, CommittedOffset]
+OnCommit = Callable[[Committed, ClientError | None], object]
+
+PULSE_S = 1.0  # how often a poll that waits says that the application is not stuck
+CLOSE_S = 30.0  # Java's default
+
+log = logging.getLogger("headrace.consumer")
+
+
+class ConsumerCalls:
+    """Invariant: `unread` lies behind what the application has and before the session's positions."""
+
+    def __init__(
+        self,
+        session: ConsumerSession,
+        settings: ConsumerSettings,
+        deserializers: Deserializers,
+        clock: Callable[[], Instant],
+    ) -> None:
+        self.session = session
+        self.unread: deque[Message] = deque()
+        self.is_closing = False
+        self.is_closed = False
+        self.settings = settings
+        self._deserializers = deserializers
+        self._clock = clock
+        self._listener = RebalanceListener()
+        self._untold: deque[Assigned | Revoked | Lost] = deque()  # taken from the session, not told yet
+        self._ended: deque[tuple[OnCommit, Committed, ClientError | None]] = deque()  # callbacks to call
+        self._is_polling = False
+        self._is_woken = False
+        self._pulse_at = NEVER  # when the group is to hear again that the application works on `unread`
+        self._seen_at: Instant | None = None  # when the application last showed that it is not stuck
+        self._has_warned = False  # that it may be
+        self._membership: GroupMembership | None = None  # as of the last poll
+        self._polls = 0
+        self._rebalances = 0
+
+    def __repr__(self) -> str:
+        group = self.settings.group
+        return "<Consumer without a group>" if group is None else f"<Consumer of group {group.group_id!r}>"
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float | None, max_records: int | None) -> Steps[list[Message]]:
+        """The next messages; none if the time was over."""
+        count_max = self.settings.max_poll_records if max_records is None else max_records
+        if count_max < 1:
+            raise InvalidInput(f"max_records is {max_records}, and a poll gives one or more")
+        found: list[Message] = []
+
+        def take() -> bool:
+            if not self.unread:
+                found.extend(self.session.take_records(self._clock(), count_max))
+            return bool(found) or bool(self.unread)
+
+        yield from self._poll(take, timeout_s)
+        if not found:
+            return [self.unread.popleft() for _ in range(min(count_max, len(self.unread)))]
+        if not self._deserializers:
+            return found
+        count, error = yield Call(self._deserializers.apply, (found,))
+        if error is not None:
+            self._seek_back(found[count:])
+            if not count:
+                raise error
+        return found[:count]
+
+    def poll_columns(self, timeout_s: float | None) -> Steps[Columns]:
+        """All that was fetched, column by column."""
+        self._seek_back(self.unread)
+        columns = Columns()
+
+        def take() -> bool:
+            self.session.take_columns(self._clock(), columns)
+            return columns.row_count > 0
+
+        yield from self._poll(take, timeout_s)
+        return columns
+
+    def _poll(self, take: Callable[[], bool], timeout_s: float | None) -> Steps[None]:
+        self._check_open()
+        self._check_idle("poll")
+        self._is_polling = True
+        try:
+            now = self._clock()
+            until = NEVER if timeout_s is None else Instant(now + timeout_s)
+            self._polls += 1
+            while True:
+                self._show_life(now)
+                self._check_wakeup()
+                yield from self._tell()
+                if take() or (now := self._clock()) >= until:
+                    break
+                yield Wait(self._has_news, min(until, Instant(now + PULSE_S)))
+                now = self._clock()
+            if self.settings.group is not None:
+                self._membership = self.session.group_metadata()
+        finally:
+            self._is_polling = False
+
+    def _has_news(self) -> bool:
+        return self._is_woken or self.is_closing or bool(self._ended) or self.session.has_news
+
+    @property
+    def is_pulse_due(self) -> bool:
+        return self._clock() >= self._pulse_at
+
+    def pulse(self) -> Steps[None]:
+        """The application works on what iteration gives it: its group hears of that, and it of its group."""
+        self._check_open()
+        self._show_life(self._clock())
+        yield from self._tell()
+
+    def _show_life(self, now: Instant) -> None:
+        if self._seen_at is not None:
+            self._look_for_delay(now - self._seen_at)
+        self._seen_at = now
+        self._has_warned = False
+        self._pulse_at = Instant(now + PULSE_S)
+        if not self.unread:
+            self.session.polled(now)
+        elif self.session.group is not None:  # the last poll is not read to its end
+            self.session.group.polled(now)
+
+    def _look_for_delay(self, taken_s: float) -> None:
+        group = self.settings.group
+        if group is None or taken_s <= group.max_poll_interval_s or self.session.subscription is None:
+            return
+        log.warning(
+            "%.1f s passed between two polls, more than max.poll.interval.ms (%d) allows: the group has "
+            "given the partitions to others. Set max.poll.interval.ms to more than the work on one poll may "
+            "take, or max.poll.records (%d) lower.",
+            taken_s,
+            group.max_poll_interval_s * 1000,
+            self.settings.max_poll_records,
+        )
+
+    def watch(self) -> None:
+        """From the background, after every turn: whoever does not poll at all is told in time."""
+        group, seen_at = self.settings.group, self._seen_at
+        if group is None or seen_at is None or self._has_warned or self._is_polling:
+            return
+        if self._clock() - seen_at >= group.max_poll_interval_s and self.session.subscription is not None:
+            self._has_warned = True
+            log.warning(
+                "poll was not called for max.poll.interval.ms (%d): this member leaves its group, and joins "
+                "again with the next poll. If the application is only slow, raise max.poll.interval.ms or "
+                "lower max.poll.records (%d).",
+                group.max_poll_interval_s * 1000,
+                self.settings.max_poll_records,
+            )
+
+    # --- what the application is told -----------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        for event in self.session.take_events():
+            match event:
+                case Assigned() | Revoked() | Lost():
+                    self._untold.append(event)
+                case AutoCommitFailed(offsets, error):
+                    log.warning("offsets of %s were not committed: %s", _names(offsets), error)
+                case LogTruncated(at, before, after):
+                    log.warning(
+                        "records of partition %s that were read are gone: a new leader never had those "
+                        "between offsets %d and %d",
+                        at,
+                        after,
+                        before,
+                    )
+                case PositionReset(at, before, after, reason):
+                    level = logging.INFO if before is None else logging.WARNING
+                    log.log(level, "partition %s is read from offset %d on: %s", at, after, reason)
+                case PolledTooLate():
+                    pass  # the application was warned when it happened
+
+    def _tell(self) -> Steps[None]:
+        """Calls listeners and callbacks, in the order of what happened."""
+        while True:
+            self._gather()
+            while self._ended:
+                yield Call(*_call(self._ended.popleft()))
+            if not self._untold:
+                return
+            event = self._untold.popleft()
+            match event:
+                case Assigned(partitions):
+                    self._rebalances += 1
+                    yield Tell(self._listener.on_assign, (sorted(partitions),))
+                case Lost(partitions, reason):
+                    log.warning("%s lost: %s", _names(partitions), reason)
+                    self._drop_unread(partitions.__contains__)
+                    yield Tell(self._listener.on_lost, (sorted(partitions),))
+                case Revoked(partitions):
+                    try:
+                        yield Tell(self._listener.on_revoke, (sorted(partitions),))
+                    finally:  # the group waits, also for a listener that fails
+                        self._seek_back(self.unread)
+                        if not any(isinstance(each, Revoked) for each in self._untold):
+                            self.session.acknowledge(self._clock())
+
+    # --- what is read ---------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        self._check_open()
+        self.session.subscribe(self._clock(), subscription)
+        self._listener = listener
+        self._drop_unread(lambda at: not subscription.selects(at.topic))
+
+    def unsubscribe(self) -> Steps[None]:
+        """Gives everything up; the listener is told before this returns."""
+        self._check_open()
+        self._check_idle("unsubscribe")
+        self._seek_back(self.unread)
+        yield from self._telling(self.session.unsubscribe(self._clock()), NEVER)
+        self._listener = RebalanceListener()
+
+    def assign(self, partitions: Iterable[Place] | Mapping[P, int]) -> None:
+        self._check_open()
+        self._seek_back(self.unread)
+        if isinstance(partitions, Mapping):
+            offsets = {_place(at): offset for at, offset in partitions.items()}
+            self.session.assign(self._clock(), offsets)
+        else:
+            self.session.assign(self._clock(), list(map(_place, partitions)))
+
+    def seek(self, at: Place, offset: int) -> None:
+        self._check_open()
+        self.session.seek(self._clock(), _place(at), offset)
+        self._drop_unread(lambda each: each == at)
+
+    def seek_to_beginning(self, partitions: Iterable[Place]) -> None:
+        self._seek_to(self.session.seek_to_beginning, partitions)
+
+    def seek_to_end(self, partitions: Iterable[Place]) -> None:
+        self._seek_to(self.session.seek_to_end, partitions)
+
+    def _seek_to(
+        self, seek: Callable[[Instant, list[TopicPartition]], None], partitions: Iterable[Place]
+    ) -> None:
+        self._check_open()
+        places = list(map(_place, partitions))
+        seek(self._clock(), places)
+        self._drop_unread(lambda at: not places or at in places)
+
+    def pause(self, partitions: Iterable[Place]) -> None:
+        self._check_open()
+        places = list(map(_place, partitions))
+        self._seek_back([message for message in self.unread if _at(message) in places])
+        self.session.pause(places)
+
+    def resume(self, partitions: Iterable[Place]) -> None:
+        self._check_open()
+        self.session.resume(list(map(_place, partitions)))
+
+    def _drop_unread(self, is_gone: Callable[[TopicPartition], bool]) -> None:
+        if self.unread:
+            self.unread = deque(message for message in self.unread if not is_gone(_at(message)))
+
+    def _seek_back(self, messages: Iterable[Message]) -> None:
+        """The application did not get these: they are read again."""
+        firsts: dict[TopicPartition, int] = {}
+        for message in messages:
+            firsts.setdefault(_at(message), message.offset)
+        for at, offset in firsts.items():
+            if at in self.session.assignment:
+                self.session.seek(self._clock(), at, offset)
+        self._drop_unread(firsts.__contains__)
+
+    # --- how far -------------------------------------------------------------------------------------------
+
+    def position(self, at: Place, timeout_s: float | None) -> Steps[int]:
+        """The offset of the next message; waits until it is known."""
+        self._check_open()
+        at = _place(at)
+        until = self._until(timeout_s)
+        for message in self.unread:
+            if _at(message) == at:
+                return int(message.offset)
+        while (offset := self.session.position(at)) is None:
+            error = self.session.take_error()
+            if error is not None:
+                raise error
+            if self._clock() >= until:
+                raise TimedOut(f"where to read partition {at} was not found out in time")
+            yield Wait(lambda: self._has_position(at), until)
+            self._check_wakeup()
+        return offset
+
+    def _has_position(self, at: TopicPartition) -> bool:
+        return self._is_woken or self.session.has_error or self.session.position(at) is not None
+
+    def lag(self, at: Place) -> int | None:
+        self._check_open()
+        at = _place(at)
+        lag, position = self.session.lag(at), self.session.position(at)
+        if lag is None or position is None:
+            return lag
+        return lag + position - self._unread_offsets().get(at, position)
+
+    def _unread_offsets(self) -> dict[TopicPartition, int]:
+        offsets: dict[TopicPartition, int] = {}
+        for message in self.unread:
+            offsets.setdefault(_at(message), message.offset)
+        return offsets
+
+    def committed(
+        self, partitions: Iterable[Place], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
+        self._check_open()
+        places = list(map(_place, partitions))
+        return (yield from self._done(self.session.committed(self._clock(), places, timeout_s)))
+
+    def beginning_offsets(
+        self, partitions: Iterable[Place], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, int]]:
+        self._check_open()
+        places = list(map(_place, partitions))
+        return (yield from self._done(self.session.beginning_offsets(self._clock(), places, timeout_s)))
+
+    def end_offsets(
+        self, partitions: Iterable[Place], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, int]]:
+        self._check_open()
+        places = list(map(_place, partitions))
+        return (yield from self._done(self.session.end_offsets(self._clock(), places, timeout_s)))
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[P, int], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        self._check_open()
+        wanted = {_place(at): timestamp for at, timestamp in timestamps_ms.items()}
+        return (yield from self._done(self.session.offsets_for_times(self._clock(), wanted, timeout_s)))
+
+    def partitions_for(self, topic: str, timeout_s: float | None) -> Steps[list[Partition]]:
+        self._check_open()
+        return (yield from self._done(self.session.partitions_for(self._clock(), topic, timeout_s)))
+
+    # --- commits -------------------------------------------------------------------------------------------
+
+    def commit(
+        self, offsets: Mapping[P, int | CommittedOffset] | Message | None, timeout_s: float | None
+    ) -> Steps[Committed]:
+        """Gives what was committed; callbacks of earlier commits are called before it returns."""
+        committed = yield from self._done(self._commit(offsets, timeout_s))
+        while self._ended:
+            yield Call(*_call(self._ended.popleft()))
+        return committed
+
+    def commit_async(
+        self, offsets: Mapping[P, int | CommittedOffset] | Message | None, callback: OnCommit | None
+    ) -> None:
+        """`callback(offsets, error)` is called by a later poll, commit or close."""
+        pending = self._commit(offsets, None)
+
+        def ended(pending: Pending[Committed]) -> None:
+            if callback is not None:
+                self._ended.append((callback, pending.value or {}, pending.error))
+            elif pending.error is not None:
+                log.warning("offsets were not committed: %s", pending.error)
+
+        pending.when_done(ended)
+
+    def _commit(
+        self, offsets: Mapping[P, int | CommittedOffset] | Message | None, timeout_s: float | None
+    ) -> Pending[Committed]:
+        self._check_open()
+        if self.settings.group is None:
+            raise InvalidInput("offsets are committed for a group, and this consumer has no group.id")
+        if offsets is None:
+            return self.session.commit(self._clock(), self._positions(), timeout_s)
+        if isinstance(offsets, Message):
+            wanted: dict[TopicPartition, int | CommittedOffset] = {
+                _at(offsets): CommittedOffset(offsets.offset + 1, offsets.leader_epoch)
+            }
+        else:
+            wanted = {_place(at): offset for at, offset in offsets.items()}
+        self._gather()
+        for event in self._untold:
+            # whoever owns them now may be further: committing would take it back
+            if isinstance(event, Lost) and (gone := event.partitions & wanted.keys()):
+                raise PartitionsLost(f"{_names(gone)} lost: {event.reason}")
+        return self.session.commit(self._clock(), wanted, timeout_s)
+
+    def _positions(self) -> dict[TopicPartition, CommittedOffset] | None:
+        """Of all that was handed out; None: the session knows it."""
+        if not self.unread:
+            return None
+        positions = dict(self.session.positions())
+        for at, offset in self._unread_offsets().items():
+            if at in positions:
+                positions[at] = positions[at]._replace(offset=offset)
+        return positions
+
+    def group_metadata(self) -> GroupMembership:
+        """As of the last poll: what came later was not read by the member that the group knows now."""
+        self._check_open()
+        if self.settings.group is None:
+            raise InvalidInput("this consumer has no group.id")
+        return self._membership or self.session.group_metadata()
+
+    def metrics(self) -> dict[str, float]:
+        told = self.session.metrics()
+        return {
+            "records": told.records,
+            "bytes": told.bytes,
+            "fetches": told.fetches,
+            "buffered_bytes": told.buffered_bytes,
+            "lag": sum(told.lag.values()),
+            "lag_max": max(told.lag.values(), default=0),
+            "partitions": len(self.session.assignment),
+            "polls": self._polls,
+            "rebalances": self._rebalances,
+        }
+
+    # --- waiting and ending ---------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """The call that waits, or the next one that would, raises WokenUp."""
+        self._is_woken = True
+
+    def close(self, timeout_s: float | None, *, ends_poll: bool = False) -> Steps[None]:
+        """Leaves the group, in at most this time; afterwards the consumer is of no use.
+
+        `ends_poll`: a poll that is under way is another's, and ends as if it had come too late.
+        """
+        if self.is_closed:
+            return
+        if not ends_poll:
+            self._check_idle("close")
+        until = Instant(self._clock() + (CLOSE_S if timeout_s is None else timeout_s))
+        self.is_closing = True
+        try:
+            yield Wait(lambda: not self._is_polling, until)
+            self._seek_back(self.unread)
+            now = self._clock()
+            yield from self._telling(self.session.close(now, max(0.0, until - now)), until)
+        except TimedOut as error:
+            log.warning("closing did not end in time: %s", error)
+        finally:
+            self.is_closed = True
+
+    def _telling(self, pending: Pending[None], until: Instant) -> Steps[None]:
+        """Until it is done, whatever listeners say: the first of their errors is raised in the end."""
+        failure: Exception | None = None
+        while True:
+            try:
+                yield from self._tell()
+            except Exception as error:
+                failure = failure or error
+                continue
+            if pending.is_done or self._clock() >= until:
+                break
+            yield Wait(lambda: pending.is_done or self._has_to_tell(), until)
+        if failure is not None:
+            raise failure
+        if pending.is_done:
+            pending.result()
+        else:
+            raise TimedOut(pending.what)
+
+    def _has_to_tell(self) -> bool:
+        self._gather()
+        return bool(self._untold) or bool(self._ended)
+
+    def _done(self, pending: Pending[T]) -> Steps[T]:
+        """Every Pending has a deadline of its own."""
+        yield Wait(lambda: pending.is_done or self._is_woken, NEVER)
+        if not pending.is_done:
+            self._check_wakeup()
+        return pending.result()
+
+    def _until(self, timeout_s: float | None) -> Instant:
+        return Instant(self._clock() + (self.settings.api_timeout_s if timeout_s is None else timeout_s))
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("the consumer is closed")
+
+    def _check_idle(self, what: str) -> None:
+        if self._is_polling:
+            raise InvalidInput(f"{what} was called while a poll is under way, by a listener or another task")
+
+    def _check_wakeup(self) -> None:
+        if self.is_closing:
+            raise Closed("the consumer was closed meanwhile")
+        if self._is_woken:
+            self._is_woken = False
+            raise WokenUp("the consumer was woken by wakeup()")
+
+
+def _place(at: Place) -> TopicPartition:
+    return at if isinstance(at, TopicPartition) else TopicPartition(*at)
+
+
+def _at(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic, message.partition)
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
+
+
+def _call(ended: tuple[OnCommit, Committed, ClientError | None]) -> tuple[OnCommit, tuple[Any, ...]]:
+    callback, offsets, error = ended
+    return callback, (offsets, error)
