@@ -14,7 +14,13 @@ from headrace.base.ids import NO_TOPIC_ID
 from headrace.client.cluster import TopicPartition
 from headrace.client.consuming.settings import ConsumerSettings
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from headrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+)
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

@@ -91,12 +91,13 @@ class Fetching:
             return
         self.is_due = False
         self._wake_at = NEVER
-        room = self._settings.fetch_bytes_max - self._backlog.size
+        # a bound of 0 asks for a batch at a time
+        room = max(1, self._settings.fetch_bytes_max) - self._backlog.size
         if room <= 0:
             return  # whoever makes some says so
         loads: dict[int, list[Position]] = {}
         for position in self._positions.values():
-            if not position.can_be_fetched(self._settings.partition_bytes_max):
+            if not position.can_be_fetched(max(1, self._settings.partition_bytes_max)):
                 continue
             leader = self._leader(now, position)
             if leader is not None:
@@ -122,7 +123,8 @@ class Fetching:
     def _launch(self, leader: int, load: list[Position], room: int) -> None:
         topics = self._cluster.topics
         wanted = {
-            each.at: Wanted(topics[each.at.topic].topic_id, each.fetch_offset, each.leader_epoch) for each in load
+            each.at: Wanted(topics[each.at.topic].topic_id, each.fetch_offset, each.leader_epoch)
+            for each in load
         }
         session = self._sessions.get(leader)
         if session is None:
@@ -225,7 +227,9 @@ class Fetching:
                 aborted=[(each.first_offset, each.producer_id) for each in aborted or ()],
             )
         except BadRecords as error:
-            self._give_up(now, position, BadResponse(f"the broker sent broken records of partition {at}: {error}"))
+            self._give_up(
+                now, position, BadResponse(f"the broker sent broken records of partition {at}: {error}")
+            )
             return
         if chunk.end_offset == position.fetch_offset:  # asking again would bring the same, for ever
             said = f"the broker's records of partition {at} do not reach offset {position.fetch_offset}"

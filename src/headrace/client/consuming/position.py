@@ -82,7 +82,7 @@ class Position:
         self.is_asked = False  # a question about the position itself is under way
         self.round = 0  # answers to questions of an earlier round come too late
         self.reset: Reset | None = None  # where to begin, while RESETTING
-        self.reset_reason = ""
+        self.reset_reason = ""  # none: the application asked for it
         self.error: ClientError | None = None  # to be raised to the application
         self.retry_at = Instant(0.0)
         self.failures = 0

@@ -171,14 +171,15 @@ class Positioning:
             return
         before, reason = position.offset, position.reset_reason
         position.move(result.offset, result.leader_epoch)
-        self._tell(PositionReset(position.at, before, result.offset, reason))
+        if reason:  # else the application has sought
+            self._tell(PositionReset(position.at, before, result.offset, reason))
         self._found()
 
     def seek_end(self, position: Position, reset: Reset) -> None:
         """The application wants to be at the beginning or at the end."""
         self._backlog.drop(position)
         position.offset = None
-        position.begin_reset(reset, "sought")
+        position.begin_reset(reset, "")
         self.is_due = True
 
     # Positions that are of no use

@@ -14,16 +14,26 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, Partition, TopicPartition
 from headrace.client.consuming.backlog import Backlog
+from headrace.client.consuming.closing import Closing
 from headrace.client.consuming.events import ConsumerEvent
 from headrace.client.consuming.fetching import Fetching
 from headrace.client.consuming.metrics import ConsumerMetrics
+from headrace.client.consuming.offsets import (
+    ByTime,
+    Committed,
+    Ends,
+    Lookup,
+    Offsets,
+    check_offset,
+    check_partitions,
+)
 from headrace.client.consuming.position import NO_EPOCH, NO_OFFSET, Position
 from headrace.client.consuming.positioning import TO_EARLIEST, TO_LATEST, Positioning
-from headrace.client.consuming.searches import Found, OffsetAndTimestamp, Searches
+from headrace.client.consuming.searches import Searches
 from headrace.client.consuming.settings import EARLIEST, LATEST, READ_COMMITTED, ConsumerSettings, Reset
 from headrace.client.consuming.topics import Topics
 from headrace.client.consuming.validation import Validation
-from headrace.client.errors import ClientError, InvalidInput, TimedOut
+from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.events import (
     Assigned,
@@ -47,8 +57,6 @@ from headrace.protocol.messages.metadata import MetadataResponse
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
 
-Committed = dict[TopicPartition, CommittedOffset]
-
 
 class ConsumerSession:
     """Invariant: with a subscription the positions are those of what the group has given us and we have not
@@ -63,16 +71,14 @@ class ConsumerSession:
         self._positions: dict[TopicPartition, Position] = {}
         self._subscription: Subscription | None = None
         self._events: list[ConsumerEvent] = []
-        self._told_identity: Identity | None = NOBODY  # who we were when the application had heard of all events
+        self._told_identity: Identity | None = (
+            NOBODY  # who we were when the application had heard of all events
+        )
         self._errors: deque[ClientError] = deque()  # that concern no single partition
         self._needs_turn = True
         self._wake_at = NEVER  # as the shell was told
-        self._commits: dict[int, Pending[Committed]] = {}
-        self._lookups: dict[int, Pending[dict[TopicPartition, CommittedOffset | None]]] = {}
         self._leaving: list[Pending[None]] = []  # done when the group says that we have left
-        self._closing: Pending[None] | None = None
-        self._close_at = NEVER
-        self._ends = 0  # answers that a consumer which closes waits for
+        self._closing = Closing()
         mailbox = self._mailbox = Mailbox()
         self.group: Group | None = None
         if settings.group is not None:
@@ -80,6 +86,7 @@ class ConsumerSession:
             self.group.topics.heard.append(self._group_heard)
         self._backlog = Backlog()
         self._searches = Searches(settings, self.cluster, mailbox, dice)
+        self._offsets = Offsets(self.group, self._searches)
         self._topics = Topics(
             settings,
             self.cluster,
@@ -127,7 +134,7 @@ class ConsumerSession:
     def requests(self, now: Instant) -> list[Outgoing]:
         """What has to be sent now."""
         self._needs_turn = False
-        if self._closing is None:
+        if not self._closing.has_begun:
             self._positioning.advance(now)
             self._validation.advance(now)
             self._fetching.advance(now)
@@ -138,7 +145,8 @@ class ConsumerSession:
         else:
             outgoing = self.group.requests(now)
             self._digest(now)
-        self._close_if_done(now)
+        has_left = not self._leaving and (self.group is None or self.group.has_committed)
+        self._closing.advance(now, has_left=has_left)
         self._wake_at = self.deadline()
         return outgoing
 
@@ -151,8 +159,8 @@ class ConsumerSession:
         """When `requests` has something new to say at the latest, unless an answer comes first."""
         if self._needs_turn:
             return Instant(0.0)
-        earliest = min(self._searches.deadline(), self._topics.deadline(), self._close_at)
-        if self._closing is None:
+        earliest = min(self._searches.deadline(), self._topics.deadline(), self._closing.deadline())
+        if not self._closing.has_begun:
             earliest = min(
                 earliest,
                 self._positioning.deadline(),
@@ -200,7 +208,7 @@ class ConsumerSession:
         self._see_anew()
 
     def _group_heard(self, now: Instant, answer: MetadataResponse, is_complete: bool) -> None:
-        self._topics.learn(now, answer, is_complete=is_complete)
+        self._topics.hear(now, answer, is_complete=is_complete)
         self._see_anew()
 
     def _see_anew(self) -> None:
@@ -235,12 +243,10 @@ class ConsumerSession:
                 self._remove(event.partitions)
                 self._events.append(event)
             case CommitEnded():
-                commit = self._commits.pop(event.number)
-                commit.finish(None if event.error is not None else dict(event.offsets), event.error)
+                self._offsets.commit_ended(event)
             case OffsetsFetched():
                 if not self._positioning.fetched(now, event.number, event.offsets, event.error):
-                    lookup = self._lookups.pop(event.number)
-                    lookup.finish(None if event.error is not None else dict(event.offsets), event.error)
+                    self._offsets.fetched(event)
             case Failed() | TopicRefused():
                 self._errors.append(event.error)
             case Left():
@@ -285,19 +291,20 @@ class ConsumerSession:
         self._digest(now)
 
     def assign(
-        self, now: Instant, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]
+        self, now: Instant, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]
     ) -> None:
-        """Reads exactly these, from given offsets on, from committed ones, or as auto.offset.reset says."""
+        """Reads exactly these, from given offsets on; without one a partition goes on where it is, or begins
+        where the group has committed or auto.offset.reset says.
+        """
         if self._subscription is not None:
             raise InvalidInput("there is a subscription; unsubscribe before you assign partitions")
         if self._leaving:
             raise InvalidInput("the group has not let go of this consumer yet; wait for unsubscribe")
-        given = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
-        wanted: dict[TopicPartition, int | None] = dict(given)
-        for at, offset in wanted.items():
-            _check_partition(at)
+        wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        check_partitions(wanted)
+        for offset in wanted.values():
             if offset is not None:
-                _check_offset(offset)
+                check_offset(offset)
         self._save(now)
         self._remove([at for at in self._positions if at not in wanted])
         self._add([at for at in wanted if at not in self._positions])
@@ -309,10 +316,9 @@ class ConsumerSession:
         for at in sorted(partitions):
             position = self._positions[at] = Position(at)
             topic = self.cluster.topics.get(at.topic)
-            if topic is None:
-                self.cluster.mark_stale(at.topic)
-            else:
+            if topic is not None:
                 position.topic_id = topic.topic_id
+            self._topics.want(at.topic)
         self._hurry()
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
@@ -365,9 +371,12 @@ class ConsumerSession:
         if self._events:
             return []
         self._raise_error()
-        messages = self._backlog.take_records(max_records)
-        if messages:
-            self._records += len(messages)
+        try:
+            messages = self._backlog.take_records(max_records)
+        except ClientError:
+            self._hurry()  # it is fetched anew
+            raise
+        self._records += len(messages)
         self._fill_up()
         return messages
 
@@ -379,9 +388,12 @@ class ConsumerSession:
             return False
         self._raise_error()
         before = columns.row_count
-        has_moved = self._backlog.take_columns(columns)
-        if has_moved:
-            self._records += columns.row_count - before
+        try:
+            has_moved = self._backlog.take_columns(columns)
+        except ClientError:
+            self._hurry()
+            raise
+        self._records += columns.row_count - before
         self._fill_up()
         return has_moved
 
@@ -400,7 +412,7 @@ class ConsumerSession:
 
     def seek(self, now: Instant, at: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """The next record is the one at `offset`, or the first behind it."""
-        _check_offset(offset)
+        check_offset(offset)
         position = self._position(at)
         self._backlog.drop(position)
         self._backlog.touched.add(position)
@@ -488,30 +500,24 @@ class ConsumerSession:
         timeout_s: float | None = None,
     ) -> Pending[Committed]:
         """Keeps these in the group, or how far all that is assigned was read; done with what was kept."""
-        group = self._needed_group("to commit")
-        wanted = self.positions() if offsets is None else _committed(offsets)
-        pending: Pending[Committed] = Pending("committing offsets")
-        self._commits[group.commit(now, wanted, timeout_s)] = pending
         self._needs_turn = True
+        pending = self._offsets.commit(now, self.positions() if offsets is None else offsets, timeout_s)
         self._digest(now)
         return pending
 
     def committed(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> Pending[dict[TopicPartition, CommittedOffset | None]]:
+    ) -> Pending[Lookup]:
         """What the group has kept, None where it has kept nothing."""
-        group = self._needed_group("for committed offsets")
-        pending: Pending[dict[TopicPartition, CommittedOffset | None]] = Pending("reading committed offsets")
-        self._lookups[group.fetch_committed(now, partitions, timeout_s)] = pending
         self._needs_turn = True
-        return pending
+        return self._offsets.committed(now, partitions, timeout_s)
 
     def group_metadata(self) -> GroupMembership:
         """In whose name a producer commits our offsets with its transaction.
 
         One who has lost partitions and was not told yet speaks in the old name, and is refused.
         """
-        settings = self._needed_group("for its metadata").settings
+        settings = self._offsets.needed_group("for its metadata").settings
         if not self._events:
             self._know_identity()
         identity = self._told_identity
@@ -523,60 +529,26 @@ class ConsumerSession:
         if self.group is not None:
             self._told_identity = self.group.membership.identity()
 
-    def _needed_group(self, what: str) -> Group:
-        if self.group is None:
-            raise InvalidInput(f"group.id is needed {what}")
-        return self.group
-
     def beginning_offsets(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> Pending[dict[TopicPartition, int]]:
+    ) -> Pending[Ends]:
         """The first offset that is still there, of each."""
-        return self._ends_of(now, partitions, EARLIEST, timeout_s)
+        self._needs_turn = True
+        return self._offsets.ends(now, partitions, EARLIEST, self._timeout_s(timeout_s))
 
     def end_offsets(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> Pending[dict[TopicPartition, int]]:
+    ) -> Pending[Ends]:
         """The offset behind the last record that can be read, of each."""
-        return self._ends_of(now, partitions, LATEST, timeout_s)
-
-    def _ends_of(
-        self, now: Instant, partitions: Iterable[TopicPartition], end: int, timeout_s: float | None
-    ) -> Pending[dict[TopicPartition, int]]:
-        pending: Pending[dict[TopicPartition, int]] = Pending("asking for offsets")
-
-        def done(now: Instant, found: Found, error: ClientError | None) -> None:
-            pending.finish({at: each.offset for at, each in found.items() if each is not None}, error)
-
-        self._search(now, dict.fromkeys(partitions, end), timeout_s, done)
-        return pending
+        self._needs_turn = True
+        return self._offsets.ends(now, partitions, LATEST, self._timeout_s(timeout_s))
 
     def offsets_for_times(
         self, now: Instant, times: Mapping[TopicPartition, int], timeout_s: float | None = None
-    ) -> Pending[dict[TopicPartition, OffsetAndTimestamp | None]]:
+    ) -> Pending[ByTime]:
         """The first record of each that is as late as the timestamp (in ms); None where none is."""
-        for at, timestamp in times.items():
-            if timestamp < 0:
-                raise InvalidInput(f"timestamp {timestamp} for partition {at} is negative")
-        pending: Pending[dict[TopicPartition, OffsetAndTimestamp | None]] = Pending("asking for offsets")
-
-        def done(now: Instant, found: Found, error: ClientError | None) -> None:
-            pending.finish(found, error)
-
-        self._search(now, times, timeout_s, done)
-        return pending
-
-    def _search(
-        self,
-        now: Instant,
-        wanted: Mapping[TopicPartition, int],
-        timeout_s: float | None,
-        done: Callable[[Instant, Found, ClientError | None], None],
-    ) -> None:
-        for at in wanted:
-            _check_partition(at)
-        self._searches.find(now, wanted, self._timeout_s(timeout_s), done)
         self._needs_turn = True
+        return self._offsets.by_time(now, times, self._timeout_s(timeout_s))
 
     def partitions_for(
         self, now: Instant, topic: str, timeout_s: float | None = None
@@ -594,37 +566,21 @@ class ConsumerSession:
 
         Events come as ever and have to be taken and acknowledged, until it is done.
         """
-        if self._closing is not None:
-            return self._closing
-        self._closing = Pending("closing the consumer")
-        self._close_at = Instant(now + self._timeout_s(timeout_s))
+        if self._closing.pending is not None:
+            return self._closing.pending
+        pending = self._closing.begin(now, self._timeout_s(timeout_s))
         if self._subscription is not None:
             self._leave(now, Pending("leaving the group"))
         elif self.settings.group is not None and self.settings.group.auto_commit_interval_s is not None:
             read = self.positions()
             self.commit(now, read, timeout_s).when_done(partial(self._committed_last, read))
-        self._ends = self._fetching.end_sessions(self._ended)
+        self._closing.answers = self._fetching.end_sessions(self._closing.answered)
         self._needs_turn = True
-        return self._closing
+        return pending
 
     def _committed_last(self, read: Committed, pending: Pending[Committed]) -> None:
         if pending.error is not None:
             self._events.append(AutoCommitFailed(read, pending.error))
-
-    def _ended(self) -> None:
-        self._ends -= 1
-
-    def _close_if_done(self, now: Instant) -> None:
-        closing = self._closing
-        if closing is None or closing.is_done:
-            return
-        has_committed = self.group is None or self.group.has_committed
-        if not self._leaving and not self._ends and has_committed:
-            closing.finish()
-        elif now >= self._close_at:
-            closing.finish(error=TimedOut("the consumer was not closed in time"))
-        if closing.is_done:
-            self._close_at = NEVER
 
     def check(self) -> None:
         """The invariants."""
@@ -633,21 +589,3 @@ class ConsumerSession:
             position.check()
         counted = sum(position.size for position in self._positions.values() if not position.is_paused)
         assert counted == self._backlog.size
-
-
-def _committed(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> Committed:
-    wanted: Committed = {}
-    for at, each in offsets.items():
-        wanted[at] = CommittedOffset(each) if isinstance(each, int) else CommittedOffset(*each)
-        _check_offset(wanted[at].offset)
-    return wanted
-
-
-def _check_offset(offset: int) -> None:
-    if offset < 0:
-        raise InvalidInput(f"offset {offset} is negative")
-
-
-def _check_partition(at: TopicPartition) -> None:
-    if at.partition < 0:
-        raise InvalidInput(f"there is no partition {at}")

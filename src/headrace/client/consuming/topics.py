@@ -68,6 +68,18 @@ class Topics:
             self._cluster.mark_stale(topic)
         return listing.pending
 
+    def want(self, topic: str) -> None:
+        """Somebody is going to read it."""
+        if topic not in self._cluster.topics or self._renew_at == NEVER:
+            self._cluster.mark_stale(topic)
+
+    def hear(self, now: Instant, answer: MetadataResponse, *, is_complete: bool) -> None:
+        """An answer to somebody else's question; a complete one lists all topics."""
+        try:
+            self._learn(now, answer, is_complete=is_complete)
+        except BadResponse as error:
+            self._fail(error)
+
     def advance(self, now: Instant) -> None:
         self._expire(now)
         if self._is_asked:
@@ -111,7 +123,7 @@ class Topics:
             return
         assert isinstance(answer, MetadataResponse)
         try:
-            self.learn(now, answer)
+            self._learn(now, answer)
         except BadResponse as error:
             self._unanswered(now, error)
             return
@@ -129,8 +141,7 @@ class Topics:
         if not error.is_retriable:
             self._fail(error)
 
-    def learn(self, now: Instant, answer: MetadataResponse, *, is_complete: bool = False) -> None:
-        """Takes an answer in, perhaps one to somebody else's question; a complete one lists all topics."""
+    def _learn(self, now: Instant, answer: MetadataResponse, *, is_complete: bool = False) -> None:
         errors = self._cluster.update(answer, is_complete=is_complete)
         self._renew_at = Instant(now + self._settings.metadata_age_s)
         wanted = {at.topic for at in self._wanted()}
