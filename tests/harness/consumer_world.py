@@ -94,7 +94,7 @@ class World:
         """Time passes, the network is well, and every application polls; whether `until` came true."""
         end = self.now + seconds
         while True:
-            while any([reader.exchange() for reader in self.readers]):
+            while sum(reader.exchange() for reader in self.readers):  # each of them
                 pass
             for reader in self.readers:
                 reader.poll()

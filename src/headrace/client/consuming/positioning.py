@@ -14,15 +14,19 @@ from headrace.client.consuming.backlog import Backlog
 from headrace.client.consuming.events import LogTruncated, PositionEvent, PositionReset
 from headrace.client.consuming.position import NO_OFFSET, Phase, Position
 from headrace.client.consuming.searches import Found, Searches
-from headrace.client.consuming.settings import EARLIEST, LATEST, ConsumerSettings, Reset, ResetKind
+from headrace.client.consuming.settings import (
+    EARLIEST,
+    LATEST,
+    TO_EARLIEST,
+    ConsumerSettings,
+    Reset,
+    ResetKind,
+)
 from headrace.client.errors import ClientError, KafkaError, LogTruncation, NoOffset
 from headrace.client.membership.events import CommittedOffset
 from headrace.protocol.errors import ErrorCode
 
 Lookup = Callable[[Instant, list[TopicPartition]], int]
-
-TO_EARLIEST = Reset(ResetKind.EARLIEST)
-TO_LATEST = Reset(ResetKind.LATEST)
 
 
 class Positioning:

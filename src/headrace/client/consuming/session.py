@@ -28,9 +28,17 @@ from headrace.client.consuming.offsets import (
     check_partitions,
 )
 from headrace.client.consuming.position import NO_EPOCH, NO_OFFSET, Position
-from headrace.client.consuming.positioning import TO_EARLIEST, TO_LATEST, Positioning
+from headrace.client.consuming.positioning import Positioning
 from headrace.client.consuming.searches import Searches
-from headrace.client.consuming.settings import EARLIEST, LATEST, READ_COMMITTED, ConsumerSettings, Reset
+from headrace.client.consuming.settings import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    TO_EARLIEST,
+    TO_LATEST,
+    ConsumerSettings,
+    Reset,
+)
 from headrace.client.consuming.topics import Topics
 from headrace.client.consuming.validation import Validation
 from headrace.client.errors import ClientError, InvalidInput

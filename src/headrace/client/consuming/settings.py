@@ -48,6 +48,10 @@ class Reset(NamedTuple):
                 return LATEST
 
 
+TO_EARLIEST = Reset(ResetKind.EARLIEST)
+TO_LATEST = Reset(ResetKind.LATEST)
+
+
 def parse_reset(text: str) -> Reset:
     """From `earliest`, `latest`, `none` or `by_duration:P1DT2H`.
 
@@ -69,20 +73,14 @@ def parse_reset(text: str) -> Reset:
 
 @dataclass(slots=True, frozen=True)
 class ConsumerSettings:
-    group: GroupSettings | None = (
-        None  # None: partitions are assigned by the application, nothing is committed
-    )
-    reset: Reset = Reset(ResetKind.LATEST)
+    group: GroupSettings | None = None  # None: partitions are assigned, and nothing is committed
+    reset: Reset = TO_LATEST
     isolation: int = READ_UNCOMMITTED
     checks_crcs: bool = True
     fetch_bytes_min: int = 1
-    fetch_bytes_max: int = (
-        50 * 1024 * 1024
-    )  # of an answer, and of all that is fetched ahead of the application
+    fetch_bytes_max: int = 50 << 20  # of an answer, and of all that is fetched ahead
     fetch_wait_max_ms: int = 500
-    partition_bytes_max: int = (
-        1024 * 1024
-    )  # of an answer; less than that must be ahead before more is asked for
+    partition_bytes_max: int = 1 << 20  # of an answer; more is asked for while less is ahead
     max_poll_records: int = 500
     request_timeout_s: float = 30.0
     api_timeout_s: float = 60.0  # of calls without a timeout of their own

@@ -35,7 +35,7 @@ class _Asked(NamedTuple):
 
 
 class Validation:
-    """Invariant: a position is CHECKING only with a fetch epoch; what it is checked for is its fetch offset."""
+    """Invariant: a position is CHECKING only with a fetch epoch; its fetch offset is what is checked."""
 
     def __init__(
         self,

@@ -158,7 +158,7 @@ def test_out_of_range_ahead_of_the_application_waits_for_it() -> None:
     assert not stage.asks(ListOffsetsRequest)
     assert not stage.asks(FetchRequest)
     assert stage.take() == offsets(0, 3)
-    request, flight = stage.fetch()
+    _, flight = stage.fetch()
     stage.bring(flight, data(0, error=ErrorCode.OFFSET_OUT_OF_RANGE))
     stage.listed({A0: 90})
     assert stage.session.position(A0) == 90
