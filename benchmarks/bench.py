@@ -6,6 +6,7 @@ removed afterwards, and measures them in turns (A B A B A B): what the machine d
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -59,6 +60,7 @@ class Bench:
     def only(self, kind: str, settings: dict[str, str] | None = None) -> Iterator[Broker]:
         """A running broker of one kind."""
         with self.directory() as path:
+            os.sync()  # what earlier rows wrote must not reach the disk during the next ones
             self.say(f"starting {kind}")
             with KINDS[kind](path, settings) as broker:
                 yield broker

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.bench import Bench, create_topic
+from benchmarks.report import Measure
 from chaos.asking import PLAIN, ask_without_reading, fill, produce, produce_request
 from chaos.bombs import BOMBS, MEGABYTE
 from chaos.bystander import TOPIC as BYSTANDERS_TOPIC
@@ -21,6 +22,7 @@ from chaos.bystander import Bystander
 from chaos.hostile_batches import REFUSED, Batch, many_headers, record
 from chaos.hostile_frames import CLOSES
 from chaos.peer import Peer, encoded
+from harness.broker import Broker
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headrace.protocol.messages.list_offsets import (
@@ -32,7 +34,8 @@ from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from headrace.records.compression import Codec, compress
 
 SECONDS = 5.0  # beside each attacker: some 1,500 rounds if it does no harm
-LIMIT_MS = 5.0  # the target: this, or twice what it is without neighbours, whichever is more
+LIMIT_MS = 5.0  # the target
+NOBODY = "nobody"
 OPENED, WIDE, PACKED, CROWD = "opened", "wide", "packed", "crowd"
 CROWD_PARTITIONS = 2_000
 FRAME_BYTES = 80 * MEGABYTE
@@ -189,32 +192,38 @@ ATTACKS: dict[str, Attack] = {
 
 
 def run(bench: Bench) -> None:
-    if "headrace" not in bench.kinds:
-        return
-    # records of 1970 stay where they are
-    with bench.only("headrace", {"log.retention.ms": "-1"}) as broker:
-        create_topic(broker, BYSTANDERS_TOPIC)
-        create_topic(broker, PLAIN)
-        create_topic(broker, OPENED, headrace_validate_records="true")
-        create_topic(broker, WIDE, max_message_bytes=str(100 * MEGABYTE), retention_bytes=str(256 * MEGABYTE))
-        create_topic(broker, PACKED)
-        create_topic(broker, CROWD, CROWD_PARTITIONS)
-        bystander = Bystander(broker.port)
-        try:
-            bystander.rounds(300)  # until everything is warm
-            quiet_ms = p99(_for_a_while(bystander))
-            bench.measure("hostile", "nobody", "ms p99", higher_is_better=False).add("headrace", quiet_ms)
-            limit = max(LIMIT_MS, 2 * quiet_ms)
-            for name in ATTACKS:
-                measure = bench.measure("hostile", name, "ms p99", higher_is_better=False, limit=limit)
-                durations_ms = _beside(name, broker.port, bystander)
-                measure.add("headrace", p99(durations_ms))
-                told = ", ".join(
-                    f"p{100 * share:g} {quantile(durations_ms, share):.2f}" for share in (0.5, 0.99, 1)
-                )
-                bench.say(f"hostile  {name}: {told} ms (alone: {quiet_ms:.2f})")
-        finally:
-            bystander.stop()
+    """Kafka's figures stand beside ours without a limit: what a machine with two cores can give."""
+    measures = {NOBODY: bench.measure("hostile", NOBODY, "ms p99", higher_is_better=False)}
+    for name in ATTACKS:
+        measures[name] = bench.measure("hostile", name, "ms p99", higher_is_better=False, limit=LIMIT_MS)
+    for kind in bench.kinds:
+        # records of 1970 stay where they are
+        with bench.only(kind, {"log.retention.ms": "-1"}) as broker:
+            _watch(bench, broker, measures)
+
+
+def _watch(bench: Bench, broker: Broker, measures: dict[str, Measure]) -> None:
+    opened = {"headrace_validate_records": "true"} if broker.name == "headrace" else {}  # Kafka always does
+    create_topic(broker, BYSTANDERS_TOPIC)
+    create_topic(broker, PLAIN)
+    create_topic(broker, OPENED, **opened)
+    create_topic(broker, WIDE, max_message_bytes=str(100 * MEGABYTE), retention_bytes=str(256 * MEGABYTE))
+    create_topic(broker, PACKED)
+    create_topic(broker, CROWD, CROWD_PARTITIONS)
+    bystander = Bystander(broker.port)
+    try:
+        bystander.rounds(300)  # until everything is warm
+        quiet_ms = p99(_for_a_while(bystander))
+        measures[NOBODY].add(broker.name, quiet_ms)
+        for name in ATTACKS:
+            durations_ms = _beside(name, broker.port, bystander)
+            measures[name].add(broker.name, p99(durations_ms))
+            told = ", ".join(
+                f"p{100 * share:g} {quantile(durations_ms, share):.2f}" for share in (0.5, 0.99, 1)
+            )
+            bench.say(f"hostile  {broker.name:8} {name}: {told} ms (alone: {quiet_ms:.2f})")
+    finally:
+        bystander.stop()
 
 
 def _beside(name: str, port: int, bystander: Bystander) -> list[float]:

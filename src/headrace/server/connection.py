@@ -106,6 +106,8 @@ class Channel(Outbox):
             self._transport.abort()
             return
         its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if transport.get_extra_info("ssl_object") is None:
+            self._descriptor = its_socket.fileno()
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
         self._driver.connected(now, self.connection)
 

@@ -7,6 +7,7 @@ any, nothing is read from the socket, so that TCP slows the client down.
 
 import asyncio
 from collections import deque
+from os import write
 from typing import TYPE_CHECKING, cast
 
 from headrace.node.connection import Connection
@@ -42,6 +43,7 @@ UNSENDABLE = UNSENT | CLOSED
 class Outbox(asyncio.BufferedProtocol):
     __slots__ = (
         "_closes_when_sent",
+        "_descriptor",
         "_driver",
         "_gate",
         "_holds",
@@ -58,6 +60,7 @@ class Outbox(asyncio.BufferedProtocol):
         self._driver = driver
         self.connection = connection
         self._transport: asyncio.Transport
+        self._descriptor = -1  # of its socket, unless what is written to that has to be encrypted
         self._holds = 0
         self._is_paused = False  # as the transport was told
         self._unsent: deque[Part] = deque()  # its spans' files are pins, which close themselves
@@ -131,12 +134,24 @@ class Outbox(asyncio.BufferedProtocol):
                 return
             size += len(part)  # type: ignore[arg-type]  # not a Span
         self._gate.bytes_out += size
-        if len(parts) == 1:
-            self._transport.write(parts[0])  # type: ignore[arg-type]
-        elif size <= JOINED_BYTES_MAX:
-            self._transport.write(b"".join(parts))  # type: ignore[arg-type]
+        if size <= JOINED_BYTES_MAX:
+            self._send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))  # type: ignore[arg-type]
         else:
             self._transport.writelines(parts)  # type: ignore[arg-type]
+
+    def _send_at_once(self, data: bytes) -> None:
+        """Without the loop where the socket has room: the loop gathers, and writes after it has read from
+        everybody, while the client could go on already.
+        """
+        if self._descriptor >= 0 and not self._transport.get_write_buffer_size():
+            try:
+                sent = write(self._descriptor, data)
+            except OSError:
+                sent = 0  # no room, or nobody there: the loop finds out as well
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._transport.write(data)
 
     def _send_with_spans(self, parts: Parts) -> None:
         """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""
