@@ -276,7 +276,12 @@ class Connection:
         if 4 <= size <= most:
             return int(size)
         if not self._has_heard and (peer := describe_peer(bytes(self._shared[self._start : self._end]))):
-            raise BadResponse(f"the peer answered with {peer}, not with Kafka's protocol")
+            stranger = BadResponse(f"the peer answered with {peer}, not with Kafka's protocol")
+            if peer == "TLS":
+                stranger.advice = (
+                    "Set security.protocol to SSL or SASL_SSL, or use a plaintext listener's port."
+                )
+            raise stranger
         error = BadResponse(f"the peer announced an answer of {size} bytes; {most} are the most we read")
         if self._is_known and size > most:
             error.advice = (

@@ -61,10 +61,8 @@ def _tls(configuration: Configuration) -> Tls:
 def _mechanism(configuration: Configuration) -> Mechanism:
     name = configuration.text("sasl.mechanism").upper()
     if name not in MECHANISMS:
-        hint = (
-            " is not spoken by this client" if "sasl.mechanism" in configuration.given else " is the default"
-        )
-        raise InvalidSetting(f"sasl.mechanism {name}{hint}; choose one of {', '.join(MECHANISMS)}")
+        why = f"{name} is not spoken here" if "sasl.mechanism" in configuration.given else "it must be given"
+        raise InvalidSetting(f"sasl.mechanism: {why}; choose one of {', '.join(MECHANISMS)}")
     module = _login_module(configuration, name)
     if name == "OAUTHBEARER":
         return _bearer(configuration, module)

@@ -71,7 +71,8 @@ class TlsStream:
         if not self.is_open or self.is_closed:
             return 0
         try:
-            count = self._tls.read(len(room), room)  # type: ignore[arg-type]  # typeshed asks for a bytearray
+            # typeshed does not know that with a buffer it is the count
+            count: int = self._tls.read(len(room), room)  # type: ignore[assignment]
         except ssl.SSLWantReadError:
             return 0
         except ssl.SSLError as error:

@@ -1,0 +1,50 @@
+"""sasl.jaas.config as people paste it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.client.errors import InvalidInput
+from headrace.client.security.jaas import parse_jaas
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ('username="alice" password="secret"', {"username": "alice", "password": "secret"}),
+        ("username='alice' password=secret-1.x", {"username": "alice", "password": "secret-1.x"}),
+        (r'password="a\"b\\c\n\101;="', {"password": 'a"b\\c\nA;='}),
+        ("""password='a"b'""", {"password": 'a"b'}),
+        (
+            '\n  username = "a" // a note\n  /* another\n note */ password="b"',
+            {"username": "a", "password": "b"},
+        ),
+        ('password=";"', {"password": ";"}),
+        ("", {}),
+    ],
+)
+def test_options(options: str, read: dict[str, str]) -> None:
+    assert parse_jaas(f"{PLAIN} required {options};") == ("PlainLoginModule", read)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ";",
+        PLAIN,
+        f'{PLAIN} required password="hush"',
+        f'{PLAIN} perhaps password="hush";',
+        f'{PLAIN} required password "hush";',
+        f"{PLAIN} required password=;",
+        f'{PLAIN} required password="hush"; {PLAIN} required;',
+        f'{PLAIN} required password="hush;',
+        f"{PLAIN} required password=hush{{}};",
+    ],
+)
+def test_what_cannot_be_read_is_told_without_its_secrets(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"sasl\.jaas\.config cannot be read") as raised:
+        parse_jaas(text)
+    assert "hush" not in str(raised.value)
