@@ -16,11 +16,11 @@ from headrace.client.cluster import Address
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, TimedOut
 from headrace.client.mailbox import Answer, Outgoing
-from headrace.protocol.notation import Response
+from headrace.protocol.messages.produce import ProduceResponse
 from headrace.protocol.parts import Part
 
-# For requests without an answer, once they have left.
-NO_ANSWER = Response()
+# For requests without an answer, once they have left; there is one such, Produce with acks=0.
+NO_ANSWER = ProduceResponse()
 
 
 class Settled(NamedTuple):

@@ -42,25 +42,27 @@ class Roster:
         same; those that did not fail before those that did; and those we are connected to before others.
         Among equals it goes round.
         """
-        brokers = list(dict.fromkeys(known))
-        count = len(brokers)
-        if not brokers or self._settings.may_rebootstrap:
-            brokers += [address for address in self._settings.bootstrap if address not in brokers]
-        assert brokers, "bootstrap addresses are never empty"
         self._turn += 1
+        named = dict.fromkeys(known)
+        brokers = self._rotated(list(named))
+        if not brokers or self._settings.may_rebootstrap:
+            others = [address for address in self._settings.bootstrap if address not in named]
+            brokers += self._rotated(others)
 
-        def merit(place: int) -> tuple[bool, int, bool, bool, int]:
-            address = brokers[place]
+        def merit(address: Address) -> tuple[bool, int, bool, bool]:
             failing = self._failing.get(address)
             return (
                 failing is not None and now < failing.connect_at,
                 0 if failing is None else failing.failures,
-                place >= count,
+                address not in named,
                 address not in connected,
-                (place - self._turn) % len(brokers),
             )
 
-        return brokers[min(range(len(brokers)), key=merit)]
+        return min(brokers, key=merit)  # the first of the best
+
+    def _rotated(self, addresses: list[Address]) -> list[Address]:
+        start = self._turn % max(1, len(addresses))
+        return addresses[start:] + addresses[:start]
 
     def connect_at(self, address: Address) -> Instant:
         """Not before this moment."""

@@ -25,6 +25,8 @@ from headrace.client.network_settings import NetworkSettings
 from headrace.client.session import Session
 from headrace.client.wires import Found, Wire, Wires
 
+SLEEP_MAX_S = 3600.0  # loops refuse timers of many weeks
+
 
 class Driver:
     """The session belongs to the loop: whoever touches it calls `wake` if there is work."""
@@ -46,6 +48,7 @@ class Driver:
         self._is_scheduled = False
         self._waiters: dict[asyncio.Future[bool], Callable[[], bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
         self._watching: Watching | None = None
 
     def start(self) -> None:
@@ -77,7 +80,9 @@ class Driver:
             return False
         loop = self._watching.loop
         waiter: asyncio.Future[bool] = loop.create_future()
-        timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, waiter)
+        timer = None
+        if timeout_s is not None and timeout_s < NEVER:
+            timer = loop.call_later(timeout_s, _give_up, waiter)
         self._waiters[waiter] = done
         try:
             return await waiter
@@ -146,12 +151,17 @@ class Driver:
         self._arm(min(session.deadline(), wires.deadline()))
 
     def _arm(self, until: Instant) -> None:
+        """One that rings too early is left alone: deadlines move away with every answer."""
+        now = clock()
         if self._timer is not None:
+            if now < self._timer_at <= until:
+                return
             self._timer.cancel()
             self._timer = None
         if until != NEVER:
             assert self._watching is not None
-            delay_s = max(0.0, until - clock())
+            delay_s = min(max(0.0, until - now), SLEEP_MAX_S)
+            self._timer_at = Instant(now + delay_s)
             self._timer = self._watching.loop.call_later(delay_s, _turn, weakref.ref(self))
 
     def broke(self, cause: Exception) -> None:

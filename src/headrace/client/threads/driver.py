@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from headrace.base.time import Instant
+from headrace.base.time import NEVER, Instant
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed, InvalidInput
 from headrace.client.network_settings import NetworkSettings
@@ -49,12 +49,14 @@ class Driver:
         self._selecting = Selecting(settings, random.SystemRandom())
         arguments = (weakref.ref(self), self._selecting)
         self._thread = threading.Thread(target=_run, args=arguments, name=name, daemon=True)
-        self._finalizer = weakref.finalize(self, self._selecting.wake)
-        self._finalizer.atexit = False
+        self._finalizer = weakref.finalize(self, self._selecting.close)
         self.wake = self._selecting.wake  # cheap while the thread is awake; with the lock or without
 
     def start(self) -> None:
         _living.add(self)
+        self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, self._selecting.wake)
+        self._finalizer.atexit = False  # there `_close_all` does more
         self._thread.start()
 
     @property
@@ -69,19 +71,21 @@ class Driver:
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """With the lock held: whether `done` came true in time; it is looked at after every turn."""
-        if self.is_on_thread:
-            raise InvalidInput("a callback cannot wait for what only its own thread brings")
-        until = None if timeout_s is None else clock() + timeout_s
+        until = NEVER if timeout_s is None else clock() + timeout_s
         while not done():
             self.check()
-            left_s = None if until is None else until - clock()
-            if left_s is not None and left_s <= 0:
+            if self.is_on_thread:
+                raise InvalidInput("a callback cannot wait for what only its own thread brings")
+            left_s = until - clock()
+            if left_s <= 0:
                 return False
-            self.lock.wait(left_s)
+            self.lock.wait(min(left_s, threading.TIMEOUT_MAX))
         return True
 
     def close(self) -> None:
-        """Ends the thread and all connections; requests that are not answered fail. May be called again."""
+        """Without the lock: ends the thread and all connections; requests that are not answered fail. May be
+        called again.
+        """
         self._stop(Closed("this client was closed"))
         if self._thread.ident is None:
             self._selecting.close()  # it was never started

@@ -18,6 +18,8 @@ from headrace.client.network_settings import NetworkSettings
 from headrace.client.threads.tokens import tokens_of
 from headrace.client.wires import Found, Wire, Wires
 
+SLEEP_MAX_S = 3600.0  # system calls refuse to sleep for longer than some weeks
+
 
 class Selecting:
     """The sockets of one client with a selector under them."""
@@ -58,8 +60,8 @@ class Selecting:
         self._is_asleep = True
         wait_s = 0.0
         if not (self._is_wanted or self.wires.settled):
-            wait_s = max(0.0, min(until, self.wires.deadline()) - clock())
-        ready = self._selector.select(None if wait_s == float("inf") else wait_s)
+            wait_s = min(max(0.0, min(until, self.wires.deadline()) - clock()), SLEEP_MAX_S)
+        ready = self._selector.select(wait_s)
         self._is_asleep = False
         self._is_wanted = False
         now = clock()

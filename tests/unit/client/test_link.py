@@ -1,0 +1,129 @@
+"""A link without a socket: every ticket is settled once, whatever becomes of the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Address
+from headrace.client.connection import ByVersion, Connection
+from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable, UnsupportedByBroker
+from headrace.client.link import NO_ANSWER, Link, Settled
+from headrace.client.mailbox import Outgoing
+from headrace.protocol.messages.fetch import FetchRequest
+from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+START = Instant(100.0)
+ADDRESS = Address("b", 9092)
+
+
+def metadata(ticket: int, *, timeout_s: float = 30.0, expects_answer: bool = True) -> Outgoing:
+    return Outgoing(ticket, ADDRESS, MetadataRequest(), timeout_s, None, expects_answer)
+
+
+class Desk:
+    """A link and what it settled."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.settled: list[Settled] = []
+        self.link = Link(ADDRESS, connection, self.settled)
+
+    def bytes_out(self) -> int:
+        return sum(len(part) for part in self.link.output if not isinstance(part, int))
+
+    def write(self, count: int | None = None) -> None:
+        self.link.left(self.bytes_out() if count is None else count)
+
+    def hear(self, data: bytes) -> None:
+        room = self.link.connection.room()
+        room[: len(data)] = data
+        self.link.received(START, len(data))
+
+
+@pytest.fixture
+def desk(ready: Callable[..., Connection]) -> Desk:
+    return Desk(ready())
+
+
+def test_requests_wait_until_the_connection_is_ready(script: Any) -> None:
+    desk = Desk(Connection(client_id="test", software_version="1"))
+    desk.link.put(START, metadata(1))
+    desk.link.gather()
+    assert desk.bytes_out() == 0
+    desk.link.begin(Instant(110.0))
+    desk.write()
+    desk.hear(script.versions())
+    assert desk.bytes_out() == 0
+    desk.link.gather()
+    assert desk.bytes_out() > 0
+    desk.write()
+    desk.hear(script.answer(1, MetadataResponse(cluster_id="c"), 13))
+    ((ticket, answer),) = desk.settled
+    assert ticket == 1
+    assert isinstance(answer, MetadataResponse)
+    assert not desk.link.is_busy
+
+
+def test_bytes_may_leave_in_any_portions(desk: Desk) -> None:
+    desk.link.put(START, metadata(1))
+    desk.link.put(START, metadata(2, expects_answer=False))
+    desk.link.put(START, metadata(3, expects_answer=False))
+    desk.link.gather()
+    third = desk.bytes_out() // 3
+    for left, expected in ((third, []), (third, [2]), (third - 1, [2]), (1, [2, 3])):
+        desk.write(left)
+        assert [ticket for ticket, _ in desk.settled] == expected
+    assert [answer for _, answer in desk.settled] == [NO_ANSWER, NO_ANSWER]
+    assert desk.link.is_busy  # the first is not answered yet
+
+
+def test_a_request_that_cannot_be_sent_fails_alone(desk: Desk) -> None:
+    desk.link.put(START, Outgoing(1, ADDRESS, ByVersion(FetchRequest, lambda _: FetchRequest()), 1.0, None))
+    desk.link.put(START, metadata(2))
+    desk.link.gather()
+    ((ticket, answer),) = desk.settled
+    assert ticket == 1
+    assert isinstance(answer, UnsupportedByBroker)
+    assert desk.bytes_out() > 0
+
+
+def test_the_end_settles_all_that_is_left(desk: Desk) -> None:
+    desk.link.put(START, metadata(1))
+    desk.link.put(START, metadata(2, expects_answer=False))
+    desk.link.gather()
+    desk.link.put(START, metadata(3))
+    lost = ConnectionLost("gone")
+    desk.link.end(lost)
+    assert desk.settled == [(1, lost), (2, lost), (3, lost)]
+    assert not desk.link.is_busy
+
+
+class TestTime:
+    def test_of_what_waits_for_the_connection(self) -> None:
+        desk = Desk(Connection(client_id="test", software_version="1"))
+        assert desk.link.deadline() == NEVER
+        desk.link.put(START, metadata(1, timeout_s=5.0))
+        desk.link.put(START, metadata(2, timeout_s=3.0))
+        assert desk.link.deadline() == START + 3.0
+        desk.link.check_time(Instant(START + 3.0), None)
+        ((ticket, answer),) = desk.settled
+        assert ticket == 2
+        assert isinstance(answer, TimedOut)
+        assert desk.link.deadline() == START + 5.0
+
+    def test_the_reason_why_there_is_no_connection_says_more_than_the_clock(self) -> None:
+        desk = Desk(Connection(client_id="test", software_version="1"))
+        desk.link.put(START, metadata(1, timeout_s=3.0))
+        refused: ClientError = Unreachable("refused")
+        desk.link.check_time(Instant(START + 3.0), refused)
+        assert desk.settled == [(1, refused)]
+
+    def test_of_what_was_sent(self, desk: Desk) -> None:
+        desk.link.put(START, metadata(1, timeout_s=3.0))
+        desk.link.gather()
+        assert desk.link.deadline() == START + 3.0
+        with pytest.raises(TimedOut, match="Metadata"):
+            desk.link.check_time(Instant(START + 3.0), None)
