@@ -69,11 +69,11 @@ class World:
         assert told.error_code == 0, told
 
     def reader(self, group: str | None = None, reset: str = "earliest", **settings: Any) -> Reader:
-        of_group = {
-            key: settings.pop(key) for key in list(settings) if key in GroupSettings.__dataclass_fields__
-        }
+        of_group = {key: each for key, each in settings.items() if key in GroupSettings.__dataclass_fields__}
+        own = {key: each for key, each in settings.items() if key in ConsumerSettings.__dataclass_fields__}
+        assert of_group.keys() | own.keys() == settings.keys()
         membership = None if group is None else GroupSettings(group, **of_group)
-        reader = Reader(self, ConsumerSettings(group=membership, reset=parse_reset(reset), **settings))
+        reader = Reader(self, ConsumerSettings(group=membership, reset=parse_reset(reset), **own))
         self.readers.append(reader)
         return reader
 

@@ -81,7 +81,8 @@ class Fetching:
         self._fail = fail
         self._sessions: dict[int, FetchSession] = {}
         self._flights: dict[int, _Flight] = {}
-        self._muted_until: dict[int, Instant] = {}  # as the broker asked us to be (KIP-219)
+        self._muted_until: dict[int, Instant] = {}  # as brokers want us to be (KIP-219), or after a failure
+        self._failures: dict[int, int] = {}  # in a row
         self._wake_at = NEVER
 
     # Leaving
@@ -165,16 +166,17 @@ class Fetching:
         self.is_due = True
         if isinstance(answer, ClientError):
             session.restart()
-            self._set_back_all(now, flight, answer)
+            self._fell_through(now, flight, answer)
             return
         assert isinstance(answer, FetchResponse)
         self.fetches += 1
         session.answered(answer)
+        if answer.error_code:
+            self._fell_through(now, flight, KafkaError(answer.error_code, subject="the fetch"))
+            return
+        self._failures.pop(flight.broker, None)
         if answer.throttle_time_ms > 0:
             self._muted_until[flight.broker] = Instant(now + answer.throttle_time_ms / 1000)
-        if answer.error_code:
-            self._refused(now, flight, KafkaError(answer.error_code, subject="the fetch"))
-            return
         brokers = {each.node_id: Address(each.host, each.port) for each in answer.node_endpoints}
         for topic in answer.responses:
             name = self._cluster.name_of(topic.topic, topic.topic_id)
@@ -183,20 +185,17 @@ class Fetching:
                 if asked is not None and asked.is_still_wanted():
                     self._read(now, asked.position, told, brokers)
 
-    def _refused(self, now: Instant, flight: _Flight, error: KafkaError) -> None:
-        if error.code not in _OF_SESSIONS:
-            self._set_back_all(now, flight, error)
-            return
-        for asked in flight.asked.values():  # tried again soon, but not in a tight loop
-            self._postpone(now, asked.position)
-
-    def _set_back_all(self, now: Instant, flight: _Flight, error: ClientError) -> None:
+    def _fell_through(self, now: Instant, flight: _Flight, error: ClientError) -> None:
         """Nobody was served."""
+        failures = self._failures.get(flight.broker, 0)
+        self._failures[flight.broker] = failures + 1
+        self._muted_until[flight.broker] = Instant(now + self._settings.backoff(failures, self._dice))
+        if isinstance(error, KafkaError) and error.code in _OF_SESSIONS:
+            return
         if not error.is_retriable:
             self._fail(error)
-        for at, asked in flight.asked.items():
+        for at in flight.asked:
             self._cluster.mark_stale(at.topic)
-            self._postpone(now, asked.position)
 
     def _postpone(self, now: Instant, position: Position) -> None:
         position.retry_at = Instant(now + self._settings.backoff(position.failures, self._dice))
@@ -216,6 +215,7 @@ class Fetching:
 
     def _take(self, now: Instant, position: Position, told: PartitionData) -> None:
         at = position.at
+        assert isinstance(told.records, bytes | memoryview), "the codec hands out views"
         aborted = told.aborted_transactions if self._settings.isolation == READ_COMMITTED else None
         try:
             chunk = Fetched(

@@ -70,7 +70,7 @@ class Position:
         self.fetch_offset = NO_OFFSET  # where the next fetch begins
         self.fetch_epoch = NO_EPOCH
         self.leader_epoch = NO_EPOCH  # of the leader that is known to have what lies before `fetch_offset`
-        self.topic_id = NO_TOPIC_ID  # of the topic in which the position was found
+        self.topic_id: bytes = NO_TOPIC_ID  # of the topic in which the position was found
         self.high_watermark = NO_OFFSET  # as far as we were told
         self.last_stable_offset = NO_OFFSET
         self.chunks: deque[Fetched] = deque()  # kept by the backlog

@@ -162,9 +162,9 @@ class Searches:
             missing = BadResponse("the broker's answer leaves out partitions that it was asked for")
             for topic in answer.topics:
                 for told in topic.partitions:
-                    question = left.pop(TopicPartition(topic.name, told.partition_index), None)
-                    if question is not None and not question.search.is_over:
-                        self._judge(now, question, told)
+                    asked = left.pop(TopicPartition(topic.name, told.partition_index), None)
+                    if asked is not None and not asked.search.is_over:
+                        self._judge(now, asked, told)
         for question in left.values():
             if not question.search.is_over:
                 self._set_back(now, question, missing)

@@ -17,7 +17,7 @@ from headrace.client.errors import (
     UnsupportedByBroker,
 )
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.fetch import FetchRequest
+from headrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from headrace.protocol.messages.list_offsets import ListOffsetsRequest
 from headrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -320,7 +320,8 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning() -> None:
     stage.bring(flight, data(0, rows(0, 5)))
     _, flight = stage.fetch()
     stage.topic_ids["a"] = b"A" * 16
-    stage.bring(flight, data(0, error=ErrorCode.UNKNOWN_TOPIC_ID))
+    told = FetchableTopicResponse(topic_id=A, partitions=[data(0, error=ErrorCode.UNKNOWN_TOPIC_ID)])
+    stage.answer(flight, FetchResponse(session_id=7, responses=[told]))
     assert timestamps(stage.listed({A0: 0})) == [EARLIEST]
     assert stage.told() == [PositionReset(A0, 0, 0)]
     assert stage.take() == [], "what was ahead was the old topic's"
