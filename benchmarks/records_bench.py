@@ -15,10 +15,12 @@ from collections.abc import Callable
 from types import ModuleType
 
 from headrace.records import _codec
+from headrace.records._columns import Columns
 from headrace.records.batch import check_batches, read_header
 from headrace.records.builder import build_batch
 from headrace.records.compiled import COMPILED, interpreted_codec
 from headrace.records.compression import Codec
+from headrace.records.fetched import Fetched
 from headrace.records.reader import read_columns, read_rows
 
 COUNT = 1_000
@@ -92,6 +94,8 @@ def batch_work(codec: Codec) -> dict[str, Callable[[], object]]:
         "batch to rows": lambda: read_rows(batch, 0, header),
         "batch to columns": lambda: read_columns(batch, 0, header),
         "batch from records": lambda: build_batch(RECORDS, codec=codec),
+        "fetched, to messages": lambda: Fetched("t", 0, batch, 0).take_messages(COUNT),
+        "fetched, to columns": lambda: Fetched("t", 0, batch, 0).take_columns(Columns()),
     }
 
 

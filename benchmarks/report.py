@@ -15,14 +15,15 @@ from harness.broker import ROOT
 
 @dataclass
 class Measure:
-    """One figure of one row, measured on each broker in turns."""
+    """One figure of one row, measured in turns: Headrace and its rival, which is Kafka unless said."""
 
     row: str
     what: str
     unit: str
     higher_is_better: bool = True
-    ratio_target: float | None = None  # Headrace's median against Kafka's
+    ratio_target: float | None = None  # Headrace's median against its rival's
     limit: float | None = None  # for Headrace's median alone, in the unit
+    rival: str = "kafka"
     repeats: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, broker: str, value: float) -> None:
@@ -34,7 +35,7 @@ class Measure:
 
     @property
     def ratio(self) -> float | None:
-        ours, theirs = self.median("headrace"), self.median("kafka")
+        ours, theirs = self.median("headrace"), self.median(self.rival)
         return ours / theirs if ours is not None and theirs else None
 
     @property
@@ -78,10 +79,12 @@ def shown(values: list[float] | None) -> str:
 
 
 def table(measures: list[Measure]) -> str:
-    rows = [("row", "what", "unit", "headrace", "kafka 4.3.1", "ratio", "target", "")]
+    rows = [("row", "what", "unit", "headrace", "kafka 4.3.1 or as named", "ratio", "target", "")]
     for m in measures:
         ratio = f"{m.ratio:.2f}×" if m.ratio is not None else ""
-        ours, theirs = shown(m.repeats.get("headrace")), shown(m.repeats.get("kafka"))
+        ours, theirs = shown(m.repeats.get("headrace")), shown(m.repeats.get(m.rival))
+        if m.rival != "kafka":
+            theirs += f" {m.rival}"
         rows.append((m.row, m.what, m.unit, ours, theirs, ratio, m.target, m.verdict))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
@@ -125,6 +128,7 @@ def write(path: Path, measures: list[Measure], settings: dict[str, object]) -> N
                 "target": m.target,
                 "ratio": m.ratio,
                 "verdict": m.verdict,
+                "rival": m.rival,
                 "repeats": m.repeats,
             }
             for m in measures
