@@ -33,7 +33,12 @@ _ALERTS: tuple[tuple[str, str, str], ...] = (
         "the broker does not accept our certificate",
         "The broker's log says why; it may not trust who issued it.",
     ),
-    ("ALERT_BAD_CERTIFICATE", "the broker does not accept our certificate", "The broker's log says why."),
+    (
+        # Java's word for none at all, too
+        "ALERT_BAD_CERTIFICATE",
+        "the broker does not accept our certificate, or wants one",
+        "If there is none, set ssl.keystore.location; if there is, the broker's log says why.",
+    ),
     (
         "ALERT_PROTOCOL_VERSION",
         "the broker speaks none of our versions of TLS",
