@@ -26,7 +26,7 @@ $(VENV)/.tools: requirements.txt requirements-dev.txt
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(wildcard src/headrace/records/_codec.p* src/headrace/records/_outgoing.p* src/headrace/records/_accumulator.p*)
+$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(wildcard src/headrace/records/_[a-z]*.py src/headrace/records/*.pxd)
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 

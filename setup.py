@@ -7,7 +7,10 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = [
     "src/headrace/records/_codec.py",
+    "src/headrace/records/_messages.py",
+    "src/headrace/records/_columns.py",
     "src/headrace/records/_outgoing.py",
+    "src/headrace/records/_source_column.py",
     "src/headrace/records/_accumulator.py",
 ]
 
@@ -32,17 +35,28 @@ def extensions() -> list[Extension]:
 
 
 class BuildOrInterpret(build_ext):
-    """A failed build leaves no older binary behind, which would hide the source that was to be compiled."""
+    """All modules are compiled, or none: they reach into each other, and a form does not know the other's.
+
+    A failed build leaves no older binary behind, which would hide the source that was to be compiled.
+    """
+
+    has_failed = False
 
     def build_extension(self, ext: Extension) -> None:
         try:
             super().build_extension(ext)
         except Exception:
-            built = Path(self.get_ext_fullpath(ext.name))
-            beside_source = Path("src", *ext.name.split(".")[:-1], built.name)
-            built.unlink(missing_ok=True)
-            beside_source.unlink(missing_ok=True)
+            self.has_failed = True
             raise
+
+    def build_extensions(self) -> None:
+        super().build_extensions()
+        if self.has_failed:
+            for ext in self.extensions:
+                built = Path(self.get_ext_fullpath(ext.name))
+                beside_source = Path("src", *ext.name.split(".")[:-1], built.name)
+                built.unlink(missing_ok=True)
+                beside_source.unlink(missing_ok=True)
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildOrInterpret})

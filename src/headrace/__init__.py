@@ -1,3 +1,205 @@
-"""Headrace: a distributed log that speaks Kafka's wire protocol."""
+"""Headrace: a distributed log that speaks Kafka's wire protocol, and a client for any Kafka cluster.
+
+    headrace.Producer, headrace.Consumer, headrace.Admin      for threads
+    headrace.aio                                              the same for asyncio
+    headrace.testing                                          a broker for your tests
+
+Names are loaded when they are first used: a broker that starts has no need of a client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.client.administration.acls import (
+        Acl,
+        AclFilter,
+        AclOperation,
+        AclPattern,
+        AclPermission,
+        AclResource,
+    )
+    from headrace.client.administration.cluster import FeatureChange
+    from headrace.client.administration.configs import Append, Resource, ResourceKind, Subtract
+    from headrace.client.administration.log_dirs import Replica
+    from headrace.client.administration.offsets import OffsetAt
+    from headrace.client.administration.quotas import QuotaEntity
+    from headrace.client.administration.topics import NewTopic
+    from headrace.client.cluster import TopicPartition
+    from headrace.client.configuration import InvalidSetting
+    from headrace.client.consuming.deserializing import UndecodableRecord
+    from headrace.client.consuming.listeners import RebalanceListener
+    from headrace.client.consuming.searches import OffsetAndTimestamp
+    from headrace.client.errors import (
+        AuthenticationFailed,
+        BadResponse,
+        BufferExhausted,
+        ClientBroken,
+        ClientError,
+        Closed,
+        ConcurrentUse,
+        ConnectionLost,
+        InvalidInput,
+        KafkaError,
+        OutsideTransaction,
+        PartitionsLost,
+        PartlyFailed,
+        ProducerClosed,
+        ProducerUnusable,
+        RecordLost,
+        TimedOut,
+        TlsFailed,
+        TransactionAborted,
+        TransactionMustAbort,
+        Unreachable,
+        UnsupportedByBroker,
+        WokenUp,
+    )
+    from headrace.client.membership.events import CommittedOffset
+    from headrace.client.producing.admission import TopicUnknown
+    from headrace.client.producing.table_delivery import PartitionRows, TableDelivery, TableMetadata
+    from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+    from headrace.client.serializers import (
+        BYTES,
+        JSON,
+        TEXT,
+        NotSerializable,
+        Serializer,
+        Undecodable,
+        dataclass_json,
+        msgspec_json,
+        msgspec_messagepack,
+        pydantic_json,
+        serializer_for,
+    )
+    from headrace.client.stored_offsets import OffsetsMovedOn, StoredOffsets
+    from headrace.client.threads.admin import Admin
+    from headrace.client.threads.consumer import Consumer
+    from headrace.client.threads.producer import Producer
+    from headrace.records._messages import Message, TimestampType
+    from headrace.records._outgoing import Delivery, RecordMetadata
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BYTES",
+    "JSON",
+    "TEXT",
+    "Acl",
+    "AclFilter",
+    "AclOperation",
+    "AclPattern",
+    "AclPermission",
+    "AclResource",
+    "Admin",
+    "Append",
+    "AuthenticationFailed",
+    "BadResponse",
+    "BufferExhausted",
+    "ClientBroken",
+    "ClientError",
+    "Closed",
+    "CommittedOffset",
+    "ConcurrentUse",
+    "ConnectionLost",
+    "Consumer",
+    "Delivery",
+    "FeatureChange",
+    "GroupMembership",
+    "InvalidInput",
+    "InvalidSetting",
+    "KafkaError",
+    "Message",
+    "NewTopic",
+    "NotSerializable",
+    "OffsetAndTimestamp",
+    "OffsetAt",
+    "OffsetToCommit",
+    "OffsetsMovedOn",
+    "OutsideTransaction",
+    "PartitionRows",
+    "PartitionsLost",
+    "PartlyFailed",
+    "Producer",
+    "ProducerClosed",
+    "ProducerUnusable",
+    "QuotaEntity",
+    "RebalanceListener",
+    "RecordLost",
+    "RecordMetadata",
+    "Replica",
+    "Resource",
+    "ResourceKind",
+    "Serializer",
+    "StoredOffsets",
+    "Subtract",
+    "TableDelivery",
+    "TableMetadata",
+    "TimedOut",
+    "TimestampType",
+    "TlsFailed",
+    "TopicPartition",
+    "TopicUnknown",
+    "TransactionAborted",
+    "TransactionMustAbort",
+    "Undecodable",
+    "UndecodableRecord",
+    "Unreachable",
+    "UnsupportedByBroker",
+    "WokenUp",
+    "__version__",
+    "dataclass_json",
+    "msgspec_json",
+    "msgspec_messagepack",
+    "pydantic_json",
+    "serializer_for",
+]
+
+# Where each name lives, one line per module.
+_HOMES = {
+    "headrace.client.administration.acls": "Acl AclFilter AclOperation AclPattern AclPermission AclResource",
+    "headrace.client.administration.cluster": "FeatureChange",
+    "headrace.client.administration.configs": "Append Resource ResourceKind Subtract",
+    "headrace.client.administration.log_dirs": "Replica",
+    "headrace.client.administration.offsets": "OffsetAt",
+    "headrace.client.administration.quotas": "QuotaEntity",
+    "headrace.client.administration.topics": "NewTopic",
+    "headrace.client.cluster": "TopicPartition",
+    "headrace.client.configuration": "InvalidSetting",
+    "headrace.client.consuming.deserializing": "UndecodableRecord",
+    "headrace.client.consuming.listeners": "RebalanceListener",
+    "headrace.client.consuming.searches": "OffsetAndTimestamp",
+    "headrace.client.errors": (
+        "AuthenticationFailed BadResponse BufferExhausted ClientBroken ClientError Closed ConcurrentUse"
+        " ConnectionLost InvalidInput KafkaError OutsideTransaction PartitionsLost PartlyFailed"
+        " ProducerClosed ProducerUnusable RecordLost TimedOut TlsFailed TransactionAborted"
+        " TransactionMustAbort Unreachable UnsupportedByBroker WokenUp"
+    ),
+    "headrace.client.membership.events": "CommittedOffset",
+    "headrace.client.producing.admission": "TopicUnknown",
+    "headrace.client.producing.table_delivery": "PartitionRows TableDelivery TableMetadata",
+    "headrace.client.producing.transaction_requests": "GroupMembership OffsetToCommit",
+    "headrace.client.serializers": (
+        "BYTES JSON TEXT NotSerializable Serializer Undecodable dataclass_json msgspec_json"
+        " msgspec_messagepack pydantic_json serializer_for"
+    ),
+    "headrace.client.stored_offsets": "OffsetsMovedOn StoredOffsets",
+    "headrace.client.threads.admin": "Admin",
+    "headrace.client.threads.consumer": "Consumer",
+    "headrace.client.threads.producer": "Producer",
+    "headrace.records._messages": "Message TimestampType",
+    "headrace.records._outgoing": "Delivery RecordMetadata",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

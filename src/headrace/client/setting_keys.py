@@ -102,7 +102,7 @@ PRODUCER = """\
 acks string all {all,-1,0,1} low client
     Who must have a record before it is acknowledged: all replicas in sync, the leader, or nobody.
 batch.size int 16384 0.. medium client
-    How many bytes of one partition are gathered at most before they leave.
+    From how many bytes of one partition on they leave without waiting for linger.ms.
 buffer.memory long 33554432 0.. high client
     How many bytes may wait to be delivered, over all partitions.
 compression.gzip.level int -1 -1..9 medium client
@@ -114,6 +114,12 @@ delivery.timeout.ms int 120000 0.. medium client
     By when a record is delivered or reported as lost, from the moment it was sent.
 enable.idempotence boolean true * low client
     Whether retries can neither repeat records nor change their order.
+headrace.batch.size.max int 1000000 0.. low client
+    How large a batch may grow while it cannot leave, because brokers are busy; batch.size if that is more.
+headrace.rate.bytes long 0 0.. low client
+    How many bytes of keys and values are sent per second at most; 0: as many as there are.
+headrace.rate.records long 0 0.. low client
+    How many records are sent per second at most; 0: as many as there are.
 linger.ms long 5 0.. medium client
     How long a batch waits for more records.
 max.block.ms long 60000 0.. medium client
@@ -145,8 +151,8 @@ allow.auto.create.topics boolean true * medium client
     Whether the broker may make a topic that is subscribed to.
 auto.commit.interval.ms int 5000 0.. low client
     How often offsets are committed on their own.
-auto.offset.reset string latest reset medium client
-    Where to begin without a committed offset.
+auto.offset.reset string latest * medium client
+    Where to begin without a committed offset: earliest, latest, by_duration:PnDTnHnMn.nS; none is an error.
 check.crcs boolean true * low client
     Whether the checksum of what is read is checked.
 client.rack string "" * low client

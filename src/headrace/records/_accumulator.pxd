@@ -7,6 +7,7 @@
 cimport cython
 
 from headrace.records._outgoing cimport Batch, Delivery, Lane
+from headrace.records._source_column cimport Column
 
 cdef long long _INT64_MAX
 cdef Py_ssize_t HEADER_BYTES
@@ -26,21 +27,6 @@ cdef class Crossing:
     cdef public Py_ssize_t turn
 
 
-cdef class Column:
-    cdef public Py_ssize_t row_count
-    cdef const long long[::1] offsets
-    cdef public bytes data
-    cdef long long base
-    cdef bytes validity
-    cdef Py_ssize_t first_bit
-
-    @cython.locals(row=Py_ssize_t, bound="long long", place="long long")
-    cpdef void check(self) except *
-    cdef Py_ssize_t start(self, Py_ssize_t row) noexcept
-    @cython.locals(bit=Py_ssize_t)
-    cdef bint is_valid(self, Py_ssize_t row) noexcept
-
-
 cpdef unsigned int murmur2(bytes data)
 
 @cython.locals(mask="unsigned int", multiplier="unsigned int", h="unsigned int", k="unsigned int", at=Py_ssize_t, end=Py_ssize_t)
@@ -53,9 +39,12 @@ cdef class Accumulator:
     cdef public int strategy
     cdef public object chooser
     cdef public Py_ssize_t batch_bytes
+    cdef public Py_ssize_t batch_bytes_max
     cdef public Py_ssize_t buffer_bytes
     cdef public Py_ssize_t request_bytes_max
     cdef public Py_ssize_t buffered_bytes
+    cdef public bint is_open
+    cdef public bint has_news
     cdef public dict crossings
     cdef public dict busy
 
@@ -69,14 +58,18 @@ cdef class Accumulator:
     )
     @cython.locals(
         crossing=Crossing, lane=Lane, batch=Batch, last=Batch, column=Column, row=Py_ssize_t, taken=Py_ssize_t, size=Py_ssize_t,
-        key_data=bytes, value_data=bytes, tail=bytes, key_at=Py_ssize_t, value_at=Py_ssize_t,
-        key_length=Py_ssize_t, value_length=Py_ssize_t, touched=dict, timestamp_column="const long long[::1]",
+        key_data=bytes, value_data=bytes, tail_data=bytes, key_at=Py_ssize_t, value_at=Py_ssize_t, tail_at=Py_ssize_t,
+        key_length=Py_ssize_t, value_length=Py_ssize_t, tail_length=Py_ssize_t, touched=dict,
+        timestamp_column="const long long[::1]", partition_column="const long long[::1]",
         key_pointer="const unsigned char*", value_pointer="const unsigned char*", tail_pointer="const unsigned char*",
     )
     cpdef tuple append_columns(
         self, double now, str topic, Py_ssize_t first, Py_ssize_t row_count, Column keys, Column values,
-        timestamps, long long timestamp_ms, Py_ssize_t partition,
+        timestamps, long long timestamp_ms, Py_ssize_t partition, Column tails=*, partitions=*,
     )
+    @cython.locals(crossing=Crossing)
+    cdef Crossing _crossing(self, str topic)
+    cdef Lane _lane(self, Crossing crossing, Py_ssize_t partition)
     cdef bint _takes(self, Py_ssize_t size, long long timestamp_ms) noexcept
     cdef void _check(self, Py_ssize_t size, long long timestamp_ms) except *
     @cython.locals(partitions=Py_ssize_t, chosen=Py_ssize_t, lane=Lane, sticky=Lane)
@@ -88,4 +81,8 @@ cdef class Accumulator:
     cdef bint _turn_is_over(self, Crossing crossing, Lane lane, Py_ssize_t size) except -1
     @cython.locals(batch=Batch)
     cdef Batch _open(self, Lane lane, double now, Py_ssize_t size)
+    cdef void _look_at(self, Batch batch, Py_ssize_t size) noexcept
     cpdef void release(self, Batch batch) except *
+
+
+cdef bytes _as_bytes(object given)

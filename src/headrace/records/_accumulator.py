@@ -4,14 +4,26 @@
 Like _codec.py this is plain Python that Cython compiles with the C types of the .pxd beside it. Nothing here
 waits: without room `BufferFull` is raised, without knowledge of a topic `UnknownTopic`; the shell waits and
 asks again. One caller at a time.
+
+`batch_bytes` is when a batch may leave; while it cannot yet, because brokers or this process are busy, it
+grows up to `batch_bytes_max`: under load batches become large by themselves, and idle ones stay quick.
 """
 
 from collections.abc import Callable, Sequence
 
 from headrace.records._codec import Headers, encode_headers
 from headrace.records._outgoing import Batch, Delivery, Lane, Waiter
+from headrace.records._source_column import Column
 from headrace.records.batch import HEADER_BYTES
-from headrace.records.errors import BufferFull, RecordTooLarge, UnknownPartition, UnknownTopic
+from headrace.records.errors import (
+    BadTimestamp,
+    BufferFull,
+    NotOpen,
+    RecordTooLarge,
+    UnknownPartition,
+    UnknownTopic,
+    Unwritable,
+)
 from headrace.records.strategy import Strategy
 
 _BY_KEY = int(Strategy.BY_KEY)
@@ -38,56 +50,6 @@ class Crossing:
         self.sticky: Lane | None = None
         self.sticky_bytes = 0  # given to it in this turn
         self.turn = 0
-
-
-class Column:
-    """Byte strings in Arrow's layout: row i lies from offsets[i] to offsets[i + 1]; null where its bit is 0.
-
-    The data may be a part of a larger buffer, from `base` on, and the first bit may be one within a byte.
-    Invariant: the offsets never fall, and the last one lies within the data.
-    """
-
-    __slots__ = ("base", "data", "first_bit", "offsets", "row_count", "validity")
-
-    def __init__(
-        self,
-        row_count: int,
-        offsets: "Sequence[int]",
-        data: bytes,
-        base: int = 0,
-        validity: bytes | None = None,
-        first_bit: int = 0,
-    ) -> None:
-        if row_count < 0 or len(offsets) <= row_count:
-            raise ValueError(f"{len(offsets)} offsets for {row_count} rows")
-        if validity is not None and (first_bit < 0 or len(validity) * 8 < first_bit + row_count):
-            raise ValueError(f"{len(validity) * 8} bits for {row_count} rows")
-        self.row_count = row_count
-        self.offsets = offsets
-        self.data = data
-        self.base = base
-        self.validity = validity
-        self.first_bit = first_bit
-        self.check()
-
-    def check(self) -> None:
-        bound = self.base
-        for row in range(self.row_count + 1):
-            place = self.offsets[row]
-            if place < bound:
-                raise ValueError("the offsets fall")
-            bound = place
-        if bound - self.base > len(self.data):
-            raise ValueError(f"the offsets reach to {bound - self.base} of {len(self.data)} bytes")
-
-    def start(self, row: int) -> int:
-        return self.offsets[row] - self.base
-
-    def is_valid(self, row: int) -> bool:
-        if self.validity is None:
-            return True
-        bit = self.first_bit + row
-        return self.validity[bit >> 3] >> (bit & 7) & 1 != 0
 
 
 def murmur2(data: bytes) -> int:
@@ -126,12 +88,15 @@ class Accumulator:
 
     __slots__ = (
         "batch_bytes",
+        "batch_bytes_max",
         "buffer_bytes",
         "buffered_bytes",
         "busy",
         "choose_sticky",
         "chooser",
         "crossings",
+        "has_news",
+        "is_open",
         "request_bytes_max",
         "strategy",
         "waiter",
@@ -145,6 +110,7 @@ class Accumulator:
         strategy: int = Strategy.BY_KEY,
         chooser: Chooser | None = None,
         batch_bytes: int = 16_384,
+        batch_bytes_max: int = 0,
         buffer_bytes: int = 33_554_432,
         request_bytes_max: int = 1_048_576,
     ) -> None:
@@ -153,9 +119,12 @@ class Accumulator:
         self.strategy = strategy
         self.chooser = chooser
         self.batch_bytes = batch_bytes
+        self.batch_bytes_max = max(batch_bytes, batch_bytes_max)
         self.buffer_bytes = buffer_bytes
         self.request_bytes_max = request_bytes_max
         self.buffered_bytes = 0
+        self.is_open = True  # else nothing is taken; whoever closed it knows why
+        self.has_news = False  # a batch was begun or may leave: whoever sends should look; it resets this
         self.crossings: dict[str, Crossing] = {}
         self.busy: dict[Lane, None] = {}  # those where something waits, in the order in which they got it
 
@@ -169,7 +138,7 @@ class Accumulator:
         before = len(crossing.lanes)
         # A lane that metadata no longer names stays: what waits in it must be settled by somebody.
         for partition in range(before, len(available)):
-            crossing.lanes.append(Lane(topic, partition, self.batch_bytes, self.waiter))
+            crossing.lanes.append(Lane(topic, partition, self.batch_bytes, self.waiter, self.batch_bytes_max))
         candidates = []
         for lane in crossing.lanes:
             lane.is_available = lane.partition < len(available) and available[lane.partition]
@@ -194,19 +163,17 @@ class Accumulator:
         partition: int,
         timestamp_ms: int,
     ) -> Delivery:
-        """Takes a record; a partition of −1 leaves the choice to us."""
-        crossing = self.crossings.get(topic)
-        if crossing is None:
-            raise UnknownTopic(topic)
+        """Takes a record; a partition of −1 leaves the choice to us. Text goes as UTF-8."""
+        crossing = self._crossing(topic)
         key_length = -1
         value_length = -1
         held_key = b""
         held_value = b""
         if key is not None:
-            held_key = key if type(key) is bytes else bytes(memoryview(key))  # bytes(5) would be five zeros
+            held_key = key if type(key) is bytes else _as_bytes(key)
             key_length = len(held_key)
         if value is not None:
-            held_value = value if type(value) is bytes else bytes(memoryview(value))
+            held_value = value if type(value) is bytes else _as_bytes(value)
             value_length = len(held_value)
         tail = encode_headers(headers) if headers else _NO_HEADERS
         key_pointer = held_key
@@ -216,12 +183,8 @@ class Accumulator:
         self._check(size, timestamp_ms)
         if partition < 0:
             lane = self._choose(crossing, key_pointer, 0, key_length, size, key, value)
-        elif partition < len(crossing.lanes):
-            lane = crossing.lanes[partition]
         else:
-            raise UnknownPartition(
-                f"topic {topic!r} has {len(crossing.lanes)} partitions, and no {partition}"
-            )
+            lane = self._lane(crossing, partition)
         batch = self._open(lane, now, size)
         self.buffered_bytes += batch.write(
             timestamp_ms,
@@ -232,8 +195,10 @@ class Accumulator:
             0,
             value_length,
             tail_pointer,
+            0,
             len(tail),
         )
+        self._look_at(batch, size)
         delivery = Delivery.__new__(Delivery)  # spares packing and unpacking arguments
         delivery.batch = batch
         delivery.index = batch.count - 1
@@ -251,32 +216,34 @@ class Accumulator:
         timestamps: "Sequence[int] | None",
         timestamp_ms: int,
         partition: int,
-    ) -> "tuple[int, list[Batch]]":
-        """Takes the rows from `first` on while there is room; how many, and the batches that hold them.
+        tails: "Column | None" = None,
+        partitions: "Sequence[int] | None" = None,
+    ) -> "tuple[int, dict[Batch, int]]":
+        """Takes the rows from `first` on while there is room: how many, and which batches hold them, each
+        with the place of its first row.
 
         Raises only when the very first of them cannot be taken. Without a column all keys or values are null;
-        without `timestamps` all have the same.
+        without `timestamps` all have the same, and without `partitions` all the same wish. `tails` are
+        encoded headers.
         """
-        crossing = self.crossings.get(topic)
-        if crossing is None:
-            raise UnknownTopic(topic)
-        if partition >= len(crossing.lanes):
-            raise UnknownPartition(
-                f"topic {topic!r} has {len(crossing.lanes)} partitions, and no {partition}"
-            )
-        for column in (keys, values):
+        crossing = self._crossing(topic)
+        for column in (keys, values, tails):
             if column is not None and column.row_count < row_count:
                 raise ValueError(f"a column of {column.row_count} rows where {row_count} are needed")
-        if first < 0 or (timestamps is not None and len(timestamps) < row_count):
-            raise ValueError(f"timestamps for {row_count} rows from {first} on are needed")
+        for numbers in (timestamps, partitions):
+            if first < 0 or (numbers is not None and len(numbers) < row_count):
+                raise ValueError(f"{row_count} numbers are needed, and a first row of at least 0")
         timestamp_column = timestamps
-        tail = _NO_HEADERS
-        tail_pointer = tail
+        partition_column = partitions
+        tail_data = _NO_HEADERS if tails is None else tails.data
+        tail_at = 0
+        tail_length = 1
+        tail_pointer = tail_data
         key_data = b"" if keys is None else keys.data
         value_data = b"" if values is None else values.data
         key_pointer = key_data
         value_pointer = value_data
-        touched: dict[Batch, None] = {}
+        touched: dict[Batch, int] = {}
         last: Batch | None = None
         taken = 0
         for row in range(first, row_count):
@@ -292,12 +259,19 @@ class Accumulator:
                 value_length = values.start(row + 1) - value_at
             if timestamp_column is not None:
                 timestamp_ms = timestamp_column[row]
-            size = _OVERHEAD_BYTES + key_length + value_length + 1
+            if tails is not None:
+                tail_at = tails.start(row)
+                tail_length = tails.start(row + 1) - tail_at
+            if partition_column is not None:
+                partition = partition_column[row]
+            size = _OVERHEAD_BYTES + key_length + value_length + tail_length
             if taken and not self._takes(size, timestamp_ms):
                 break  # who asks for the rest is told why
             self._check(size, timestamp_ms)
             if partition >= 0:
-                lane = crossing.lanes[partition]
+                if taken and partition >= len(crossing.lanes):
+                    break
+                lane = self._lane(crossing, partition)
             elif self.strategy == _CUSTOM:
                 key = None if key_length < 0 else key_data[key_at : key_at + key_length]
                 value = None if value_length < 0 else value_data[value_at : value_at + value_length]
@@ -305,6 +279,9 @@ class Accumulator:
             else:
                 lane = self._choose(crossing, key_pointer, key_at, key_length, size, None, None)
             batch = self._open(lane, now, size)
+            if batch is not last:
+                touched.setdefault(batch, batch.count)
+                last = batch
             self.buffered_bytes += batch.write(
                 timestamp_ms,
                 key_pointer,
@@ -314,13 +291,27 @@ class Accumulator:
                 value_at,
                 value_length,
                 tail_pointer,
-                1,
+                tail_at,
+                tail_length,
             )
-            if batch is not last:
-                touched[batch] = None
-                last = batch
+            self._look_at(batch, size)
             taken += 1
-        return taken, list(touched)
+        return taken, touched
+
+    def _crossing(self, topic: str) -> Crossing:
+        if not self.is_open:
+            raise NotOpen(topic)
+        crossing = self.crossings.get(topic)
+        if crossing is None:
+            raise UnknownTopic(topic)
+        return crossing
+
+    def _lane(self, crossing: Crossing, partition: int) -> Lane:
+        if partition < len(crossing.lanes):
+            return crossing.lanes[partition]
+        raise UnknownPartition(
+            f"topic {crossing.topic!r} has {len(crossing.lanes)} partitions, and no {partition}"
+        )
 
     def _takes(self, size: int, timestamp_ms: int) -> bool:
         """Whether there is no reason to refuse such a record now."""
@@ -333,14 +324,14 @@ class Accumulator:
         if self._takes(size, timestamp_ms):
             return
         if timestamp_ms < 0 or timestamp_ms == _INT64_MAX:
-            raise ValueError(f"timestamp {timestamp_ms}")
+            raise BadTimestamp(f"timestamp {timestamp_ms}")
         if size > self.request_bytes_max - HEADER_BYTES:
             raise RecordTooLarge(
                 f"a record of {size} bytes, where max.request.size allows {self.request_bytes_max}"
             )
         if size > self.buffer_bytes:
             raise RecordTooLarge(f"a record of {size} bytes, where buffer.memory is {self.buffer_bytes}")
-        raise BufferFull(f"{self.buffered_bytes} of {self.buffer_bytes} bytes wait to be delivered")
+        raise BufferFull(f"{self.buffered_bytes} of {self.buffer_bytes} bytes wait to be delivered", size)
 
     def _choose(
         self,
@@ -386,13 +377,19 @@ class Accumulator:
     def _open(self, lane: Lane, now: float, size: int) -> Batch:
         """The lane's batch with room for so many bytes; a record larger than a batch gets one alone."""
         batch = lane.open
-        if batch is None or batch.used + size > lane.batch_bytes:
+        if batch is None or batch.used + size > lane.batch_bytes_max:
             lane.close()
             batch = lane.open = Batch(lane, now)
             lane.waiting.append(batch)
             self.busy[lane] = None
+            self.has_news = True
         batch.reserve(size)
         return batch
+
+    def _look_at(self, batch: Batch, size: int) -> None:
+        """After a record of at most `size` bytes was written: the batch may just have become ready."""
+        if batch.used >= batch.lane.batch_bytes and batch.used - size < batch.lane.batch_bytes:
+            self.has_news = True
 
     def take(self, lane: Lane) -> Batch:
         """The oldest batch of a lane where something waits; it takes no more records."""
@@ -429,3 +426,12 @@ class Accumulator:
         assert batch.is_closed
         batch.lane.waiting.insert(place, batch)
         self.busy[batch.lane] = None
+
+
+def _as_bytes(given: object) -> bytes:
+    if isinstance(given, str):
+        return given.encode()
+    try:
+        return bytes(memoryview(given))  # type: ignore[arg-type]  # bytes(5) would be five zeros
+    except TypeError:
+        raise Unwritable(f"{type(given).__name__} is neither bytes nor text") from None

@@ -51,7 +51,7 @@ cdef class Batch:
         self, long long timestamp_ms,
         const unsigned char* key, Py_ssize_t key_at, Py_ssize_t key_length,
         const unsigned char* value, Py_ssize_t value_at, Py_ssize_t value_length,
-        const unsigned char* tail, Py_ssize_t tail_length,
+        const unsigned char* tail, Py_ssize_t tail_at, Py_ssize_t tail_length,
     ) except -1
 
 
@@ -59,6 +59,7 @@ cdef class Lane:
     cdef public str topic
     cdef public int partition
     cdef public Py_ssize_t batch_bytes
+    cdef public Py_ssize_t batch_bytes_max
     cdef public object waiter
     cdef public object waiting
     cdef public Batch open

@@ -45,14 +45,27 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
+class Awaited(Protocol):
+    """What can be waited for: the delivery of a record, or of many."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def when_done(self, then: Callable[[Any], object]) -> object: ...
+
+    def result(self) -> Any: ...
+
+
 class Waiter(Protocol):
     """How a shell waits for a delivery: with a thread's event, or on its loop."""
 
-    def wait(self, delivery: "Delivery", timeout_s: float | None) -> None:
+    def wait(self, delivery: Awaited, timeout_s: float | None) -> None:
         """Returns when the delivery is done; raises when the time is over."""
         ...
 
-    def awaiting(self, delivery: "Delivery") -> Generator[Any, None, RecordMetadata]: ...
+    def awaiting(self, delivery: Awaited) -> Generator[Any, None, Any]:
+        """Gives the delivery's result when it is done."""
+        ...
 
 
 WhenDone = Callable[["Delivery"], object]
@@ -210,6 +223,7 @@ class Batch:
         value_at: int,
         value_length: int,
         tail: bytes,
+        tail_at: int,
         tail_length: int,
     ) -> int:
         """One record at the end, where `reserve` has made room for it; how many bytes it takes.
@@ -241,7 +255,7 @@ class Batch:
         if value_length > 0:
             _copy(target, at, value, value_at, value_length)
             at += value_length
-        _copy(target, at, tail, 0, tail_length)
+        _copy(target, at, tail, tail_at, tail_length)
         at += tail_length
         written = at - self.used
         self.used = at
@@ -254,9 +268,20 @@ class Batch:
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.base_sequence = base_sequence
 
-    def seal(self, codec: int, level: int | None, transactional: bool) -> memoryview:
-        """The batch as it goes over the wire, with the identity that it has now."""
+    def seal(
+        self,
+        codec: int,
+        level: int | None,
+        transactional: bool,
+        identity: tuple[int, int, int] | None = None,
+    ) -> memoryview:
+        """The batch as it goes over the wire, with that identity, or the one that it has now.
+
+        Takes long with a codec. A closed batch is touched by one thread only, so that no lock is needed.
+        """
         self.is_closed = True
+        if identity is None:
+            identity = (self.producer_id, self.producer_epoch, self.base_sequence)
         if codec and not self.codec:
             records = compress(codec, memoryview(self.buffer)[HEADER_BYTES : self.used], level=level)
             self.buffer = bytearray(HEADER_BYTES) + records
@@ -275,9 +300,7 @@ class Batch:
             self.count - 1,
             self.base_timestamp,
             self.max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
+            *identity,
             self.count,
         )
         view = memoryview(buffer)[: self.used]
@@ -318,16 +341,33 @@ class Batch:
 class Lane:
     """One partition's records that have not been sent: closed batches and at most one open one, the last."""
 
-    __slots__ = ("batch_bytes", "is_available", "open", "partition", "topic", "waiter", "waiting")
+    __slots__ = (
+        "batch_bytes",
+        "batch_bytes_max",
+        "is_available",
+        "open",
+        "partition",
+        "topic",
+        "waiter",
+        "waiting",
+    )
 
-    def __init__(self, topic: str, partition: int, batch_bytes: int, waiter: Waiter) -> None:
+    def __init__(
+        self, topic: str, partition: int, batch_bytes: int, waiter: Waiter, batch_bytes_max: int = 0
+    ) -> None:
         self.topic = topic
         self.partition = partition
-        self.batch_bytes = batch_bytes
+        self.batch_bytes = batch_bytes  # from here on a batch may leave
+        self.batch_bytes_max = max(batch_bytes, batch_bytes_max)  # and here it is closed
         self.waiter = waiter
         self.waiting: deque[Batch] = deque()
         self.open: Batch | None = None  # the last of those that wait, if it takes more
         self.is_available = True  # it has a leader, as far as is known
+
+    def limit(self, bytes_max: int) -> None:
+        """Batches shall not become larger than this: the topic does not take them."""
+        self.batch_bytes_max = min(self.batch_bytes_max, bytes_max)
+        self.batch_bytes = min(self.batch_bytes, bytes_max)
 
     def close(self) -> None:
         """What comes next begins a batch."""
@@ -362,6 +402,7 @@ def rebatch(
             0,
             value_length,
             tail_pointer,
+            0,
             len(tail),
         )
     return batch

@@ -46,7 +46,11 @@ class NotTaken(Exception):
 
 
 class BufferFull(NotTaken):
-    """No room until something else is delivered."""
+    """No room until something else is delivered; `size` is what the record needs."""
+
+    def __init__(self, message: str, size: int) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 class UnknownTopic(NotTaken):
@@ -59,3 +63,15 @@ class UnknownPartition(NotTaken):
 
 class RecordTooLarge(NotTaken):
     """Larger than a request or the whole buffer may be: it can never be sent."""
+
+
+class Unwritable(NotTaken):
+    """A key or a value that is neither bytes nor text."""
+
+
+class BadTimestamp(NotTaken, ValueError):
+    """Before 1970, or beyond what a record can say."""
+
+
+class NotOpen(NotTaken):
+    """The producer takes no records now: it is closed, or outside a transaction."""

@@ -5,8 +5,9 @@ The shell's `send` tries, asks here, and waits for the next answer of a broker u
 
 from headrace.client.errors import BufferExhausted, ClientError, InvalidInput, KafkaError, TimedOut
 from headrace.client.producing.topics import Topics
+from headrace.client.serializers.serializer import NotSerializable
 from headrace.protocol.errors import ErrorCode
-from headrace.records.errors import BufferFull, NotTaken, RecordTooLarge, UnknownTopic
+from headrace.records.errors import BufferFull, NotTaken, RecordTooLarge, UnknownTopic, Unwritable
 
 
 class TopicUnknown(TimedOut):
@@ -34,6 +35,9 @@ def hopeless(reason: NotTaken, topic: str, topics: Topics, *, is_late: bool) -> 
             error.advice = (
                 "Send smaller records, or raise max.request.size and max.message.bytes of the topic."
             )
+        case Unwritable():
+            error = NotSerializable(str(reason))
+            error.advice = "Give the producer a value_serializer or key_serializer, or send bytes."
         case _:
             error = InvalidInput(str(reason))
     return error

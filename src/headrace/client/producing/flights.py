@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.connection import ByVersion
+from headrace.client.producing.meter import Meter
 from headrace.client.producing.settings import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.records._outgoing import Batch
@@ -26,11 +28,12 @@ class Carried(NamedTuple):
 
 
 class Flight:
-    __slots__ = ("broker", "carried")
+    __slots__ = ("began_at", "broker", "carried")
 
-    def __init__(self, broker: int, carried: dict[TopicPartition, Carried]) -> None:
+    def __init__(self, broker: int, carried: dict[TopicPartition, Carried], began_at: Instant) -> None:
         self.broker = broker
         self.carried = carried
+        self.began_at = began_at
 
 
 class Flights:
@@ -67,25 +70,37 @@ class Flights:
 
 
 def produce_request(
-    settings: SendingSettings, cluster: Cluster, load: dict[TopicPartition, Carried]
-) -> tuple[ProduceRequest, int | None]:
-    """The request that carries these batches, and the highest version that can."""
-    topics: dict[str, TopicProduceData] = {}
-    has_ids = True
-    for at, carried in load.items():
-        data = topics.get(at.topic)
-        if data is None:
-            topic = cluster.topics[at.topic]
-            has_ids &= topic.has_id
-            data = topics[at.topic] = TopicProduceData(name=topic.name, topic_id=topic.topic_id)
-        records = carried.batch.seal(
-            settings.codec, settings.compression_level, settings.transactional_id is not None
+    settings: SendingSettings, cluster: Cluster, load: dict[TopicPartition, Carried], meter: Meter
+) -> tuple[ByVersion, int | None]:
+    """The request that carries these batches, and the highest version that can.
+
+    It is made when its connection is ready for it: then batches are compressed and sealed, which takes long
+    and needs nothing but themselves.
+    """
+    topics = {at.topic: cluster.topics[at.topic] for at in load}
+    has_ids = all(topic.has_id for topic in topics.values())
+    is_transactional = settings.transactional_id is not None
+
+    def make(version: int) -> ProduceRequest:
+        data = {
+            name: TopicProduceData(name=topic.name, topic_id=topic.topic_id) for name, topic in topics.items()
+        }
+        for at, carried in load.items():
+            batch = carried.batch
+            if batch.is_settled:
+                continue  # its time was over before a connection was there
+            is_plain = batch.codec == 0
+            plain_bytes = batch.used
+            records = batch.seal(settings.codec, settings.compression_level, is_transactional, carried[1:])
+            if is_plain:
+                meter.plain_bytes += plain_bytes
+                meter.packed_bytes += len(records)
+            data[at.topic].partition_data.append(PartitionProduceData(index=at.partition, records=records))
+        return ProduceRequest(
+            transactional_id=settings.transactional_id,
+            acks=settings.acks,
+            timeout_ms=int(settings.request_timeout_s * 1000),
+            topic_data=[each for each in data.values() if each.partition_data],
         )
-        data.partition_data.append(PartitionProduceData(index=at.partition, records=records))
-    request = ProduceRequest(
-        transactional_id=settings.transactional_id,
-        acks=settings.acks,
-        timeout_ms=int(settings.request_timeout_s * 1000),
-        topic_data=list(topics.values()),
-    )
-    return request, None if has_ids else NAMES_ONLY_VERSION
+
+    return ByVersion(ProduceRequest, make), None if has_ids else NAMES_ONLY_VERSION

@@ -13,13 +13,22 @@ written once and in order. Without it the order is kept by one request at a time
 from functools import partial
 
 from headrace.base.dice import Dice
-from headrace.base.time import Instant
+from headrace.base.time import Duration, Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition
-from headrace.client.errors import BadResponse, ClientError, KafkaError, RecordLost, TransactionAborted
+from headrace.client.errors import (
+    BadResponse,
+    ClientError,
+    KafkaError,
+    ProducerClosed,
+    RecordLost,
+    TransactionAborted,
+)
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.producing.flights import Carried, Flight, Flights, produce_request
+from headrace.client.producing.flush import Flush
 from headrace.client.producing.identity import Identity
 from headrace.client.producing.judgement import OF_SEQUENCES, Verdict, judge
+from headrace.client.producing.meter import Meter
 from headrace.client.producing.sequences import Sequences
 from headrace.client.producing.settings import SendingSettings
 from headrace.client.producing.topics import Event, Topics
@@ -56,12 +65,15 @@ class Sending:
         self.transaction: TransactionSession | None = None
         if settings.transactional_id is not None:
             self.transaction = TransactionSession(settings, self.sequences, self.mailbox, dice)
-        self.wants_flush = False  # nothing lingers while it is set
+            self.transaction.when_moved = self._open_or_close
+        self.meter = Meter()
+        self.is_closed = False
         self._dice = dice
         self._identity = Identity(self.sequences, self.mailbox, settings, dice)
         self._flights = Flights(settings.in_flight_max)
         self._settled: list[Batch] = []
         self._looked_at = Instant(0.0)
+        self._open_or_close()
 
     # What the shell drives
 
@@ -77,7 +89,8 @@ class Sending:
             self._identity.advance(now)
             if self._identity.error is not None:
                 self.give_up(self._identity.error)
-        self._depart(now)
+        while self._depart(now):
+            pass
         if self.transaction is not None:
             self.transaction.advance(now, is_drained=self.is_idle)
         self.topics.advance(now)
@@ -116,6 +129,32 @@ class Sending:
     def is_idle(self) -> bool:
         return not self.accumulator.busy and not self._flights
 
+    def flush(self) -> Flush:
+        """Nothing that was taken until now lingers; the flush is done when all of it is answered."""
+        batches: list[Batch] = []
+        for lane in self.accumulator.busy:
+            lane.close()
+            batches += lane.waiting
+        for flight in self._flights.all():
+            batches += [carried.batch for carried in flight.carried.values()]
+        return Flush(batches)
+
+    def close(self) -> None:
+        """No more records are taken; those that are there are delivered."""
+        self.is_closed = True
+        self._open_or_close()
+
+    def _open_or_close(self) -> None:
+        is_in_turn = self.transaction is None or self.transaction.is_open
+        self.accumulator.is_open = is_in_turn and not self.is_closed
+
+    def check_open(self) -> None:
+        """Raises why no records are taken."""
+        if self.is_closed:
+            raise ProducerClosed("this producer is closed")
+        if self.transaction is not None:
+            self.transaction.check_may_send()
+
     def give_up(self, error: ClientError) -> None:
         """Nothing more is sent: all that is not delivered never will be, as far as we know."""
         for lane in list(self.accumulator.busy):
@@ -130,14 +169,18 @@ class Sending:
 
     def _ready_at(self, lane: Lane) -> Instant:
         first: Batch = lane.waiting[0]
-        is_flushing = self.wants_flush or (self.transaction is not None and self.transaction.is_ending)
-        if is_flushing or first.is_closed or first.used >= lane.batch_bytes:
+        is_ending = self.transaction is not None and self.transaction.is_ending
+        if is_ending or first.is_closed or first.used >= lane.batch_bytes:
             return Instant(first.retry_at)
         return Instant(first.created_at + self.settings.linger_s)
 
-    def _depart(self, now: Instant) -> None:
+    def _depart(self, now: Instant) -> bool:
+        """One request to each leader that has room for one, of a batch of each partition at most; whether
+        another round may bring more.
+        """
         loads: dict[int, dict[TopicPartition, Carried]] = {}
         load_bytes: dict[int, int] = {}
+        is_more_waiting = False
         for lane in list(self.accumulator.busy):
             if now < self._ready_at(lane):
                 continue
@@ -149,28 +192,32 @@ class Sending:
             first: Batch = lane.waiting[0]
             total = load_bytes.get(leader, HEADER_BYTES) + first.used
             if leader in loads and total > self.settings.request_bytes_max:
+                is_more_waiting = True
                 continue
             if not self._flights.has_room(now, leader) or not self._is_in_turn(at, first):
                 continue
             load_bytes[leader] = total
             batch = self.accumulator.take(lane)
+            is_more_waiting |= bool(lane.waiting)
             if self.settings.is_idempotent:
                 self.sequences.number(at, batch)
             carried = Carried(batch, batch.producer_id, batch.producer_epoch, batch.base_sequence)
             loads.setdefault(leader, {})[at] = carried
         for leader, load in loads.items():
-            self._launch(leader, load)
+            self._launch(now, leader, load)
+        return is_more_waiting and bool(loads)
 
     def _is_in_turn(self, at: TopicPartition, batch: Batch) -> bool:
         if self.settings.is_idempotent and not self.sequences.may_leave(at, batch):
             return False
         return self.transaction is None or self.transaction.may_send(at)
 
-    def _launch(self, leader: int, load: dict[TopicPartition, Carried]) -> None:
-        request, version_max = produce_request(self.settings, self.cluster, load)
+    def _launch(self, now: Instant, leader: int, load: dict[TopicPartition, Carried]) -> None:
+        request, version_max = produce_request(self.settings, self.cluster, load, self.meter)
         if self.transaction is not None and self.transaction.produce_version_max is not None:
             version_max = self.transaction.produce_version_max
-        flight = Flight(leader, load)
+        flight = Flight(leader, load, now)
+        self.meter.requests += 1
         self._flights.add(flight)
         self.mailbox.post(
             self.cluster.brokers[leader],
@@ -194,6 +241,7 @@ class Sending:
                 self._deliver(at, carried, -1, -1)
         else:
             assert isinstance(answer, ProduceResponse)
+            self.meter.answered(Duration(now - flight.began_at))
             self._read(now, flight, answer)
 
     def _read(self, now: Instant, flight: Flight, answer: ProduceResponse) -> None:
@@ -298,6 +346,7 @@ class Sending:
             return
         batch.attempts += 1
         batch.retry_at = retry_at
+        self.meter.retries += 1
         self._put_back(at, batch)
 
     def _put_back(self, at: TopicPartition, batch: Batch) -> None:
@@ -323,7 +372,7 @@ class Sending:
             for part in reversed(parts):
                 self.accumulator.put_back(part, 0)
         self.accumulator.replace(batch, parts)
-        lane.batch_bytes = min(lane.batch_bytes, max(part.used for part in parts))
+        lane.limit(max(part.used for part in parts))
 
     # The end of batches that are not delivered
 
@@ -361,6 +410,13 @@ class Sending:
         self._finish(batch)
 
     def _finish(self, batch: Batch) -> None:
+        meter = self.meter
+        if batch.error is None:
+            meter.records += batch.count
+            meter.record_bytes += batch.record_bytes
+            meter.batches += 1
+        else:
+            meter.errors += batch.count
         self.accumulator.release(batch)
         self._settled.append(batch)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, KafkaError
+from headrace.client.errors import ClientError
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.producing.settings import SendingSettings
 from headrace.client.refresher import Refresher
@@ -83,9 +83,9 @@ class Topics:
         if 0 < before < len(available):
             self._events.append(PartitionsGrew(name, before, len(available)))
 
-    def refusal(self, topic: str) -> KafkaError | None:
-        """What no waiting would mend: the topic may not be written to, or cannot be."""
-        error = self._refresher.errors.get(topic)
+    def refusal(self, topic: str) -> ClientError | None:
+        """What no waiting would mend: the topic cannot be written to, or brokers will not talk to us."""
+        error = self.error_of(topic)
         return error if error is not None and not error.is_retriable else None
 
     def take_events(self) -> list[Event]:

@@ -24,6 +24,7 @@ from headrace.client.errors import (
     ClientError,
     InvalidInput,
     KafkaError,
+    OutsideTransaction,
     ProducerUnusable,
     TransactionMustAbort,
 )
@@ -89,6 +90,7 @@ class TransactionSession:
         self.state = State.UNINITIALIZED
         self.error: ClientError | None = None  # what brought it to ABORTABLE or FATAL
         self.is_second = False  # the second protocol is spoken
+        self.when_moved: Callable[[], object] = lambda: None  # called after every change of state
         self._settings = settings
         self._sequences = sequences
         self._mailbox = mailbox
@@ -134,7 +136,7 @@ class TransactionSession:
         """Raises unless records may be added now."""
         self._check_usable()
         if self.state is not State.IN_TRANSACTION:
-            raise InvalidInput(
+            raise OutsideTransaction(
                 f"records are sent inside a transaction; this producer is {_named(self.state)}"
             )
 
@@ -217,6 +219,11 @@ class TransactionSession:
         """Somebody waits for something."""
         pending = (self._initializing, self._ending, None if self._offsets is None else self._offsets.pending)
         return any(each is not None and not each.is_done for each in pending)
+
+    @property
+    def is_open(self) -> bool:
+        """Records may be added."""
+        return self.state is State.IN_TRANSACTION
 
     @property
     def is_fatal(self) -> bool:
@@ -461,6 +468,7 @@ class TransactionSession:
         if state not in ALLOWED[self.state]:
             raise InvalidInput(f"a producer that is {_named(self.state)} cannot be {what}")
         self.state = state
+        self.when_moved()
 
     def _doom(self, error: ClientError) -> None:
         self._move(State.ABORTABLE, "aborted")
@@ -470,6 +478,7 @@ class TransactionSession:
     def _fail(self, error: ClientError) -> None:
         self.state = State.FATAL
         self.error = error
+        self.when_moved()
         self._settle_waiting(ProducerUnusable(f"this producer is of no more use: {error}"), error)
         if self._initializing is not None and not self._initializing.is_done:
             self._initializing.finish(error=error)

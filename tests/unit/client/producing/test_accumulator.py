@@ -13,9 +13,16 @@ import pytest
 
 import headrace.records
 from harness.producer_stage import NobodyWaits
-from headrace.records import _accumulator, _outgoing
+from headrace.records import _accumulator, _outgoing, _source_column
 from headrace.records.batch import check_crc
-from headrace.records.errors import BufferFull, RecordTooLarge, UnknownPartition, UnknownTopic
+from headrace.records.errors import (
+    BufferFull,
+    NotOpen,
+    RecordTooLarge,
+    UnknownPartition,
+    UnknownTopic,
+    Unwritable,
+)
 from headrace.records.reader import read_rows
 from headrace.records.strategy import Strategy
 
@@ -33,17 +40,19 @@ def load(name: str) -> ModuleType:
 
 def interpreted() -> SimpleNamespace:
     outgoing = load("_outgoing")
+    source_column = load("_source_column")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "headrace.records._outgoing", outgoing)
+        patch.setitem(sys.modules, "headrace.records._source_column", source_column)
         accumulator = load("_accumulator")
-    return SimpleNamespace(**vars(outgoing) | vars(accumulator))
+    return SimpleNamespace(**vars(outgoing) | vars(source_column) | vars(accumulator))
 
 
 @pytest.fixture(params=["as built", "interpreted"])
 def module(request: pytest.FixtureRequest) -> Any:
     if request.param == "interpreted":
         return interpreted()
-    return SimpleNamespace(**vars(_outgoing) | vars(_accumulator))
+    return SimpleNamespace(**vars(_outgoing) | vars(_source_column) | vars(_accumulator))
 
 
 def first_candidate(crossing: Any) -> Any:
@@ -119,15 +128,6 @@ class TestRecords:
         assert read_rows(first, 0, check_crc(first)) == read_rows(again, 0, check_crc(again))
         assert check_crc(again).base_sequence == 5
         assert check_crc(again).codec == codec
-
-    def test_what_is_no_bytes_is_refused(self, make: Any) -> None:
-        accumulator = make(1)
-        for wrong in (5, "text", [1]):
-            with pytest.raises(TypeError):
-                put(accumulator, wrong)
-            with pytest.raises(TypeError):
-                put(accumulator, b"v", key=wrong)
-        assert not accumulator.busy
 
     def test_bytes_like_values_are_taken(self, make: Any) -> None:
         accumulator = make(1)
@@ -468,3 +468,150 @@ class TestColumns:
                 module.Column(max(1, len(offsets) - 1), memoryview(array("q", offsets)), b"abcd")
         with pytest.raises(ValueError, match="bits"):
             module.Column(9, memoryview(array("q", [0] * 10)), b"", 0, b"\xff", 0)
+
+    def test_headers_and_partitions_come_from_columns(self, make: Any, module: Any) -> None:
+        """As encode_headers writes them, row by row; −1 leaves the choice to the partitioner."""
+        rows: list[tuple[tuple[str, bytes | None], ...]] = [
+            (),
+            (("a", b"1"), ("ü", None)),
+            (("b", b""),),
+            (),
+            (("c", b"x" * 300),),
+        ]
+        pairs = [pair for row in rows for pair in row]
+        places = array("q", [40])  # as in a part of a larger table
+        for row in rows:
+            places.append(places[-1] + len(row))
+        tails = module.encoded_headers(
+            len(rows),
+            memoryview(places),
+            self.column(module, [name.encode() for name, _ in pairs]),
+            self.column(module, [value for _, value in pairs]),
+        )
+        accumulator = make(3, strategy=Strategy.ROUND_ROBIN)
+        values = self.column(module, [b"%d" % number for number in range(len(rows))])
+        taken, touched = accumulator.append_columns(
+            0.0,
+            "t",
+            0,
+            len(rows),
+            None,
+            values,
+            None,
+            7,
+            -1,
+            tails,
+            memoryview(array("q", [2, 1, -1, 2, 0])),
+        )
+        assert taken == len(rows)
+        found = {batch.lane.partition: [(row[3], row[4]) for row in rows_of(batch)] for batch in touched}
+        assert found == {
+            2: [(b"0", ()), (b"3", ())],
+            1: [(b"1", rows[1])],
+            0: [(b"2", rows[2]), (b"4", rows[4])],
+        }
+
+    def test_rows_before_a_partition_that_does_not_exist_are_taken(self, make: Any, module: Any) -> None:
+        accumulator = make(2)
+        values = self.column(module, [b"a", b"b", b"c"])
+        numbers = memoryview(array("q", [1, 5, 0]))
+        more = (None, values, None, 7, -1, None, numbers)
+        assert accumulator.append_columns(0.0, "t", 0, 3, *more)[0] == 1
+        with pytest.raises(UnknownPartition, match="no 5"):
+            accumulator.append_columns(0.0, "t", 1, 3, *more)
+        assert accumulator.append_columns(0.0, "t", 2, 3, *more)[0] == 1
+
+    def test_it_tells_where_in_its_batches_the_rows_lie(self, make: Any, module: Any) -> None:
+        accumulator = make(1, batch_bytes=300)
+        put(accumulator, b"before")
+        taken, touched = accumulator.append_columns(
+            0.0, "t", 0, 20, None, self.column(module, [b"v" * 20] * 20), None, 7, 0
+        )
+        assert taken == 20
+        first, *others = touched.values()
+        assert first == 1
+        assert others
+        assert set(others) == {0}
+
+    @pytest.mark.parametrize("places", [[0, 2, 1], [0, 1, 3], [0, 1]])
+    def test_headers_out_of_place_are_refused(self, module: Any, places: list[int]) -> None:
+        names = self.column(module, [b"a", b"b"])
+        with pytest.raises(ValueError):
+            module.encoded_headers(2, memoryview(array("q", places)), names, names)
+
+    def test_a_header_needs_a_name(self, module: Any) -> None:
+        column = self.column(module, [None])
+        with pytest.raises(ValueError, match="no name"):
+            module.encoded_headers(1, memoryview(array("q", [0, 1])), column, column)
+
+
+class TestGrowth:
+    """A batch may leave from batch.size on; what cannot leave yet goes on to grow."""
+
+    def test_a_batch_grows_until_it_is_taken(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=300, batch_bytes_max=2000)
+        for _ in range(12):
+            put(accumulator, b"x" * 100)
+        (lane,) = accumulator.busy
+        (batch,) = lane.waiting
+        assert 1200 < batch.used < 2000
+        assert not batch.is_closed
+        assert accumulator.take(lane).is_closed
+        put(accumulator, b"x")
+        assert accumulator.take(lane).count == 1
+
+    def test_and_never_beyond_its_limit(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=300, batch_bytes_max=2000)
+        for _ in range(100):
+            put(accumulator, b"x" * 100)
+        (lane,) = accumulator.busy
+        assert all(batch.used <= 2000 for batch in lane.waiting)
+        assert all(batch.is_closed for batch in list(lane.waiting)[:-1])
+
+    def test_a_topic_that_takes_less_limits_it(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=300, batch_bytes_max=2000)
+        put(accumulator, b"x")
+        (lane,) = accumulator.busy
+        lane.limit(500)
+        for _ in range(20):
+            put(accumulator, b"x" * 100)
+        assert all(batch.used <= 500 for batch in lane.waiting)
+        lane.limit(200)
+        assert (lane.batch_bytes, lane.batch_bytes_max) == (200, 200)
+
+    def test_there_is_news_when_a_batch_begins_and_when_it_is_ready(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=1000, batch_bytes_max=5000)
+        news = []
+        for _ in range(20):
+            accumulator.has_news = False
+            put(accumulator, b"x" * 100)
+            news.append(accumulator.has_news)
+        assert news[0]
+        assert not any(news[1:7])
+        assert any(news[7:10])
+        assert not any(news[11:])
+
+
+class TestGate:
+    def test_a_closed_one_takes_nothing(self, make: Any, module: Any) -> None:
+        accumulator = make(1)
+        accumulator.is_open = False
+        with pytest.raises(NotOpen):
+            put(accumulator, b"v")
+        with pytest.raises(NotOpen):
+            accumulator.append_columns(0.0, "t", 0, 0, None, None, None, 7, 0)
+        accumulator.is_open = True
+        put(accumulator, b"v")
+
+    def test_text_is_taken_and_other_objects_are_not(self, make: Any) -> None:
+        accumulator = make(1)
+        put(accumulator, "grün", key="ü")
+        put(accumulator, bytearray(b"a"), key=memoryview(b"b"))
+        (lane,) = accumulator.busy
+        assert [row[2:4] for row in rows_of(lane.waiting[0])] == [
+            ("ü".encode(), "grün".encode()),
+            (b"b", b"a"),
+        ]
+        for wrong in (5, {"a": 1}, 1.5):
+            with pytest.raises(Unwritable, match=type(wrong).__name__):
+                put(accumulator, wrong)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import pytest
 from harness.producer_stage import TOPIC, Stage, produced
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
+from headrace.client.connection import ByVersion
 from headrace.client.errors import BadResponse, BufferExhausted, KafkaError, RecordLost
 from headrace.client.producing.admission import TopicUnknown, hopeless
 from headrace.client.producing.topics import PartitionsGrew
@@ -26,6 +27,7 @@ from headrace.records.batch import read_header
 from headrace.records.errors import BufferFull, RecordTooLarge, UnknownPartition, UnknownTopic
 
 FIRST = TopicPartition(TOPIC, 0)
+PRODUCE_VERSION = 13
 
 
 @pytest.fixture
@@ -47,9 +49,9 @@ def answer(stage: Stage, code: int, partition: int = 0, **more: Any) -> ProduceR
 def departures(stage: Stage) -> list[Any]:
     """The produce requests that leave now; nobody carries them."""
     return [
-        outgoing
+        outgoing._replace(question=outgoing.question.make(PRODUCE_VERSION))
         for outgoing in stage.sending.requests(stage.now)
-        if isinstance(outgoing.question, ProduceRequest)
+        if isinstance(outgoing.question, ByVersion) and outgoing.question.kind is ProduceRequest
     ]
 
 
@@ -86,17 +88,22 @@ class TestLingering:
         stage = identified(linger_s=500.0, delivery_s=1000.0, batch_bytes=400)
         for _ in range(5):
             stage.send(0, b"x" * 100)
-        (outgoing,) = departures(stage)
-        ((_, _, count),) = numbers(outgoing)
-        assert 1 < count < 5
+        sent = [count for outgoing in departures(stage) for _, _, count in numbers(outgoing)]
+        assert sent == [2, 2]
+        assert not departures(stage)
 
     def test_a_flush_ends_all_waiting(self) -> None:
         stage = identified(linger_s=500.0, delivery_s=1000.0)
         stage.send(0, b"a")
         stage.send(1, b"b")
-        stage.sending.wants_flush = True
-        (outgoing,) = departures(stage)
-        assert len(numbers(outgoing)) == 2
+        flush = stage.sending.flush()
+        stage.send(1, b"later, and so no part of it")
+        assert (flush.is_done, flush.records_left) == (False, 2)
+        while stage.exchange():
+            pass
+        assert (flush.is_done, flush.records_left) == (True, 0)
+        assert (stage.values(0), stage.values(1)) == ([b"a"], [b"b"])
+        assert not stage.sending.is_idle
 
 
 class TestInFlight:
@@ -113,16 +120,11 @@ class TestInFlight:
         stage = identified(partitions=8, batch_bytes=900, request_bytes_max=2000)
         for partition in range(8):
             stage.send(partition, b"x" * 800)
-        (outgoing,) = departures(stage)
-        assert len(numbers(outgoing)) == 2
-        (another,) = departures(stage)
         carried = [
-            data.index
-            for each in (outgoing, another)
-            for topic in each.question.topic_data
-            for data in topic.partition_data
+            [data.index for topic in each.question.topic_data for data in topic.partition_data]
+            for each in departures(stage)
         ]
-        assert carried == [0, 1, 2, 3], "everybody has a turn"
+        assert carried == [[0, 1], [2, 3], [4, 5], [6, 7]], "everybody has a turn"
 
     def test_what_waits_for_an_answer_asks_for_no_time(self) -> None:
         stage = identified(batch_bytes=200, in_flight_max=1, delivery_s=100.0)
@@ -381,8 +383,8 @@ class TestTopics:
 
     def test_what_else_is_not_taken(self, stage: Stage) -> None:
         topics = stage.sending.topics
-        assert hopeless(BufferFull(""), TOPIC, topics, is_late=False) is None
-        assert isinstance(hopeless(BufferFull(""), TOPIC, topics, is_late=True), BufferExhausted)
+        assert hopeless(BufferFull("", 1), TOPIC, topics, is_late=False) is None
+        assert isinstance(hopeless(BufferFull("", 1), TOPIC, topics, is_late=True), BufferExhausted)
         too_large = hopeless(RecordTooLarge("5 bytes"), TOPIC, topics, is_late=False)
         assert isinstance(too_large, KafkaError)
         assert too_large.name == "MESSAGE_TOO_LARGE"

@@ -1,0 +1,316 @@
+"""A producer without its waiting: what the shells for threads and for asyncio have in common.
+
+Calls that may have to wait are steps (see `client.steps`), which each shell takes in its own way. `send`
+itself is not here: a shell appends to the accumulator, and only what is not taken at once comes to `sent`.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.configuration import sending_settings, strategy
+from headrace.client.errors import ClientError, InvalidInput, RecordLost, TimedOut
+from headrace.client.partitioner import AdaptiveTurns
+from headrace.client.pending import Pending
+from headrace.client.producing.admission import TopicUnknown, hopeless
+from headrace.client.producing.arrow import Slice, slices
+from headrace.client.producing.options import Options
+from headrace.client.producing.pace import Pace
+from headrace.client.producing.sending import Sending
+from headrace.client.producing.table_delivery import TableDelivery
+from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+from headrace.client.producing.transaction_session import TransactionSession
+from headrace.client.producing.transaction_states import State
+from headrace.client.steps import Call, Steps, Wait
+from headrace.records._accumulator import Accumulator
+from headrace.records._codec import Headers
+from headrace.records._outgoing import Batch, Delivery, Waiter
+from headrace.records.errors import BufferFull, NotOpen, NotTaken, UnknownTopic
+from headrace.records.strategy import Strategy
+
+if TYPE_CHECKING:
+    import pyarrow
+
+T = TypeVar("T")
+
+# Rows of a table that are taken in one go: a few milliseconds, in which nobody else gets a turn.
+ROWS_AT_ONCE = 16_384
+# Whoever waited for room goes on when this part of the buffer is free, so that it does not wake for each
+# batch that leaves.
+ROOM_SHARE = 8
+
+_log = logging.getLogger("headrace.producer")
+
+
+class Outbox:
+    def __init__(
+        self,
+        options: Options,
+        waiter: Waiter,
+        dice: Dice,
+        *,
+        clock: Callable[[], Instant],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        configuration = options.configuration
+        settings = sending_settings(configuration)
+        self.max_block_s = configuration.seconds("max.block.ms")
+        self.pace = Pace(
+            configuration.number("headrace.rate.records"), configuration.number("headrace.rate.bytes")
+        )
+        self.accumulator = Accumulator(
+            waiter,
+            AdaptiveTurns(dice, is_adaptive=configuration.flag("partitioner.adaptive.partitioning.enable")),
+            strategy=strategy(configuration) if options.partitioner is None else Strategy.CUSTOM,
+            chooser=options.partitioner,
+            batch_bytes=configuration.number("batch.size"),
+            batch_bytes_max=min(configuration.number("headrace.batch.size.max"), settings.request_bytes_max),
+            buffer_bytes=configuration.number("buffer.memory"),
+            request_bytes_max=settings.request_bytes_max,
+        )
+        self.sending = Sending(settings, self.accumulator, Cluster(), dice)
+        self.wake: Callable[[], object] = lambda: None  # the driver's, once there is one
+        self._waiter = waiter
+        self._clock = clock
+        self._wall_ms = wall_ms
+        for name in configuration.without_effect():
+            _log.warning("the setting %s has no effect here", name)
+
+    def metrics(self) -> dict[str, float]:
+        return self.sending.meter.snapshot() | {
+            "buffer_bytes": self.accumulator.buffered_bytes,
+            "buffer_bytes_max": self.accumulator.buffer_bytes,
+        }
+
+    def tell(self) -> None:
+        """Calls those who listen for deliveries; what they raise must not end the thread of all others."""
+        for batch in self.sending.take_settled():
+            for error in batch.announce():
+                _log.error("a callback of a delivery raised", exc_info=error)
+        for grown in self.sending.take_events():
+            _log.warning(
+                "topic %s has %d partitions instead of %d: records of a key may go to another one now",
+                grown.topic,
+                grown.after,
+                grown.before,
+            )
+
+    def _until(self, timeout_s: float | None) -> Instant:
+        return NEVER if timeout_s is None else Instant(self._clock() + timeout_s)
+
+    # Records
+
+    def sent(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int,
+        timestamp_ms: int,
+    ) -> Steps[Delivery]:
+        """Takes a record that was not taken at once, or raises why it cannot be."""
+
+        def take() -> Delivery:
+            return self.accumulator.append(self._clock(), topic, key, value, headers, partition, timestamp_ms)
+
+        return (yield from self._taken(topic, take))
+
+    def paced(self, records: int, size: int) -> Steps[None]:
+        """Waits for its turn at the rate that the user set."""
+        now = self._clock()
+        wait_s = self.pace.reserve(now, records, size)
+        if wait_s:
+            yield Wait(lambda: self.sending.is_closed, Instant(now + wait_s))
+
+    def _taken(self, topic: str, take: Callable[[], T]) -> Steps[T]:
+        give_up_at = self._until(self.max_block_s)
+        is_late = False
+        while True:
+            try:
+                taken = take()
+            except NotTaken as error:
+                reason = error
+            else:
+                break
+            refusal = self._refusal(reason, topic, is_late)
+            if refusal is not None:
+                raise refusal
+            is_late = not (yield Wait(partial(self._may_be_taken, reason, topic), give_up_at))
+        if self.accumulator.has_news:
+            self.accumulator.has_news = False
+            self.wake()
+        return taken
+
+    def _refusal(self, reason: NotTaken, topic: str, is_late: bool) -> ClientError | None:
+        if isinstance(reason, NotOpen):
+            self.sending.check_open()
+            return None  # it was opened meanwhile
+        return hopeless(reason, topic, self.sending.topics, is_late=is_late)
+
+    def _may_be_taken(self, reason: NotTaken, topic: str) -> bool:
+        """Whether it is worth to try again, if only to be told why it is not."""
+        accumulator = self.accumulator
+        if not accumulator.is_open:
+            return True
+        match reason:
+            case UnknownTopic():
+                return topic in accumulator.crossings or self.sending.topics.refusal(topic) is not None
+            case BufferFull():
+                needed = max(reason.size, accumulator.buffer_bytes // ROOM_SHARE)
+                return accumulator.buffered_bytes + needed <= accumulator.buffer_bytes
+            case _:
+                return True
+
+    def table_sent(
+        self,
+        topic: str,
+        table: "pyarrow.Table",
+        *,
+        value: str,
+        key: str | None,
+        timestamp: str | None,
+        headers: str | None,
+        partition: int | str | None,
+    ) -> Steps[TableDelivery]:
+        """Takes all rows of a table, waiting for room as often as it must."""
+        delivery = TableDelivery(topic, self._waiter)
+        wish = partition if isinstance(partition, int) else -1
+        pieces = slices(
+            table,
+            value=value,
+            key=key,
+            timestamp=timestamp,
+            headers=headers,
+            partition=partition if isinstance(partition, str) else None,
+            rows_max=ROWS_AT_ONCE,
+        )
+        while True:
+            piece: Slice | None = yield Call(next, (pieces, None))
+            if piece is None:
+                return delivery
+            if self.pace.is_limited:
+                yield from self.paced(piece.row_count, piece.size)
+            first = 0
+            while first < piece.row_count:
+                try:
+                    taken, touched = yield from self._taken(topic, self._rows(topic, piece, first, wish))
+                except ClientError as error:
+                    error.add_note(f"{delivery.records} of {table.num_rows} rows were taken before")
+                    raise
+                delivery.add(taken, touched)
+                first += taken
+
+    def _rows(
+        self, topic: str, piece: Slice, first: int, partition: int
+    ) -> Callable[[], tuple[int, dict[Batch, int]]]:
+        def take() -> tuple[int, dict[Batch, int]]:
+            return self.accumulator.append_columns(
+                self._clock(),
+                topic,
+                first,
+                piece.row_count,
+                piece.keys,
+                piece.values,
+                piece.timestamps,
+                self._wall_ms(),
+                partition,
+                piece.tails,
+                piece.partitions,
+            )
+
+        return take
+
+    def partitions_for(self, topic: str) -> Steps[list[int]]:
+        """The topic's partitions, as brokers know them."""
+        topics, known = self.sending.topics, self.sending.cluster.topics
+        topics.want(topic)
+        is_known = yield Wait(
+            lambda: topic in known or topics.refusal(topic) is not None, self._until(self.max_block_s)
+        )
+        if topic in known:
+            return [partition.index for partition in known[topic].partitions]
+        cause = topics.error_of(topic)
+        if is_known and cause is not None:
+            raise cause
+        raise TopicUnknown(f"topic {topic!r} is not known" + (f": {cause}" if cause else "")) from cause
+
+    # The end
+
+    def flushed(self, timeout_s: float | None) -> Steps[None]:
+        flush = self.sending.flush()
+        is_done = yield Wait(lambda: flush.is_done, self._until(timeout_s))
+        if not is_done:
+            raise TimedOut(f"{flush.records_left} records were not delivered in {timeout_s:g} s")
+
+    def ended(self, timeout_s: float | None) -> Steps[bool]:
+        """Takes nothing more, aborts a transaction that is open, and waits; whether all was delivered."""
+        sending = self.sending
+        sending.close()
+        until = self._until(timeout_s)
+        transaction = sending.transaction
+        if transaction is not None and transaction.state in (State.IN_TRANSACTION, State.ABORTABLE):
+            aborting = transaction.abort()
+            yield Wait(lambda: aborting.is_done, until)
+        flush = sending.flush()
+        is_done: bool = yield Wait(lambda: flush.is_done, until)
+        return is_done
+
+    def given_up(self) -> None:
+        """After the driver has ended: what is not delivered is settled as lost."""
+        self.sending.close()
+        self.sending.give_up(RecordLost("the producer was closed before the record was delivered"))
+
+    # Transactions
+
+    @property
+    def transaction(self) -> TransactionSession:
+        session = self.sending.transaction
+        if session is None:
+            error = InvalidInput("this producer has no transactional.id, and so no transactions")
+            error.advice = "Give the producer a transactional_id that no other one uses at the same time."
+            raise error
+        return session
+
+    def initialized(self, timeout_s: float | None) -> Steps[None]:
+        yield from self._done(self.transaction.init(), timeout_s)
+
+    def begun(self, timeout_s: float | None) -> Steps[None]:
+        session = self.transaction
+        if session.state in (State.UNINITIALIZED, State.INITIALIZING):
+            yield from self.initialized(timeout_s)
+        session.begin()
+
+    def committed(self, timeout_s: float | None) -> Steps[None]:
+        yield from self._done(self.transaction.commit(), timeout_s)
+
+    def aborted(self, timeout_s: float | None) -> Steps[None]:
+        yield from self._done(self.transaction.abort(), timeout_s)
+
+    def rolled_back(self) -> Steps[None]:
+        """After something raised inside a transaction: that is told, an abort that fails is only logged."""
+        try:
+            if self.transaction.state in (State.IN_TRANSACTION, State.ABORTABLE):
+                yield from self.aborted(None)
+        except ClientError as error:
+            _log.warning("the transaction could not be aborted: %s", error)
+
+    def offsets_sent(
+        self,
+        offsets: dict[TopicPartition, OffsetToCommit],
+        member: GroupMembership,
+        timeout_s: float | None,
+    ) -> Steps[None]:
+        yield from self._done(self.transaction.send_offsets(offsets, member), timeout_s)
+
+    def _done(self, pending: Pending[None], timeout_s: float | None) -> Steps[None]:
+        until = self._until(self.max_block_s if timeout_s is None else timeout_s)
+        if not (yield Wait(lambda: pending.is_done, until)):
+            late = TimedOut(f"timed out while {pending.what}")
+            late.advice = "Call the same again: it goes on where it was."
+            raise late
+        pending.result()

@@ -1,0 +1,254 @@
+"""headrace.Producer before a broker that misbehaves: it keeps what it promises, and tells what it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+import headrace
+import headrace.aio
+from headrace.testing import Broker
+
+WAIT_S = 30
+
+
+def producer(broker: Broker, **settings: Any) -> headrace.Producer:
+    return headrace.Producer(
+        broker.bootstrap_servers, retry_backoff_ms=5, reconnect_backoff_max_ms=50, **settings
+    )
+
+
+def test_an_answer_that_is_lost_leaves_no_duplicate(headrace_broker: Broker) -> None:
+    headrace_broker.create_topic("orders")
+    with producer(headrace_broker, linger_ms=0) as sender:
+        sender.send("orders", b"first").get(WAIT_S)
+        headrace_broker.faults.drop_after_write(times=3)
+        sent = [sender.send("orders", b"%d" % number) for number in range(5)]
+        assert [delivery.get(WAIT_S).offset for delivery in sent] == [1, 2, 3, 4, 5]
+        assert sender.metrics()["retries"] >= 1
+    headrace_broker.assert_consumed("orders", ["first", "0", "1", "2", "3", "4"])
+
+
+def test_it_survives_a_restart_of_the_broker(headrace_broker: Broker) -> None:
+    headrace_broker.create_topic("orders")
+    with producer(headrace_broker) as sender:
+        for number in range(20):
+            sender.send("orders", b"%d" % number)
+            if number % 5 == 0:
+                headrace_broker.faults.restart()
+    headrace_broker.assert_consumed("orders", [str(number) for number in range(20)])
+
+
+def test_what_the_broker_refuses_is_told_by_the_delivery(headrace_broker: Broker) -> None:
+    headrace_broker.create_topic("orders")
+    heard: list[headrace.KafkaError] = []
+    with producer(headrace_broker) as sender:
+        sender.send("orders", b"first").get(WAIT_S)
+        headrace_broker.faults.error(api="Produce", code="TOPIC_AUTHORIZATION_FAILED", times=1)
+        delivery = sender.send("orders", b"refused").add_errback(heard.append)
+        with pytest.raises(headrace.KafkaError, match="TOPIC_AUTHORIZATION_FAILED") as refused:
+            delivery.get(WAIT_S)
+        assert "Ask for access" in refused.value.advice
+        assert not refused.value.is_retriable
+        assert sender.send("orders", b"second").get(WAIT_S).offset == 1
+        assert sender.metrics()["errors"] == 1
+    assert heard == [refused.value]
+
+
+def test_records_that_find_no_broker_are_lost_in_time_and_in_words(headrace_broker: Broker) -> None:
+    headrace_broker.create_topic("orders")
+    quick = {"delivery_timeout_ms": 200, "request_timeout_ms": 100, "linger_ms": 0}
+    with producer(headrace_broker, **quick) as sender:
+        sender.send("orders", b"first").get(WAIT_S)
+        with (
+            headrace_broker.faults.refuse_connections(),
+            pytest.raises(headrace.RecordLost, match="orders-0"),
+        ):
+            sender.send("orders", b"lost").get(WAIT_S)
+        assert sender.send("orders", b"second").get(WAIT_S).offset == 1
+
+
+def test_a_topic_that_nobody_knows_is_told_after_max_block_ms() -> None:
+    with (
+        Broker({"auto.create.topics.enable": "false"}) as broker,
+        producer(broker, max_block_ms=50) as sender,
+    ):
+        with pytest.raises(headrace.TopicUnknown, match="UNKNOWN_TOPIC_OR_PARTITION") as unknown:
+            sender.send("nowhere", b"v")
+        assert "Create the topic" in unknown.value.advice
+
+
+def test_a_broker_that_nobody_finds_is_told_after_max_block_ms(headrace_broker: Broker) -> None:
+    with headrace_broker.faults.refuse_connections(), producer(headrace_broker, max_block_ms=50) as sender:
+        with pytest.raises(headrace.TopicUnknown) as unknown:
+            sender.send("orders", b"v")
+        assert isinstance(unknown.value.__cause__, headrace.ClientError)
+
+
+def test_after_close_nothing_is_taken(headrace_broker: Broker) -> None:
+    sender = producer(headrace_broker)
+    delivery = sender.send("orders", b"v")
+    sender.close()
+    sender.close()
+    assert delivery.get(0).offset == 0
+    for call in (lambda: sender.send("orders", b"v"), lambda: sender.send("new", b"v")):
+        with pytest.raises(headrace.ProducerClosed, match="closed"):
+            call()
+
+
+def test_close_gives_up_when_its_time_is_over(headrace_broker: Broker) -> None:
+    headrace_broker.create_topic("orders")
+    heard: list[object] = []
+    sender = producer(headrace_broker)
+    sender.send("orders", b"first").get(WAIT_S)
+    with headrace_broker.faults.refuse_connections():
+        delivery = sender.send("orders", b"lost").add_errback(heard.append)
+        sender.close(timeout=0.05)
+    with pytest.raises(headrace.RecordLost, match="closed before"):
+        delivery.get(0)
+    assert len(heard) == 1
+
+
+class TestCallbacks:
+    def test_they_run_on_one_thread_without_the_lock(self, headrace_broker: Broker) -> None:
+        """A callback may send: nobody holds the lock that sending needs."""
+        threads: set[int] = set()
+        with producer(headrace_broker) as sender:
+            done = threading.Event()
+
+            def again(metadata: headrace.RecordMetadata) -> None:
+                threads.add(threading.get_ident())
+                if metadata.offset < 5:
+                    sender.send("orders", b"next").add_callback(again)
+                else:
+                    done.set()
+
+            sender.send("orders", b"first").add_callback(again)
+            assert done.wait(WAIT_S)
+        assert len(threads) == 1
+        assert threading.get_ident() not in threads
+
+    def test_one_that_raises_is_logged_and_harms_nobody(
+        self, headrace_broker: Broker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        heard: list[int] = []
+        with producer(headrace_broker) as sender, caplog.at_level(logging.ERROR, "headrace.producer"):
+            sender.send("orders", b"a").add_callback(lambda metadata: 1 / 0)
+            sender.send("orders", b"b").add_callback(lambda metadata: heard.append(metadata.offset))
+            sender.flush(WAIT_S)
+            assert sender.send("orders", b"c").get(WAIT_S).offset == 2
+        assert heard == [1]
+        assert "ZeroDivisionError" in caplog.text
+
+    def test_one_that_waits_is_told_that_it_cannot(self, headrace_broker: Broker) -> None:
+        raised: list[str] = []
+        with producer(headrace_broker) as sender:
+            done = threading.Event()
+
+            def wait(metadata: headrace.RecordMetadata) -> None:
+                for call in (sender.send("orders", b"b").get, sender.flush, sender.close):
+                    with pytest.raises(headrace.InvalidInput) as refused:
+                        call()
+                    raised.append(str(refused.value))
+                done.set()
+
+            sender.send("orders", b"a").add_callback(wait)
+            assert done.wait(WAIT_S)
+            sender.send("orders", b"c").get(WAIT_S)
+        assert [text.split()[:3] for text in raised] == [["a", "callback", "cannot"]] * 3
+
+
+def test_metrics_count_what_was_done(headrace_broker: Broker) -> None:
+    with producer(headrace_broker, compression_type="zstd", linger_ms=20) as sender:
+        for _ in range(100):
+            sender.send("orders", b"the same words again and again")
+        sender.flush(WAIT_S)
+        told = sender.metrics()
+    assert (told["records"], told["errors"], told["retries"], told["buffer_bytes"]) == (100, 0, 0, 0)
+    assert told["bytes"] == pytest.approx(100 * 38, rel=0.1)
+    assert told["batches"] >= 1
+    assert told["batch_size_avg"] == told["bytes"] / told["batches"]
+    assert 0 < told["compression_ratio"] < 0.5
+    assert 0 < told["request_latency_avg_ms"] <= told["request_latency_max_ms"]
+
+
+def test_a_rate_is_kept(headrace_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 10,000 records per second the first 1,000 are free, and 200 more are not."""
+    with producer(headrace_broker, headrace_rate_records=10_000) as sender:
+        begin = sender.send("orders", b"first").get(WAIT_S).timestamp_ms
+        for _ in range(1200):
+            last = sender.send("orders", b"v")
+        assert last.get(WAIT_S).timestamp_ms - begin >= 10
+    assert headrace_broker.consume_all("orders")[-1].offset == 1200
+
+
+def test_a_producer_that_nobody_holds_ends_its_thread(headrace_broker: Broker) -> None:
+    sender = producer(headrace_broker)
+    sender.send("orders", b"v").get(WAIT_S)
+    thread = sender._driver._thread
+    del sender
+    gc.collect()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+class TestOnALoop:
+    def test_callbacks_and_errors(self, headrace_broker: Broker) -> None:
+        headrace_broker.create_topic("orders")
+
+        async def story() -> list[Any]:
+            heard: list[Any] = []
+            async with headrace.aio.Producer(headrace_broker.bootstrap_servers) as sender:
+                (await sender.send("orders", b"a")).add_callback(
+                    lambda metadata: heard.append(metadata.offset)
+                )
+                await sender.flush(WAIT_S)
+                headrace_broker.faults.error(api="Produce", code="TOPIC_AUTHORIZATION_FAILED", times=1)
+                with pytest.raises(headrace.KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+                    await sender.send_and_wait("orders", b"b")
+                delivery = await sender.send("orders", b"c")
+                with pytest.raises(headrace.InvalidInput, match="awaited"):
+                    delivery.get()
+                assert (await delivery).offset == 1
+                assert sender.metrics()["records"] == 2
+            with pytest.raises(headrace.ProducerClosed):
+                await sender.send("orders", b"d")
+            return heard
+
+        assert asyncio.run(story()) == [0]
+
+    def test_a_task_that_is_cancelled_harms_nobody(self, headrace_broker: Broker) -> None:
+        headrace_broker.create_topic("orders")
+
+        async def story() -> None:
+            async with headrace.aio.Producer(headrace_broker.bootstrap_servers) as sender:
+                await sender.send_and_wait("orders", b"a")
+                with headrace_broker.faults.delay(api="Produce", ms=50, times=1):
+                    waiting = asyncio.create_task(sender.send_and_wait("orders", b"b"))
+                    await asyncio.sleep(0)
+                    waiting.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await waiting
+                assert (await sender.send_and_wait("orders", b"c")).offset == 2
+
+        asyncio.run(story())
+
+    def test_close_tells_who_still_waits(self, headrace_broker: Broker) -> None:
+        headrace_broker.create_topic("orders")
+
+        async def story() -> None:
+            sender = headrace.aio.Producer(headrace_broker.bootstrap_servers)
+            await sender.send_and_wait("orders", b"a")
+            with headrace_broker.faults.refuse_connections():
+                waiting = asyncio.create_task(sender.send_and_wait("orders", b"b"))
+                await asyncio.sleep(0)
+                await sender.close(timeout=0.05)
+                with pytest.raises(headrace.RecordLost):
+                    await waiting
+
+        asyncio.run(story())
