@@ -20,4 +20,4 @@ def test_the_examples_pass() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "8 passed" in run.stdout
+    assert "11 passed" in run.stdout
