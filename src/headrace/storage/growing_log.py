@@ -220,6 +220,7 @@ class GrowingLog(OpenedLog):
         index = self._active.transaction_index
         try:
             if aborted is not None:
+                self._is_renamed |= not len(index)  # the file appears with its first entry
                 index.add(aborted)
             self._write(batch, header.size, offset, header.max_timestamp, wall_ms)
         except OSError as error:

@@ -1,5 +1,7 @@
 """Open transactions hold the last stable offset back; aborted ones are told to whoever reads over them."""
 
+from random import Random
+
 import pytest
 
 from headrace.records.errors import InvalidBatch
@@ -90,6 +92,20 @@ def test_a_damaged_transaction_index_is_made_anew_after_a_loss(scene, damage):
     scene.open("lost")
     assert scene.content(name) == before
     assert scene.log.aborted_transactions(0, 6) == [(7, 0), (7, 2), (7, 4)]
+
+
+def test_the_first_abort_of_a_segment_outlives_a_lost_machine(scene):
+    """It makes a file: once the log has begun to be flushed, the file's name has to be made durable, too."""
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.flush()
+    scene.end(7, committed=False)
+    scene.flush()
+    left = scene.disk
+    for seed in range(10):  # which decides what of the rest is spared
+        scene.disk, scene.files = left.crash("lost", Random(seed)), OpenFiles()
+        scene.open("lost", recovery_point=2)
+        assert scene.log.aborted_transactions(0, 2) == [(7, 0)]
 
 
 def test_markers_of_old_epochs_are_refused(scene):
