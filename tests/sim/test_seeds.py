@@ -24,6 +24,7 @@ def test_no_judge_objects(block: int) -> None:
 
 
 COORDINATORS = Options(play="coordinators")
+CLIENTS = Options(play="clients")
 
 
 @pytest.mark.parametrize("block", range(5))
@@ -36,10 +37,21 @@ def test_no_judge_objects_to_the_coordinators(block: int) -> None:
     assert cleanings >= SEEDS_PER_BLOCK, "coordinators' logs are to be cleaned under way"
 
 
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_judge_objects_to_our_client(block: int) -> None:
+    faults = 0
+    for seed in range(block * 10 + 1, (block + 1) * 10 + 1):
+        outcome = simulate(seed, CLIENTS)
+        assert outcome.failure is None, failure_text(outcome, CLIENTS.play)
+        faults += outcome.faults
+    assert faults >= 20 * 10, "these runs are to see trouble"
+
+
 def test_a_seed_gives_the_same_run_again() -> None:
     once, again, other = simulate(7), simulate(7), simulate(8)
     assert once == again
     assert once.digest != other.digest
+    assert simulate(7, CLIENTS) == simulate(7, CLIENTS)
 
 
 def test_the_command_tells_what_it_simulated(capsys: pytest.CaptureFixture[str]) -> None:

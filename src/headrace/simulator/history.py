@@ -311,6 +311,73 @@ class Finished:
     ends: dict[PartitionKey, int]
 
 
+# --- what programs made of our own client tell ------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class DeliverySettled:
+    """A producer told its user what became of a record that it took."""
+
+    producer: str
+    value: bytes
+    why_not: str  # it was not delivered, as far as the producer knows; empty: it was
+
+
+@dataclass(slots=True)
+class Shown:
+    """What a consumer gave its user of one partition in one call."""
+
+    consumer: str
+    stretch: int  # number of it: a seek or an assignment begins another
+    partition: PartitionKey
+    position: int  # that the consumer had named before
+    records: list[tuple[int, bytes]]
+
+
+@dataclass(slots=True)
+class Handled:
+    """A group's user is done with these records."""
+
+    group: str
+    partition: PartitionKey
+    offsets: list[int]
+
+
+@dataclass(slots=True)
+class GroupCommitted:
+    """The answer to a commit of a group left the node."""
+
+    group: str
+    partition: PartitionKey
+    offset: int
+
+
+@dataclass(slots=True)
+class MemoryHeld:
+    """A client holds more than ever before of what it may hold."""
+
+    client: str
+    what: str
+    held_bytes: int
+    bytes_max: int
+
+
+@dataclass(slots=True)
+class SpunIdle:
+    """A client's machine wanted to be woken so often within one second."""
+
+    client: str
+    wakes: int
+
+
+@dataclass(slots=True)
+class ContentsKnown:
+    """All that there is to show in these partitions when all is over, by a reader that is not our client."""
+
+    contents: dict[PartitionKey, list[tuple[int, bytes]]]
+    handled_by: dict[str, str]  # groups, and the topic of which their users must have handled everything
+
+
 Event = (
     TopicCreationAsked
     | TopicCreated
@@ -347,6 +414,13 @@ Event = (
     | NodeStopped
     | FaultStruck
     | Finished
+    | DeliverySettled
+    | Shown
+    | Handled
+    | GroupCommitted
+    | MemoryHeld
+    | SpunIdle
+    | ContentsKnown
 )
 
 

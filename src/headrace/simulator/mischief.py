@@ -3,14 +3,14 @@ it.
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from headrace.base.ids import BrokerId, Offset
 from headrace.base.time import Now
 from headrace.node.node import Node
 from headrace.node.partition import Partition
-from headrace.simulator.clients.session import Session
 from headrace.simulator.history import FaultStruck
 from headrace.simulator.machine import Machine
 from headrace.storage.faulty_disk import Fail, Fault, Operation
@@ -18,6 +18,15 @@ from headrace.storage.memory_disk import CrashKind
 
 FOLLOWER = BrokerId(99)  # a replica that is in sync by name and hears late of everything
 HOUR_MS = 3_600_000
+
+
+class Connected(Protocol):
+    """Somebody whose connection may break."""
+
+    @property
+    def name(self) -> str: ...
+
+    def hang_up(self) -> None: ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,7 +48,7 @@ class Odds:
 
 
 class Mischief:
-    def __init__(self, machine: Machine, clients: list[Session], odds: Odds) -> None:
+    def __init__(self, machine: Machine, clients: Sequence[Connected], odds: Odds) -> None:
         self._machine = machine
         self._world = machine.world
         self._clients = clients

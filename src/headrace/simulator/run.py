@@ -17,12 +17,13 @@ from headrace.simulator.judges import all_judges
 from headrace.simulator.machine import Machine
 from headrace.simulator.mischief import Odds
 from headrace.simulator.plays import Play
+from headrace.simulator.plays.clients import Clients
 from headrace.simulator.plays.coordinators import Coordinators
 from headrace.simulator.plays.logs import Logs
 from headrace.simulator.world import World
 from headrace.storage.disk import Disk
 
-PLAYS: dict[str, Callable[[World], Play]] = {"logs": Logs, "coordinators": Coordinators}
+PLAYS: dict[str, Callable[[World], Play]] = {"logs": Logs, "coordinators": Coordinators, "clients": Clients}
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,5 +1,9 @@
 """A client's connection, seen from the client: frames that take their time, in order, until it breaks.
 
+A network may be unkind to it: hold frames back, cut it with all that is under way, or forget it so that each
+side waits for the other. What a client has hung up on may still arrive, long after the client sent the same
+by another connection.
+
 Requests are real frames, made and read with the protocol's codecs. An answer is taken apart the moment it
 leaves the node, since from then on it is a promise, and reaches the client later or never.
 """
@@ -56,6 +60,7 @@ class Wire:
         self._last_arrival = 0.0  # at the node
         self._last_delivery = 0.0  # at the client
         self._muted_until = 0.0
+        self._is_void = False  # nothing arrives any more, in either direction
         self.is_open = self._connection is not None  # as the client knows
 
     def send(self, api_key: int, version: int, body: Any, asked: Any, *, is_answered: bool = True) -> None:
@@ -76,11 +81,31 @@ class Wire:
         """The client hangs up; what it had sent before still arrives."""
         if self.is_open:
             self.is_open = False
-            self._world.after(self._last_arrival - self._world.mono + 0.0001, self._hang_up)
+            until = max(self._last_arrival, self._muted_until)
+            self._world.after(until - self._world.mono + 0.0001, self._hang_up)
+
+    # --- an unkind network ------------------------------------------------------------------------
+
+    def stall(self, seconds: float) -> None:
+        """Nothing arrives for a while; nothing is lost."""
+        until = self._world.mono + seconds
+        self._muted_until = max(self._muted_until, until)
+        self._last_delivery = max(self._last_delivery, until)
+
+    def cut(self) -> None:
+        """The connection is gone at once, with all that is under way; the client knows."""
+        self._is_void = True
+        self.close()
+
+    def vanish(self) -> None:
+        """All that is sent is lost, and nobody is told: only patience ends this."""
+        self._is_void = True
 
     # --- at the node ------------------------------------------------------------------------------
 
     def _arrived(self, frame: bytearray) -> None:
+        if self._is_void:
+            return
         self._inbox.append(frame)
         self._pump()
 
@@ -98,7 +123,7 @@ class Wire:
             self._machine.hung_up(connection)
 
     def mute(self, until: float) -> None:
-        self._muted_until = until
+        self._muted_until = max(self._muted_until, until)
 
     def answered(self, frame: bytes) -> None:
         """A frame left the node on this connection."""
@@ -128,11 +153,11 @@ class Wire:
     # --- at the client ----------------------------------------------------------------------------
 
     def _deliver(self, asked: Any, answer: Any) -> None:
-        if self.is_open:
+        if self.is_open and not self._is_void:
             self._client.answered(asked, answer)
 
     def _notice(self) -> None:
-        if self.is_open:
+        if self.is_open and not self._is_void:
             self.is_open = False
             self._client.broken(self)
 

@@ -7,7 +7,7 @@ from headrace.simulator.clients.consumer import FETCH, end_of
 from headrace.simulator.clients.polling import READ_COMMITTED
 from headrace.simulator.clients.session import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
-from headrace.simulator.history import CommittedRead
+from headrace.simulator.history import CommittedRead, PartitionKey
 from headrace.simulator.machine import Machine
 
 
@@ -16,6 +16,7 @@ class Observer(Script):
         super().__init__(machine, name)
         self._topic = topic
         self.shown: list[bytes] = []
+        self.rows: dict[PartitionKey, list[tuple[int, bytes]]] = {}
         self.is_asked_to_stop = False
 
     def story(self) -> Story:
@@ -39,5 +40,6 @@ class Observer(Script):
                         rows = committed_rows(data, positions[key])
                         self.history.add(CommittedRead(self.name, key, rows, data.last_stable_offset))
                         self.shown += [value for _, value in rows]
+                        self.rows.setdefault(key, []).extend(rows)
                         positions[key] = max(positions[key], end_of(data.records))
             yield Pause(self.world.between(0.0, 0.3))

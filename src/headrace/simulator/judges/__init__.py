@@ -9,10 +9,13 @@ from headrace.simulator.judges.answers_in_request_order import AnswersInRequestO
 from headrace.simulator.judges.committed_offsets_never_go_back import CommittedOffsetsNeverGoBack
 from headrace.simulator.judges.coordinators_rebuilt import CoordinatorsRebuilt
 from headrace.simulator.judges.copied_exactly_once import CopiedExactlyOnce
+from headrace.simulator.judges.deliveries_told_once import DeliveriesToldOnce
 from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
 from headrace.simulator.judges.fenced_members_cannot_commit import FencedMembersCannotCommit
+from headrace.simulator.judges.handled_at_least_once import HandledAtLeastOnce
 from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMonotonic
 from headrace.simulator.judges.latest_not_below_acked import LatestNotBelowAcked
+from headrace.simulator.judges.memory_bounded import MemoryBounded
 from headrace.simulator.judges.metadata_remembered import MetadataRemembered
 from headrace.simulator.judges.metadata_replayed import MetadataReplayed
 from headrace.simulator.judges.no_duplicates import NoDuplicates
@@ -22,6 +25,7 @@ from headrace.simulator.judges.one_holder_per_partition import OneHolderPerParti
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.judges.polls_follow_each_other import PollsFollowEachOther
+from headrace.simulator.judges.reads_skip_nothing import ReadsSkipNothing
 from headrace.simulator.judges.stable_offset_never_stuck import StableOffsetNeverStuck
 from headrace.simulator.judges.transactions_all_or_nothing import TransactionsAllOrNothing
 from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
@@ -30,6 +34,7 @@ from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBa
 def all_judges() -> list[Judge]:
     """In the order in which they are asked: those who see a cause before those who see its consequences."""
     return [
+        MemoryBounded(),
         AnswersInRequestOrder(),
         AckedAfterFsync(),
         WholeBatchesBelowHighWatermark(),
@@ -37,6 +42,7 @@ def all_judges() -> list[Judge]:
         EarliestNeverFalls(),
         LatestNotBelowAcked(),
         OffsetsKeepTheirValue(),
+        DeliveriesToldOnce(),
         NoDuplicates(),
         OrderPerProducer(),
         AckedNeverLost(),
@@ -47,6 +53,8 @@ def all_judges() -> list[Judge]:
         OneOwnerPerGeneration(),
         FencedMembersCannotCommit(),
         PollsFollowEachOther(),
+        HandledAtLeastOnce(),
+        ReadsSkipNothing(),
         CommittedOffsetsNeverGoBack(),
         NoUncommittedReads(),
         TransactionsAllOrNothing(),

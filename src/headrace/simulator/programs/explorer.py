@@ -1,0 +1,55 @@
+"""Reads a topic by assignment: on and on, or from wherever it jumps to."""
+
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.history import PartitionKey
+from headrace.simulator.machine import Machine
+from headrace.simulator.programs.reading import Reading
+from headrace.simulator.programs.shell import Driven
+
+
+class Explorer(Reading):
+    def __init__(self, machine: Machine, name: str, topic: Topic, *, is_committed: bool) -> None:
+        super().__init__(machine, name, topic)
+        self._isolation = "read_committed" if is_committed else "read_uncommitted"
+        self._furthest: dict[PartitionKey, int] = {}
+
+    def sessions(self) -> list[Driven]:
+        consumer = self.new_consumer(**{"isolation.level": self._isolation})
+        for key in self.topic.keys:
+            self.begin_stretch(key, 0)
+        consumer.assign(self.now, {self.place_of(key): 0 for key in self.topic.keys})
+        return [consumer]
+
+    def has_read(self, ends: dict[PartitionKey, int]) -> bool:
+        """Whether it stands at these ends or behind them."""
+        positions = {key: self.consumer.position(self.place_of(key)) for key in self.topic.keys}
+        return all((positions[key] or 0) >= ends.get(key, 0) for key in self.topic.keys)
+
+    def step(self) -> None:
+        dice = self.world.dice
+        if not self.is_careful and self.world.chance(0.1):
+            self._wander()
+        for message in self.poll(dice.randint(1, 30)):
+            key = self.topic.keys[message.partition]
+            self._furthest[key] = max(self._furthest.get(key, 0), message.offset + 1)
+
+    def rest(self) -> None:
+        """From now on it only reads on."""
+        self.is_careful = True
+        self.consumer.resume(self.consumer.paused)
+
+    def _wander(self) -> None:
+        key = self.world.dice.choice(self.topic.keys)
+        at = self.place_of(key)
+        deed = self.world.dice.randrange(5)
+        if deed <= 1:
+            offset = self.world.dice.randint(0, self._furthest.get(key, 0))
+            self.consumer.seek(self.now, at, offset)
+            self.begin_stretch(key, offset)
+        elif deed == 2:
+            self.consumer.seek_to_beginning(self.now, [at])
+            self.begin_stretch(key, 0)
+        elif deed == 3:
+            self.pause(at)
+        else:
+            self.consumer.resume(self.consumer.paused)

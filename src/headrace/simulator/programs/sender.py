@@ -1,0 +1,103 @@
+"""Sends numbered records as fast as its buffer takes them, and remembers what it was told of each."""
+
+from typing import Any
+
+from headrace.client.errors import ClientError
+from headrace.client.partitioner import partition_for_key
+from headrace.client.producing.admission import hopeless
+from headrace.client.producing.outbox import Outbox
+from headrace.records._outgoing import Delivery
+from headrace.records.errors import NotTaken
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.history import BatchAcked, BatchSent, DeliverySettled, PartitionKey
+from headrace.simulator.machine import Machine
+from headrace.simulator.programs.program import Program
+from headrace.simulator.programs.shell import Driven
+from headrace.simulator.programs.writing import announce, new_outbox
+
+
+class Sender(Program):
+    def __init__(self, machine: Machine, name: str, topic: Topic, *, acks: int, is_idempotent: bool) -> None:
+        # what was given up and comes late is out of order, and only idempotence knows it again
+        super().__init__(machine, name, leaves_ghosts=is_idempotent)
+        self._topic = topic
+        self._acks = acks
+        self._is_idempotent = is_idempotent
+        self._count = 0
+        self._unsettled: set[bytes] = set()
+        self._durable_ends: dict[PartitionKey, int] = {}  # in this turn
+        self.is_stopping = False  # sends nothing new any more
+        self._outbox: Outbox
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything is told, and nothing is kept."""
+        outbox = self._outbox
+        return not self._unsettled and not outbox.accumulator.buffered_bytes and outbox.sending.is_idle
+
+    def sessions(self) -> list[Driven]:
+        settings: dict[str, Any] = {"acks": str(self._acks), "enable.idempotence": self._is_idempotent}
+        if not self._is_idempotent:
+            settings["max.in.flight.requests.per.connection"] = 1
+        self._unsettled.clear()
+        self._outbox = new_outbox(self.world, **settings)
+        return [self._outbox.sending]
+
+    def step(self) -> None:
+        dice = self.world.dice
+        if self.is_stopping or self.world.chance(0.1):
+            self._outbox.sending.flush()
+        if self.is_stopping:
+            return
+        for _ in range(dice.randint(0, 6)):
+            number = dice.randrange(self._topic.partitions)
+            key = None
+            if dice.randrange(2):
+                key = b"%d" % dice.randrange(100)
+                number = partition_for_key(key, self._topic.partitions)
+            if not self._send(self._topic.keys[number], key):
+                return
+
+    def _send(self, partition: PartitionKey, key: bytes | None) -> bool:
+        """Whether it was taken; if not, a later step tries again."""
+        value = f"{self.name}.{self.life}:{self._count + 1}:".encode() + b"." * self.world.dice.randrange(80)
+        accumulator, topics = self._outbox.accumulator, self._outbox.sending.topics
+        chosen = -1 if key is not None else partition.number
+        wall_ms = self.world.now().wall_ms
+        try:
+            delivery = accumulator.append(self.now, partition.topic, key, value, (), chosen, wall_ms)
+        except NotTaken as reason:
+            error = hopeless(reason, partition.topic, topics, is_late=False)
+            if error is not None:
+                raise error from reason
+            return False
+        self._count += 1
+        self._unsettled.add(value)
+        self.holds("buffer.memory", accumulator.buffered_bytes, accumulator.buffer_bytes)
+        self.history.add(BatchSent(self.name, partition, (value,), self._acks, self._is_idempotent))
+        delivery.when_done(lambda done: self._settled(partition, value, done))
+        return True
+
+    def heard(self) -> None:
+        self._durable_ends.clear()
+        announce(self._outbox)
+
+    def _settled(self, partition: PartitionKey, value: bytes, done: Delivery) -> None:
+        self._unsettled.discard(value)
+        try:
+            result = done.result()
+        except ClientError as error:
+            self.history.add(DeliverySettled(self.name, value, str(error)))
+            return
+        self.history.add(DeliverySettled(self.name, value, ""))
+        assert result.partition == partition.number
+        if result.offset >= 0:
+            end = self._durable_end(partition)
+            self.history.add(BatchAcked(self.name, partition, (value,), result.offset, self._acks, end))
+
+    def _durable_end(self, partition: PartitionKey) -> int:
+        if not self._topic.promises_fsync:
+            return -1
+        if partition not in self._durable_ends:
+            self._durable_ends[partition] = self.machine.durable_end(partition)
+        return self._durable_ends[partition]

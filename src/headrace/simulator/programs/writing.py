@@ -1,0 +1,53 @@
+"""A producer of ours in a simulated program: all of it but the waiting."""
+
+from collections.abc import Generator
+from typing import Any
+
+from headrace.base.time import Instant
+from headrace.client.configuration import Configuration, producer_keys
+from headrace.client.producing.options import Options
+from headrace.client.producing.outbox import Outbox
+from headrace.records._outgoing import Awaited, RecordMetadata
+from headrace.simulator.world import World
+
+
+class NobodyWaits:
+    """Programs here listen, they never block."""
+
+    def wait(self, delivery: Awaited, timeout_s: float | None) -> None:
+        raise AssertionError("a program waits for a delivery")
+
+    def awaiting(self, delivery: Awaited) -> Generator[Any, None, RecordMetadata]:
+        raise AssertionError("a program waits for a delivery")
+
+
+def new_outbox(world: World, **settings: Any) -> Outbox:
+    """As impatient as this world is quick."""
+    dice = world.dice
+    chosen: dict[str, Any] = {
+        "bootstrap.servers": "broker",
+        "compression.type": dice.choice(("none", "none", "gzip", "snappy", "lz4", "zstd")),
+        "linger.ms": dice.choice((0, 5, 100)),
+        "delivery.timeout.ms": dice.choice((3_000, 10_000, 60_000)),
+        "request.timeout.ms": dice.choice((1_000, 2_500)),
+        "retry.backoff.ms": 50,
+        "retry.backoff.max.ms": 500,
+        "max.in.flight.requests.per.connection": dice.randint(1, 5),
+        "batch.size": dice.choice((150, 400, 1_500)),
+        "buffer.memory": dice.choice((1_000, 4_000)),
+        "max.block.ms": 5_000,
+    }
+    return Outbox(
+        Options(Configuration(producer_keys(), chosen | settings)),
+        NobodyWaits(),
+        dice,
+        clock=lambda: Instant(world.mono),
+        wall_ms=lambda: world.now().wall_ms,
+    )
+
+
+def announce(outbox: Outbox) -> None:
+    """Calls those who listen for deliveries; unlike a real shell it lets out what they raise."""
+    for batch in outbox.sending.take_settled():
+        for error in batch.announce():
+            raise error
