@@ -15,8 +15,7 @@ from cli.shell import Done
 from harness.broker import Broker
 from harness.wait import eventually
 from headrace.cli.main import run
-from headrace.client.client import Client
-from headrace.client.groups import Groups
+from headrace.client.threads.admin import Admin
 
 WAIT_S = 30.0
 RECORDS = 10  # in each partition
@@ -102,8 +101,8 @@ def partitions(lag: Any) -> dict[int, tuple[Any, ...]]:
 
 def offsets(broker: Broker, group: str) -> dict[int, int]:
     """What the broker keeps, without a process for the question."""
-    with Client(broker.bootstrap) as client:
-        return {at.partition: told.offset for at, told in Groups(client).committed(group).items()}
+    with Admin(broker.bootstrap) as admin:
+        return {at.partition: told.offset for at, told in admin.list_group_offsets(group).items()}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

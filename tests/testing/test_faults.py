@@ -11,9 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
-from headrace.client.admin import Admin
-from headrace.client.client import Client
 from headrace.client.errors import ClientError
+from headrace.client.threads.admin import Admin
 from headrace.protocol.api import request_codec
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.testing import Broker, BrokerDown
@@ -236,8 +235,8 @@ def test_a_broker_whose_metadata_cannot_be_written_gives_up_without_the_test() -
     with Broker({"metadata.log.dir": "topics"}) as broker:
         broker.create_topic("orders")
         broker.faults.io_error()
-        with Client(broker.bootstrap_servers, timeout_s=0.2) as client, pytest.raises(ClientError):
-            Admin(client).create_topic("more")
+        with Admin(broker.bootstrap_servers) as admin, pytest.raises(ClientError):
+            admin.within(0.2).create_topic("more")
         with pytest.raises(BrokerDown, match="gave up"):
             broker.clock.advance(days=1)
         assert any("halted" in line for line in broker.log())

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.options import SIZE, broker_options
 from headrace.cli.progress import ProgressBar
 from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, print_json, print_table
-from headrace.client.admin import Admin
 from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer import Consumer
@@ -72,8 +72,8 @@ def command(
     command with each other only.
     """
     topic = f"headrace-bench-{time.time_ns():x}"
-    with connect(bootstrap, timeout) as client:
-        Admin(client).create_topic(topic, partitions=partitions)
+    with administer(bootstrap, timeout) as admin, connect(bootstrap, timeout) as client:
+        admin.create_topic(topic, partitions=partitions)
         try:
             make = _producer_maker(client, acks, compression)
             rates = [
@@ -85,7 +85,7 @@ def command(
                 _end_to_end(client, make(), topic, samples, size),
             ]
         finally:
-            Admin(client).delete_topic(topic)
+            admin.delete_topic(topic)
     if as_json:
         print_json(_as_json(rates, latencies))
         return

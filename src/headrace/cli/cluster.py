@@ -1,12 +1,15 @@
 """`headrace cluster`: who is there."""
 
+from collections import Counter
+
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.options import broker_options
-from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, print_json, print_table
 from headrace.cli.transactions import transactions
-from headrace.client.admin import Admin, ClusterDescription, LogDirectory
+from headrace.client.administration.cluster import ClusterDescription
+from headrace.client.administration.log_dirs import LogDirectory
 from headrace.client.errors import UnsupportedByBroker
 
 
@@ -22,22 +25,24 @@ command.add_command(transactions)
 @broker_options
 def describe(bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show brokers, their addresses and log directories."""
-    with connect(bootstrap, timeout) as client:
-        cluster = Admin(client).cluster()
+    with administer(bootstrap, timeout) as admin:
+        cluster = admin.describe_cluster()
         try:
-            directories = Admin(client).log_directories()
+            directories = admin.describe_log_dirs()
         except UnsupportedByBroker:
             directories = []
-        led = dict.fromkeys(client.cluster.brokers, 0)
-        for topic in Admin(client).topics():
-            for partition in topic.partitions:
-                led[partition.leader] = led.get(partition.leader, 0) + 1
+        led = Counter(
+            partition.leader
+            for topic in admin.list_topics()
+            for partition in topic.partitions
+            if partition.leader is not None
+        )
     if as_json:
         print_json(_as_json(cluster, directories, led))
         return
     click.echo(f"cluster {cluster.cluster_id}, controller {cluster.controller_id}")
     rows = [
-        (broker.broker_id, broker.address, broker.rack or "-", led.get(broker.broker_id, 0))
+        (broker.broker_id, broker.address, broker.rack or "-", led[broker.broker_id])
         for broker in cluster.brokers
     ]
     print_table(("BROKER", "ADDRESS", "RACK", "LEADS"), rows, right=("BROKER", "LEADS"))
@@ -61,7 +66,7 @@ def describe(bootstrap: str, timeout: float, as_json: bool) -> None:
 
 
 def _as_json(
-    cluster: ClusterDescription, directories: list[LogDirectory], led: dict[int, int]
+    cluster: ClusterDescription, directories: list[LogDirectory], led: Counter[int]
 ) -> dict[str, object]:
     return {
         "cluster_id": cluster.cluster_id,
@@ -72,7 +77,7 @@ def _as_json(
                 "host": broker.address.host,
                 "port": broker.address.port,
                 "rack": broker.rack,
-                "leads": led.get(broker.broker_id, 0),
+                "leads": led[broker.broker_id],
                 "log_dirs": [
                     {
                         "path": directory.path,

@@ -2,12 +2,12 @@
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.options import KEY_VALUE, broker_options
-from headrace.cli.session import connect
 from headrace.cli.terminal import count_text, note, print_json, print_table
-from headrace.client.configs import Kind, Operation, Resource, Setting, change_settings, get_settings
+from headrace.client.administration.configs import Append, Resource, ResourceKind, Setting, Subtract
 
-KIND = click.Choice([kind.name.lower() for kind in Kind])
+KIND = click.Choice(["topic", "broker", "group"])
 
 
 @click.group("config")
@@ -17,8 +17,9 @@ def command() -> None:
 
 def _resource(kind: str, name: str) -> Resource:
     """`broker all` means the value that every broker without its own takes."""
-    chosen = Kind[kind.upper()]
-    return Resource(chosen, "" if chosen is Kind.BROKER and name == "all" else name)
+    if kind == "broker" and name == "all":
+        return Resource.all_brokers()
+    return Resource(ResourceKind[kind.upper()], name)
 
 
 @command.command()
@@ -44,8 +45,8 @@ def get(
 
     Example: headrace config get topic orders retention.ms
     """
-    with connect(bootstrap, timeout) as client:
-        settings = get_settings(client, _resource(kind, name), keys or None)
+    with administer(bootstrap, timeout) as admin:
+        settings = list(admin.describe_config(_resource(kind, name), keys or None).values())
     hidden = 0
     if not keys and not show_all:
         chosen = [setting for setting in settings if setting.source != "default"]
@@ -109,16 +110,15 @@ def set_values(
 
     Example: headrace config set topic orders retention.ms=86400000
     """
-    changes: dict[str, tuple[Operation, str | None]] = {}
-    changes |= {key: (Operation.SET, value) for key, value in assignments}
-    changes |= {key: (Operation.APPEND, value) for key, value in appended}
-    changes |= {key: (Operation.SUBTRACT, value) for key, value in subtracted}
-    changes |= dict.fromkeys(unset, (Operation.DELETE, None))
+    changes: dict[str, object] = dict(assignments)
+    changes |= {key: Append(value) for key, value in appended}
+    changes |= {key: Subtract(value) for key, value in subtracted}
+    changes |= dict.fromkeys(unset)
     if not changes:
         raise click.UsageError("Nothing to change: give key=value or --unset KEY.")
     resource = _resource(kind, name)
-    with connect(bootstrap, timeout) as client:
-        change_settings(client, resource, changes, validate_only=dry_run)
+    with administer(bootstrap, timeout) as admin:
+        admin.alter_config(resource, changes, validate_only=dry_run)
     if as_json:
         print_json({"resource": [kind, name], "changed": sorted(changes), "dry_run": dry_run})
     else:

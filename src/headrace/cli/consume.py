@@ -6,19 +6,20 @@ from collections.abc import Callable
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.formats import compile_format
 from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.options import bootstrap_option, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.session import connect
-from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer import Consumer
 from headrace.client.envelope import write_envelope
 from headrace.client.errors import InvalidInput
 from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.client.record import Record
+from headrace.client.threads.admin import Admin
 
 POLL_S = 0.5
 
@@ -73,12 +74,13 @@ def command(
     render = _renderer(form, key_separator, as_json)
     first = _moment(begin, "--from") or (Edge.LATEST if follow else Edge.EARLIEST)
     last = None if follow else _moment(end, "--to") or Edge.LATEST
-    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    level = "read_committed" if committed else "read_uncommitted"
+    with administer(bootstrap, timeout) as admin:
+        chosen = _chosen(admin, topic, partitions)
+        starts = resolve(admin, chosen, first, isolation_level=level)
+        ends = None if last is None else resolve(admin, chosen, last, isolation_level=level)
     with connect(bootstrap, timeout) as client:
-        chosen = _chosen(client, topic, partitions)
-        starts = resolve(client, chosen, first, isolation=isolation)
-        ends = None if last is None else resolve(client, chosen, last, isolation=isolation)
-        consumer = Consumer(client, isolation=isolation)
+        consumer = Consumer(client, isolation=READ_COMMITTED if committed else READ_UNCOMMITTED)
         consumer.assign({at: start for at, start in starts.items() if ends is None or start < ends[at]})
         try:
             _copy(consumer, ends, starts, render, limit, follow=follow)
@@ -109,8 +111,8 @@ def _renderer(form: str | None, key_separator: str | None, as_json: bool) -> Cal
         raise click.BadParameter(str(error), param_hint="--format") from None
 
 
-def _chosen(client: Client, topic: str, partitions: tuple[int, ...]) -> list[TopicPartition]:
-    count = len(client.topic(topic).partitions)
+def _chosen(admin: Admin, topic: str, partitions: tuple[int, ...]) -> list[TopicPartition]:
+    count = len(admin.describe_topic(topic).partitions)
     for partition in partitions:
         if partition >= count:
             raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, and no {partition}")

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.local_node import LocalNode
 from headrace.cli.options import SIZE, json_option
 from headrace.cli.progress import ProgressBar
+from headrace.cli.ranges import ends_of
 from headrace.cli.session import connect
 from headrace.cli.terminal import bytes_text, print_json, print_table
-from headrace.client.admin import Admin
 from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer import Consumer
-from headrace.client.offsets import LATEST, list_offsets
 from headrace.client.producer import Producer
 
 TOPIC = "demo"
@@ -79,8 +79,11 @@ def _show(node: LocalNode, records: int, *, quiet: bool) -> dict[str, object]:
     started_s = node.start()
     say(f"1. a broker at {node.bootstrap}, ready after {started_s * 1000:.0f} ms")
     written, read = Tally(), Tally()
-    with connect(node.bootstrap, READ_TIMEOUT_S) as client:
-        Admin(client).create_topic(TOPIC, partitions=PARTITIONS)
+    with (
+        administer(node.bootstrap, READ_TIMEOUT_S) as admin,
+        connect(node.bootstrap, READ_TIMEOUT_S) as client,
+    ):
+        admin.create_topic(TOPIC, partitions=PARTITIONS)
         say(f"2. topic {TOPIC!r} with {PARTITIONS} partitions")
 
         produced_s = _produce(client, written, records, "3. producing", quiet=quiet)
@@ -95,8 +98,8 @@ def _show(node: LocalNode, records: int, *, quiet: bool) -> dict[str, object]:
         reread = Tally()
         _consume(client, reread, written.records, "6. reading all", quiet=quiet)
         at_end = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-        ends = list_offsets(client, dict.fromkeys(at_end, LATEST))
-        end_offsets = [ends[at][0] for at in at_end]
+        ends = ends_of(admin, at_end)
+        end_offsets = [ends[at] for at in at_end]
         intact = reread == written and end_offsets == written.counts
     say(f"6. {reread.records:,} records read after the crash; {_verdict(written, reread)}")
     if not quiet:

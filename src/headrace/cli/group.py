@@ -5,20 +5,16 @@ from collections.abc import Sequence
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.group_reset import reset
 from headrace.cli.options import broker_options
 from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
-from headrace.cli.session import connect
 from headrace.cli.terminal import count_text, number_text, print_json, print_table
-from headrace.client.client import Client
+from headrace.client.administration.group_values import Group, Member
+from headrace.client.administration.lag import PartitionLag, total_lag
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput
-from headrace.client.groups import Group, Groups, Member
-from headrace.client.lag import PartitionLag, lag_of, total_lag
-from headrace.client.offsets import LATEST, list_offsets
-
-# Share and streams groups keep their offsets elsewhere; brokers of before KIP-848 tell no type.
-WITH_OFFSETS = ("", "classic", "consumer")
+from headrace.client.threads.admin import Admin
 
 
 @click.group("group")
@@ -43,10 +39,10 @@ def list_groups(
 
     A pipe gets one name per line.
     """
-    with connect(bootstrap, timeout) as client:
+    with administer(bootstrap, timeout) as admin:
         groups = [
             group
-            for group in Groups(client).all()
+            for group in admin.list_groups()
             if _is_one_of(group.state, states) and _is_one_of(group.type, types)
         ]
     if as_json:
@@ -73,8 +69,8 @@ def _is_one_of(value: str, wanted: tuple[str, ...]) -> bool:
 @broker_options
 def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show the state of groups, and their members with what they read."""
-    with connect(bootstrap, timeout) as client:
-        groups = Groups(client).describe(names)
+    with administer(bootstrap, timeout) as admin:
+        groups = list(admin.describe_groups(names).values())
     if as_json:
         print_json([_group_as_json(group) for group in groups])
         return
@@ -137,15 +133,9 @@ def _as_json(partitions: Sequence[TopicPartition] | None) -> list[dict[str, obje
 @broker_options
 def lag(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show how far groups are behind: by partition for the NAMES, else one line for each group."""
-    with connect(bootstrap, timeout) as client:
-        groups = Groups(client)
-        all_names = (listed.group for listed in groups.all() if listed.type in WITH_OFFSETS)
-        described = groups.describe(names or all_names)
-        committed = {group.group: groups.committed(group.group) for group in described}
-        read = {at for offsets in committed.values() for at in offsets}
-        read |= {at for group in described for member in group.members for at in member.assignment or ()}
-        ends = _ends_of(client, read)
-    lags = {group.group: lag_of(group, committed[group.group], ends) for group in described}
+    with administer(bootstrap, timeout) as admin:
+        lags = admin.lag_of_groups(names or None)
+        described = list(admin.describe_groups(lags).values())
     if as_json:
         print_json([_lag_as_json(group, lags[group.group]) for group in described])
     elif names:
@@ -166,13 +156,6 @@ def lag(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -
             ],
             right=("MEMBERS", "PARTITIONS", "LAG"),
         )
-
-
-def _ends_of(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """The end of each partition that is there; a group may remember topics that were deleted."""
-    client.refresh()
-    there = [at for at in partitions if client.cluster.leader_of(at) is not None]
-    return {at: offset for at, (offset, _) in list_offsets(client, dict.fromkeys(there, LATEST)).items()}
 
 
 def _print_lag(group: Group, lags: list[PartitionLag]) -> None:
@@ -244,22 +227,21 @@ def delete(
     if not yes and sys.stdin.isatty():
         what = f"the offsets of {', '.join(topic for topic, _ in topics)} in " if topics else ""
         click.confirm(f"Delete {what}{', '.join(names)}?", abort=True, err=True)
-    with connect(bootstrap, timeout) as client:
-        groups = Groups(client)
+    with administer(bootstrap, timeout) as admin:
         for name in names:
             if topics:
-                groups.delete_offsets(name, _remembered(groups, name, topics))
+                admin.delete_group_offsets(name, _remembered(admin, name, topics))
             else:
-                groups.delete(name)
+                admin.delete_group(name)
             if not as_json:
                 click.echo(f"deleted {'offsets of ' if topics else ''}{name}")
     if as_json:
         print_json(list(names))
 
 
-def _remembered(groups: Groups, name: str, topics: Sequence[Chosen]) -> list[TopicPartition]:
+def _remembered(admin: Admin, name: str, topics: Sequence[Chosen]) -> list[TopicPartition]:
     """The partitions chosen that the group has offsets of: the topic itself may be gone."""
-    committed = groups.committed(name)
+    committed = admin.list_group_offsets(name)
     chosen = [
         at
         for topic, indexes in topics

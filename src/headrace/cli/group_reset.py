@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.moments import Moment, parse_moment
 from headrace.cli.options import broker_options
 from headrace.cli.partitions import PARTITIONS, Chosen
-from headrace.cli.ranges import resolve
-from headrace.cli.session import connect
+from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.terminal import count_text, note, number_text, print_json, print_table
-from headrace.client.client import Client
+from headrace.client.administration.lag import Move, planned, shifted
+from headrace.client.administration.offsets import OffsetAt
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput, KafkaError
-from headrace.client.groups import Committed, Groups
-from headrace.client.lag import Move, planned, shifted
-from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.membership.events import CommittedOffset
+from headrace.client.threads.admin import Admin
 from headrace.protocol.errors import ErrorCode
 
 
@@ -54,16 +54,15 @@ def reset(
     if bool(topics) == all_topics:
         raise click.UsageError("Say what to reset: either --topic TOPIC or --all-topics.")
     moment = None if where is None else _moment(where)
-    with connect(bootstrap, timeout) as client:
-        groups = Groups(client)
-        _refuse_active(groups, name)
-        committed = groups.committed(name)
-        partitions = _chosen(client, topics) if topics else sorted(committed)
+    with administer(bootstrap, timeout) as admin:
+        _refuse_active(admin, name)
+        committed = admin.list_group_offsets(name)
+        partitions = _chosen(admin, topics) if topics else sorted(committed)
         if not partitions:
             raise InvalidInput(f"group {name!r} has no offsets; name a --topic")
-        moves = _moves(client, partitions, committed, moment, by)
+        moves = _moves(admin, partitions, committed, moment, by)
         if execute:
-            groups.commit(name, {move.at: move.after for move in moves})
+            admin.alter_group_offsets(name, {move.at: move.after for move in moves})
     if as_json:
         print_json({"group": name, "executed": execute, "partitions": [_move_as_json(m) for m in moves]})
         return
@@ -81,10 +80,10 @@ def _moment(where: str) -> Moment:
         raise click.BadParameter(str(error), param_hint="--to") from None
 
 
-def _refuse_active(groups: Groups, name: str) -> None:
+def _refuse_active(admin: Admin, name: str) -> None:
     """An offset that is set under living members would be overwritten by their next commit."""
     try:
-        (group,) = groups.describe([name])
+        group = admin.describe_group(name)
     except KafkaError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
             return  # a reset may come before the first member
@@ -94,10 +93,10 @@ def _refuse_active(groups: Groups, name: str) -> None:
         raise InvalidInput(f"group {name!r} is {group.state} with {members}; a reset needs it without any")
 
 
-def _chosen(client: Client, topics: Sequence[Chosen]) -> list[TopicPartition]:
+def _chosen(admin: Admin, topics: Sequence[Chosen]) -> list[TopicPartition]:
     chosen: set[TopicPartition] = set()
     for topic, indexes in topics:
-        known = range(len(client.topic(topic).partitions))
+        known = range(len(admin.describe_topic(topic).partitions))
         for index in indexes or known:
             if index not in known:
                 raise InvalidInput(f"topic {topic!r} has partitions 0 to {known[-1]}, and no {index}")
@@ -106,22 +105,22 @@ def _chosen(client: Client, topics: Sequence[Chosen]) -> list[TopicPartition]:
 
 
 def _moves(
-    client: Client,
+    admin: Admin,
     partitions: Sequence[TopicPartition],
-    committed: dict[TopicPartition, Committed],
+    committed: dict[TopicPartition, CommittedOffset],
     moment: Moment | None,
     by: int | None,
 ) -> list[Move]:
     if moment is not None:
-        wanted = resolve(client, partitions, moment)
+        wanted = resolve(admin, partitions, moment)
     else:
         missing = [at for at in partitions if at not in committed]
         if missing:
             raise InvalidInput(f"the group has no offset in {missing[0]} from which --by could count")
         assert by is not None
         wanted = shifted(partitions, committed, by)
-    starts = {at: told[0] for at, told in list_offsets(client, dict.fromkeys(partitions, EARLIEST)).items()}
-    ends = {at: told[0] for at, told in list_offsets(client, dict.fromkeys(partitions, LATEST)).items()}
+    starts = ends_of(admin, partitions, OffsetAt.EARLIEST)
+    ends = ends_of(admin, partitions)
     return planned(wanted, committed, starts, ends)
 
 

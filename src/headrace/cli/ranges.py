@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from headrace.cli.moments import AtOffset, AtTime, BeforeEnd, Edge, Moment
-from headrace.client.client import Client
+from headrace.client.administration.offsets import OffsetAt
 from headrace.client.cluster import TopicPartition
-from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.threads.admin import Admin
+
+READ_ALL = "read_uncommitted"
 
 
 def resolve(
-    client: Client, partitions: Sequence[TopicPartition], moment: Moment, *, isolation: int = 0
+    admin: Admin, partitions: Sequence[TopicPartition], moment: Moment, *, isolation_level: str = READ_ALL
 ) -> dict[TopicPartition, int]:
     """The offset that a moment means in each partition.
 
@@ -19,21 +21,28 @@ def resolve(
         case AtOffset(offset):
             return dict.fromkeys(partitions, offset)
         case Edge.EARLIEST:
-            return _ends(client, partitions, EARLIEST, isolation)
+            return ends_of(admin, partitions, OffsetAt.EARLIEST, isolation_level)
         case Edge.LATEST:
-            return _ends(client, partitions, LATEST, isolation)
+            return ends_of(admin, partitions, OffsetAt.LATEST, isolation_level)
         case BeforeEnd(records):
-            starts = _ends(client, partitions, EARLIEST, isolation)
-            ends = _ends(client, partitions, LATEST, isolation)
+            starts = ends_of(admin, partitions, OffsetAt.EARLIEST, isolation_level)
+            ends = ends_of(admin, partitions, OffsetAt.LATEST, isolation_level)
             return {at: max(starts[at], ends[at] - records) for at in partitions}
         case AtTime(timestamp_ms):
-            found = list_offsets(client, dict.fromkeys(partitions, timestamp_ms), isolation=isolation)
-            ends = _ends(client, partitions, LATEST, isolation)
-            return {at: found[at][0] if found[at][0] >= 0 else ends[at] for at in partitions}
+            asked = dict.fromkeys(partitions, timestamp_ms)
+            found = {
+                at: told.offset
+                for at, told in admin.list_offsets(asked, isolation_level=isolation_level).items()
+                if told.offset is not None
+            }
+            return ends_of(admin, partitions, OffsetAt.LATEST, isolation_level) | found
 
 
-def _ends(
-    client: Client, partitions: Sequence[TopicPartition], which: int, isolation: int
+def ends_of(
+    admin: Admin,
+    partitions: Sequence[TopicPartition],
+    which: OffsetAt = OffsetAt.LATEST,
+    isolation_level: str = READ_ALL,
 ) -> dict[TopicPartition, int]:
-    found = list_offsets(client, dict.fromkeys(partitions, which), isolation=isolation)
-    return {at: offset for at, (offset, _) in found.items()}
+    found = admin.list_offsets(dict.fromkeys(partitions, which), isolation_level=isolation_level)
+    return {at: told.offset for at, told in found.items() if told.offset is not None}

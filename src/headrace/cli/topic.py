@@ -5,19 +5,20 @@ import time
 
 import click
 
-from headrace.base.ids import id_text
+from headrace.cli.administer import administer
 from headrace.cli.moments import parse_moment
 from headrace.cli.options import KEY_VALUE, broker_options
-from headrace.cli.ranges import resolve
-from headrace.cli.session import connect
+from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.terminal import bytes_text, count_text, print_json, print_table
-from headrace.client.admin import Admin
-from headrace.client.client import Client
-from headrace.client.cluster import Topic, TopicPartition
-from headrace.client.configs import Kind, Operation, Resource, change_settings, get_settings
+from headrace.client.administration.configs import Resource
+from headrace.client.administration.offsets import OffsetAt
+from headrace.client.administration.topic_descriptions import TopicDescription
+from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError, UnsupportedByBroker
-from headrace.client.offsets import EARLIEST, LATEST, delete_records, list_offsets
+from headrace.client.threads.admin import Admin
 from headrace.protocol.errors import ErrorCode
+
+NOBODY = -1  # leads a partition that has no leader, as Kafka tells it
 
 
 @click.group("topic")
@@ -49,11 +50,11 @@ def create(
     Example: headrace topic create orders -p 6 -c retention.ms=86400000
     """
     created: list[dict[str, object]] = []
-    with connect(bootstrap, timeout) as client:
+    with administer(bootstrap, timeout) as admin:
         for name in names:
             is_new = True
             try:
-                Admin(client).create_topic(
+                admin.create_topic(
                     name,
                     partitions=partitions or -1,
                     replication_factor=replication_factor or -1,
@@ -63,7 +64,7 @@ def create(
                 if not if_not_exists or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise
                 is_new = False
-            topic = client.topic(name)
+            topic = admin.describe_topic(name)
             created.append(_summary(topic) | {"created": is_new})
             if not as_json:
                 done = "created" if is_new else "exists already:"
@@ -72,12 +73,12 @@ def create(
         print_json(created)
 
 
-def _summary(topic: Topic) -> dict[str, object]:
+def _summary(topic: TopicDescription) -> dict[str, object]:
     return {
         "name": topic.name,
-        "id": id_text(topic.topic_id),
+        "id": topic.topic_id,
         "partitions": len(topic.partitions),
-        "replication_factor": max((len(partition.replicas) for partition in topic.partitions), default=0),
+        "replication_factor": topic.replication_factor,
         "internal": topic.is_internal,
     }
 
@@ -90,8 +91,8 @@ def list_topics(internal: bool, bootstrap: str, timeout: float, as_json: bool) -
 
     A pipe gets one name per line.
     """
-    with connect(bootstrap, timeout) as client:
-        topics = [topic for topic in Admin(client).topics() if internal or not topic.is_internal]
+    with administer(bootstrap, timeout) as admin:
+        topics = admin.list_topics(internal=internal)
     if as_json:
         print_json([_summary(topic) for topic in topics])
     elif not sys.stdout.isatty():
@@ -107,8 +108,8 @@ def list_topics(internal: bool, bootstrap: str, timeout: float, as_json: bool) -
 @broker_options
 def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show partitions, offsets, sizes and settings of topics."""
-    with connect(bootstrap, timeout) as client:
-        described = [_description(client, name) for name in names]
+    with administer(bootstrap, timeout) as admin:
+        described = [_description(admin, topic) for topic in admin.describe_topics(names).values()]
     if as_json:
         print_json(described)
         return
@@ -116,38 +117,37 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bo
         _print_description(topic)
 
 
-def _description(client: Client, name: str) -> dict[str, object]:
-    topic = client.topic(name)
-    led = [TopicPartition(name, p.index) for p in topic.partitions if p.leader in client.cluster.brokers]
-    starts = list_offsets(client, dict.fromkeys(led, EARLIEST))
-    ends = list_offsets(client, dict.fromkeys(led, LATEST))
-    sizes = _sizes(client)
+def _description(admin: Admin, topic: TopicDescription) -> dict[str, object]:
+    led = [TopicPartition(topic.name, one.partition) for one in topic.partitions if one.leader is not None]
+    starts = ends_of(admin, led, OffsetAt.EARLIEST)
+    ends = ends_of(admin, led)
+    sizes = _sizes(admin)
     partitions = []
     for partition in topic.partitions:
-        at = TopicPartition(name, partition.index)
+        at = TopicPartition(topic.name, partition.partition)
         partitions.append(
             {
-                "partition": partition.index,
-                "leader": partition.leader,
+                "partition": partition.partition,
+                "leader": NOBODY if partition.leader is None else partition.leader,
                 "leader_epoch": partition.leader_epoch,
                 "replicas": partition.replicas,
                 "isr": partition.isr,
                 "offline": partition.offline,
-                "start": starts[at][0] if at in starts else None,
-                "end": ends[at][0] if at in ends else None,
+                "start": starts.get(at),
+                "end": ends.get(at),
                 "bytes": sizes.get(at),
             }
         )
-    settings = get_settings(client, Resource(Kind.TOPIC, name))
+    settings = admin.describe_config(Resource.topic(topic.name)).values()
     overrides = {setting.name: setting.value for setting in settings if setting.source == "topic"}
     return _summary(topic) | {"partitions": partitions, "config": overrides}
 
 
-def _sizes(client: Client) -> dict[TopicPartition, int]:
+def _sizes(admin: Admin) -> dict[TopicPartition, int]:
     """Bytes on disk by partition, the largest of all copies; empty from a broker that does not tell."""
     sizes: dict[TopicPartition, int] = {}
     try:
-        directories = Admin(client).log_directories()
+        directories = admin.describe_log_dirs()
     except UnsupportedByBroker:
         return {}
     for directory in directories:
@@ -168,7 +168,7 @@ def _print_description(topic: dict[str, object]) -> None:
     rows = [
         (
             partition["partition"],
-            partition["leader"] if partition["leader"] >= 0 else "none",
+            "none" if partition["leader"] == NOBODY else partition["leader"],
             ",".join(map(str, partition["replicas"])),
             ",".join(map(str, partition["isr"])),
             "?" if partition["start"] is None else partition["start"],
@@ -202,29 +202,18 @@ def alter(
     """Add partitions to a topic, or change its settings."""
     if partitions is None and not configs and not unset:
         raise click.UsageError("Nothing to alter: give --partitions, --config or --unset.")
-    changes: dict[str, tuple[Operation, str | None]] = {key: (Operation.SET, value) for key, value in configs}
-    changes |= dict.fromkeys(unset, (Operation.DELETE, None))
-    with connect(bootstrap, timeout) as client:
-        client.topic(name)  # a topic that is not there is said so before anything is changed
+    changes: dict[str, str | None] = {**dict(configs), **dict.fromkeys(unset)}
+    with administer(bootstrap, timeout) as admin:
+        admin.describe_topic(name)  # a topic that is not there is said so before anything is changed
         if changes:
-            change_settings(client, Resource(Kind.TOPIC, name), changes)
+            admin.alter_config(Resource.topic(name), changes)
         if partitions is not None:
-            Admin(client).grow_topic(name, partitions)
-            topic = _once_grown(client, name, partitions)
-        else:
-            topic = client.topic(name)
+            admin.create_partitions({name: partitions})
+        topic = admin.describe_topic(name)
     if as_json:
         print_json(_summary(topic))
     else:
         click.echo(f"altered {name}")
-
-
-def _once_grown(client: Client, name: str, partitions: int) -> Topic:
-    """The topic as the broker we ask knows it, which may lag behind the controller a moment."""
-    deadline = time.monotonic() + client.timeout_s
-    while len((topic := client.topic(name)).partitions) < partitions and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return topic
 
 
 @command.command()
@@ -242,10 +231,10 @@ def trim(
         moment = parse_moment(before, wall_ms=time.time_ns() // 1_000_000)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--before") from None
-    with connect(bootstrap, timeout) as client:
-        chosen = partitions or range(len(client.topic(name).partitions))
-        offsets = resolve(client, [TopicPartition(name, partition) for partition in chosen], moment)
-        left = delete_records(client, offsets)
+    with administer(bootstrap, timeout) as admin:
+        chosen = partitions or range(len(admin.describe_topic(name).partitions))
+        offsets = resolve(admin, [TopicPartition(name, partition) for partition in chosen], moment)
+        left = admin.delete_records(offsets)
     if as_json:
         print_json([{"partition": at.partition, "start": start} for at, start in sorted(left.items())])
     else:
@@ -265,25 +254,16 @@ def delete(
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
     deleted: list[str] = []
-    with connect(bootstrap, timeout) as client:
+    with administer(bootstrap, timeout) as admin:
         for name in names:
-            if if_exists and not _exists(client, name):
+            try:
+                admin.delete_topic(name)
+            except KafkaError as error:
+                if not if_exists or not error.is_unknown_topic:
+                    raise
                 continue
-            if not if_exists:
-                client.topic(name)
-            Admin(client).delete_topic(name)
             deleted.append(name)
             if not as_json:
                 click.echo(f"deleted {name}")
     if as_json:
         print_json(deleted)
-
-
-def _exists(client: Client, name: str) -> bool:
-    try:
-        client.topic(name)
-    except KafkaError as error:
-        if error.is_unknown_topic:
-            return False
-        raise
-    return True

@@ -5,15 +5,13 @@ from typing import Any
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.moments import iso_time
 from headrace.cli.options import broker_options
 from headrace.cli.partitions import partitions_text
-from headrace.cli.session import connect
 from headrace.cli.terminal import print_json, print_table
-from headrace.client.admin import Admin
-from headrace.client.client import Client
+from headrace.client.administration.transactions import OpenTransaction, Transaction
 from headrace.client.cluster import TopicPartition
-from headrace.client.transactions import OpenTransaction, Transaction, Transactions
 
 # Kafka's default of transaction.max.timeout.ms: an open transaction that is older was to be aborted long ago.
 OLDEST_S = 15 * 60.0
@@ -40,27 +38,18 @@ def transactions(
     """
     if hanging and ids:
         raise click.UsageError("Hanging transactions have no id: --hanging goes without IDS.")
-    with connect(bootstrap, timeout) as client:
+    with administer(bootstrap, timeout) as admin:
         if hanging:
-            _tell_hanging(_find_hanging(client, older_than), as_json=as_json)
+            before_ms = round((time.time() - older_than) * 1000)
+            _tell_hanging(admin.find_hanging_transactions(before_ms=before_ms), as_json=as_json)
         elif ids:
-            _tell(Transactions(client).describe(ids), as_json=as_json)
+            _tell(list(admin.describe_transactions(ids).values()), as_json=as_json)
         else:
-            listed = Transactions(client).all()
+            listed = admin.list_transactions()
             if as_json:
                 print_json([one._asdict() for one in listed])
             else:
                 print_table(("TRANSACTIONAL ID", "PRODUCER", "STATE", "COORDINATOR"), listed)
-
-
-def _find_hanging(client: Client, older_than_s: float) -> list[OpenTransaction]:
-    partitions = [
-        TopicPartition(topic.name, partition.index)
-        for topic in Admin(client).topics()
-        for partition in topic.partitions
-    ]
-    before_ms = round((time.time() - older_than_s) * 1000)
-    return Transactions(client).hanging_in(partitions, before_ms)
 
 
 def _tell_hanging(found: list[OpenTransaction], *, as_json: bool) -> None:

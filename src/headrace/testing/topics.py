@@ -6,15 +6,14 @@ Each call opens a connection of its own and closes it, so that no helper remembe
 import time
 from collections.abc import Iterable, Mapping
 
-from headrace.client.admin import Admin
+from headrace.client.administration.offsets import OffsetAt
 from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer import Consumer
 from headrace.client.errors import KafkaError
 from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED
-from headrace.client.groups import Groups
-from headrace.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.client.producer import Producer
+from headrace.client.threads.admin import Admin
 from headrace.protocol.errors import ErrorCode
 from headrace.testing.records import Record
 
@@ -38,24 +37,27 @@ class Topics:
     def _client(self, timeout_s: float = PATIENCE_S) -> Client:
         return Client(self._bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
+    def _admin(self, timeout_s: float = PATIENCE_S) -> Admin:
+        return Admin(self._bootstrap, client_id=CLIENT_ID, default_api_timeout_ms=round(timeout_s * 1000))
+
     def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        with self._client() as client:
-            Admin(client).create_topic(name, partitions=partitions, configs=configs)
+        with self._admin() as admin:
+            admin.create_topic(name, partitions=partitions, configs=configs)
 
     def delete(self, name: str) -> None:
-        with self._client() as client:
-            Admin(client).delete_topic(name)
+        with self._admin() as admin:
+            admin.delete_topic(name)
 
     def names(self) -> list[str]:
         """All but the broker's own."""
-        with self._client() as client:
-            return [topic.name for topic in Admin(client).topics() if not topic.name.startswith("__")]
+        with self._admin() as admin:
+            return [topic.name for topic in admin.list_topics() if not topic.name.startswith("__")]
 
     def partitions(self, name: str) -> int:
         """How many it has; 0 while there is no such topic."""
-        with self._client() as client:
+        with self._admin() as admin:
             try:
-                return len(client.topic(name).partitions)
+                return len(admin.describe_topic(name).partitions)
             except KafkaError as error:
                 if error.is_unknown_topic:
                     return 0
@@ -79,24 +81,23 @@ class Topics:
 
     def read(self, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
         """All that is there now, by partition and offset."""
-        with self._client(timeout_s) as client:
-            ends = self._ends(client, topic, LATEST, isolation)
-            starts = self._ends(client, topic, EARLIEST, isolation)
+        with self._admin(timeout_s) as admin, self._client(timeout_s) as client:
+            ends = self._ends(admin, topic, OffsetAt.LATEST, isolation)
+            starts = self._ends(admin, topic, OffsetAt.EARLIEST, isolation)
             return _between(client, starts, ends, isolation, timeout_s)
 
     def read_as(self, group: str, topic: str, isolation: str, timeout_s: float) -> list[Record]:
         """What the group has not read yet; committed as read."""
-        with self._client(timeout_s) as client:
-            groups = Groups(client)
-            ends = self._ends(client, topic, LATEST, isolation)
-            committed = {at: known.offset for at, known in groups.committed(group).items()}
+        with self._admin(timeout_s) as admin, self._client(timeout_s) as client:
+            ends = self._ends(admin, topic, OffsetAt.LATEST, isolation)
+            committed = {at: known.offset for at, known in admin.list_group_offsets(group).items()}
             starts = {
                 at: max(start, committed.get(at, start))
-                for at, start in self._ends(client, topic, EARLIEST, isolation).items()
+                for at, start in self._ends(admin, topic, OffsetAt.EARLIEST, isolation).items()
             }
             found = _between(client, starts, ends, isolation, timeout_s)
             try:
-                groups.commit(group, ends)
+                admin.alter_group_offsets(group, ends)
             except KafkaError as error:
                 if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
                     raise
@@ -105,17 +106,17 @@ class Topics:
 
     def read_by(self, group: str, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
         """What the group has committed as read."""
-        with self._client(timeout_s) as client:
-            committed = Groups(client).committed(group)
-            starts = self._ends(client, topic, EARLIEST, isolation)
+        with self._admin(timeout_s) as admin, self._client(timeout_s) as client:
+            committed = admin.list_group_offsets(group)
+            starts = self._ends(admin, topic, OffsetAt.EARLIEST, isolation)
             ends = {at: committed[at].offset if at in committed else start for at, start in starts.items()}
             return _between(client, starts, ends, isolation, timeout_s)
 
-    def _ends(self, client: Client, topic: str, which: int, isolation: str) -> dict[TopicPartition, int]:
-        partitions = [TopicPartition(topic, one.index) for one in client.topic(topic).partitions]
-        asked = dict.fromkeys(partitions, which)
-        found = list_offsets(client, asked, isolation=_isolation(isolation))
-        return {at: offset for at, (offset, _) in found.items()}
+    def _ends(self, admin: Admin, topic: str, which: OffsetAt, isolation: str) -> dict[TopicPartition, int]:
+        _isolation(isolation)  # a wrong one is told as such, before anybody is asked
+        partitions = admin.describe_topic(topic).all_partitions()
+        found = admin.list_offsets(dict.fromkeys(partitions, which), isolation_level=isolation)
+        return {at: told.offset or 0 for at, told in found.items()}
 
 
 def _isolation(name: str) -> int:

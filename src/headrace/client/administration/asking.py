@@ -86,14 +86,14 @@ class Ask(Generic[K, V]):
 class Draw(NamedTuple):
     """So many random bytes, please."""
 
-    count: int
+    size: int
 
 
 Operation: TypeAlias = Generator[Ask[Any, Any] | Draw, Any, T]
 Outcome: TypeAlias = dict[K, V | ClientError]
 
 # Brokers hear of a new topic one after the other: a moment for those who lead its partitions.
-HEARSAY_S = 1.0
+HEARSAY_S = 0.5
 # How long a topic that was just made may take until a broker tells of it.
 CREATION_S = 5.0
 
@@ -133,8 +133,8 @@ def ask_one(
     return (yield from ask_all(question))[_IT]
 
 
-def draw(count: int) -> Operation[bytes]:
-    drawn: bytes = yield Draw(count)
+def draw(size: int) -> Operation[bytes]:
+    drawn: bytes = yield Draw(size)
     return drawn
 
 
@@ -181,6 +181,10 @@ def check(code: int, message: str | None = None, *, subject: str) -> None:
 
 
 # --- partitions by topic, as most requests want them -----------------------------------------------------
+
+
+# What is said of each partition: a pair of a name and a number will do for a TopicPartition.
+ByPartition: TypeAlias = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
 
 
 def as_partition(at: tuple[str, int]) -> TopicPartition:

@@ -69,8 +69,8 @@ class Directory:
     ) -> Found | ClientError | None:
         """Where to send what is for the place; None while it is looked for.
 
-        Only what was asked for after `after` is believed. An error counts if it is of this inquiry, which
-        began at `since`.
+        Only what was asked for later than `after` is believed. An error, and that something is not there,
+        counts if it is news to this inquiry, which began at `since`.
         """
         after = max(after, Instant(now - self._age_s))
         match place:
@@ -89,11 +89,14 @@ class Directory:
     def _known(self, name: _Name, since: Instant, after: Instant) -> _Entry | None:
         """What is believed of a name; looked for from now on if that is nothing."""
         entry = self._entries.get(name)
-        if entry is not None and entry.asked_at >= (after if entry.error is None else max(after, since)):
+        if entry is not None and entry.asked_at > after and (entry.error is None or entry.asked_at >= since):
             return entry
+        self._look_for(name)
+        return None
+
+    def _look_for(self, name: _Name) -> None:
         if name not in self._under_way:
             self._wanted[name] = None
-        return None
 
     def _controller(self, since: Instant, after: Instant) -> Found | ClientError | None:
         entry = self._known(_BROKERS, since, after)
@@ -111,7 +114,8 @@ class Directory:
         if address is not None:
             return Found(address, broker_id)
         if entry.asked_at < since:
-            return self._broker(broker_id, since, since)  # it may have come since
+            self._look_for(_BROKERS)  # it may have come since
+            return None
         there = ", ".join(map(str, sorted(self.cluster.brokers)))
         return InvalidInput(f"there is no broker {broker_id}; the brokers are {there}")
 
@@ -124,7 +128,8 @@ class Directory:
         if leader is not None:
             return Found(self.cluster.brokers[leader], leader)
         if entry.asked_at < since:
-            return self._leader(place, since, since)
+            self._look_for(_Topic(at.topic))
+            return None
         topic = self.cluster.topics.get(at.topic)
         if topic is not None and not 0 <= at.partition < len(topic.partitions):
             has = f"the topic has partitions 0 to {len(topic.partitions) - 1}"
@@ -198,7 +203,7 @@ class Directory:
                 self._told(now, (CoordinatorOf(kind, key) for key in keys), answer)
                 return
             assert isinstance(answer, FindCoordinatorResponse)
-            told = {one.key: one for one in answer.coordinators} or {keys[0]: answer}
+            told: dict[str, Any] = {one.key: one for one in answer.coordinators} or {keys[0]: answer}
             for key in keys:
                 name = CoordinatorOf(kind, key)
                 if key in told:

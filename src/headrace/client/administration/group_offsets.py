@@ -5,6 +5,7 @@ from typing import Any
 
 from headrace.client.administration.asking import (
     Ask,
+    ByPartition,
     Operation,
     Outcome,
     Sent,
@@ -142,9 +143,7 @@ def _known_ends(ends: Outcome[TopicPartition, ListedOffset]) -> dict[TopicPartit
 # --- orders ----------------------------------------------------------------------------------------------
 
 
-def alter_group_offsets(
-    group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
-) -> Operation[None]:
+def alter_group_offsets(group: str, offsets: ByPartition[int | CommittedOffset]) -> Operation[None]:
     """Sets where a group without members goes on; a group that is not there comes into being.
 
     >>> admin.alter_group_offsets("rewound", {("orders", 0): 0})

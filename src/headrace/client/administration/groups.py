@@ -18,8 +18,8 @@ from headrace.client.administration.asking import (
     failed,
     settled,
 )
+from headrace.client.administration.cluster import broker_ids
 from headrace.client.administration.group_values import Group, ListedGroup, classic_group, modern_group
-from headrace.client.administration.topic_descriptions import broker_ids
 from headrace.client.coordinator import CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
 from headrace.protocol.errors import ErrorCode

@@ -62,7 +62,11 @@ def total_lag(lags: Iterable[PartitionLag]) -> int:
 
 
 class Move(NamedTuple):
-    """Where a reset puts a group in one partition."""
+    """Where a reset puts a group in one partition.
+
+    >>> Move(TopicPartition("orders", 0), before=3, wanted=-5, start=1, end=9).after
+    1
+    """
 
     at: TopicPartition
     before: int | None

@@ -14,7 +14,7 @@ from headrace.client.administration.asking import (
     check,
     failed,
 )
-from headrace.client.administration.topic_descriptions import broker_ids
+from headrace.client.administration.cluster import broker_ids
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError
 from headrace.protocol.errors import ErrorCode
@@ -94,7 +94,9 @@ def _directory(broker_id: int, told: Any) -> LogDirectory:
     )
 
 
-def alter_replica_log_dirs(moves: Mapping[tuple[str, int, int], str]) -> Operation[None]:
+def alter_replica_log_dirs(
+    moves: Mapping[Replica, str] | Mapping[tuple[str, int, int], str],
+) -> Operation[None]:
     """Moves replicas (topic, partition, broker) into other directories of their brokers.
 
     The broker copies in the background; `LogDirectory.moving_bytes` shows how far it is.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from headrace.client.administration.asking import (
     HEARSAY_S,
     Ask,
+    ByPartition,
     LeaderOf,
     Operation,
     Outcome,
@@ -64,7 +65,7 @@ When = int | datetime | OffsetAt
 
 
 def list_offsets(
-    wanted: Mapping[tuple[str, int], When], *, isolation_level: str = "read_uncommitted"
+    wanted: ByPartition[When], *, isolation_level: str = "read_uncommitted"
 ) -> Operation[dict[TopicPartition, ListedOffset]]:
     """For each partition the first offset whose record is at least as late as a time, or one of the ends.
 
@@ -113,7 +114,7 @@ def offsets_at(
     return (yield from ask(Ask("listing offsets", places, make, read, unknown_s=unknown_s)))
 
 
-def delete_records(before: Mapping[tuple[str, int], int]) -> Operation[dict[TopicPartition, int]]:
+def delete_records(before: ByPartition[int]) -> Operation[dict[TopicPartition, int]]:
     """Deletes the records before the given offsets, -1 meaning all; the first offset left of each.
 
     >>> admin.delete_records({("orders", 2): -1})

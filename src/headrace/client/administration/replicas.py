@@ -1,11 +1,12 @@
 """Which brokers hold a partition and which of them leads it: reassignments and elections."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from headrace.client.administration.asking import (
     CONTROLLER,
     Ask,
+    ByPartition,
     Operation,
     Outcome,
     Sent,
@@ -90,7 +91,7 @@ def elect_leaders(
 
 
 def alter_reassignments(
-    replicas: Mapping[tuple[str, int], Sequence[int] | None],
+    replicas: ByPartition[Sequence[int] | None],
 ) -> Operation[None]:
     """Moves partitions to other brokers, the preferred leader first; None gives up a move under way.
 

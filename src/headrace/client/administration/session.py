@@ -14,7 +14,7 @@ from headrace.client.administration.directory import Directory
 from headrace.client.administration.inquiry import Inquiry
 from headrace.client.administration.settings import AdminSettings
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientBroken, ClientError
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.pending import Pending
 
@@ -68,11 +68,7 @@ class Administration:
 
     def requests(self, now: Instant) -> list[Outgoing]:
         for run in list(self._runs):
-            while run.inquiry is not None:
-                run.inquiry.advance(now)
-                if not run.inquiry.is_done:
-                    break
-                self._resume(now, run, run.inquiry.outcome())
+            self._go_on(now, run)
         self._drop_ended()
         self._directory.advance(now)
         return self._mailbox.take()
@@ -80,8 +76,8 @@ class Administration:
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
         self._mailbox.answered(now, ticket, answer)
         for run in list(self._runs):
-            while run.inquiry is not None and run.inquiry.is_done:
-                self._resume(now, run, run.inquiry.outcome())
+            if run.inquiry is not None and run.inquiry.is_done:
+                self._go_on(now, run)
         self._drop_ended()
 
     def deadline(self) -> Instant:
@@ -89,13 +85,28 @@ class Administration:
             return Instant(0.0)
         return min((run.inquiry.deadline() for run in self._runs if run.inquiry is not None), default=NEVER)
 
+    def _go_on(self, now: Instant, run: _Run) -> None:
+        """As far as it goes without an answer."""
+        try:
+            while run.inquiry is not None:
+                run.inquiry.advance(now)
+                if not run.inquiry.is_done:
+                    break
+                self._resume(now, run, run.inquiry.outcome())
+        except Exception as error:
+            # an argument of a type that we did not foresee, or our own mistake: only this call suffers
+            run.inquiry = None
+            broken = ClientBroken(f"this call failed: {error!r}")
+            broken.__cause__ = error
+            run.pending.finish(error=broken)
+
     def _resume(self, now: Instant, run: _Run, told: Any = None) -> None:
         """Hands in what was told, up to the next question or the end."""
         run.inquiry = None
         try:
             wish = run.operation.send(told)
             while isinstance(wish, Draw):
-                wish = run.operation.send(self._dice.randbytes(wish.count))
+                wish = run.operation.send(self._dice.randbytes(wish.size))
         except StopIteration as ended:
             run.pending.finish(ended.value)
         except ClientError as error:

@@ -40,7 +40,7 @@ class PartitionDescription(NamedTuple):
     1
     """
 
-    index: int
+    partition: int
     leader: int | None  # None: nobody at the moment
     leader_epoch: int
     replicas: list[int]  # the preferred leader first
@@ -73,7 +73,7 @@ class TopicDescription(NamedTuple):
         >>> admin.describe_topic("orders").all_partitions()[0]
         TopicPartition(topic='orders', partition=0)
         """
-        return [TopicPartition(self.name, partition.index) for partition in self.partitions]
+        return [TopicPartition(self.name, one.partition) for one in self.partitions]
 
 
 def list_topics(*, internal: bool = True) -> Operation[list[TopicDescription]]:
@@ -143,10 +143,13 @@ def _by_name(names: Sequence[str]) -> Operation[Outcome[str, TopicDescription]]:
 
 
 def _page(names: list[str], cursor: Cursor | None) -> Operation[DescribeTopicPartitionsResponse]:
+    def read(answer: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        return answer
+
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in names], cursor=cursor
     )
-    return (yield from ask_one("describing topics", ANY, lambda _: request, lambda answer: answer))
+    return (yield from ask_one("describing topics", ANY, lambda _: request, read))
 
 
 # --- all at once -----------------------------------------------------------------------------------------
@@ -217,23 +220,3 @@ def _described(name: str, told: Any, partitions: Iterable[Any]) -> TopicDescript
             for one in sorted(partitions, key=lambda one: int(one.partition_index))
         ],
     )
-
-
-# --- brokers ---------------------------------------------------------------------------------------------
-
-
-def broker_ids() -> Operation[list[int]]:
-    """Of all brokers that are there now."""
-    return (
-        yield from ask_one(
-            "asking for the brokers",
-            ANY,
-            lambda _: metadata_request(()),
-            lambda answer: sorted(broker.node_id for broker in answer.brokers),
-        )
-    )
-
-
-def broker_ids_or(chosen: Iterable[int] | None) -> Operation[list[int]]:
-    """Those that were chosen, or all."""
-    return (yield from broker_ids()) if chosen is None else list(dict.fromkeys(chosen))

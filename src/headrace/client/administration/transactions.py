@@ -27,7 +27,8 @@ from headrace.client.administration.asking import (
     failed,
     settled,
 )
-from headrace.client.administration.topic_descriptions import broker_ids, list_topics
+from headrace.client.administration.cluster import broker_ids
+from headrace.client.administration.topic_descriptions import list_topics
 from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import CoordinatorKind
 from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest

@@ -54,6 +54,19 @@ def _awaited(
     return method
 
 
+class _Once:
+    """Something to do before the first call, whichever copy of the client that comes from."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self._is_done = False
+
+    def __call__(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._act()
+
+
 class Admin:
     """The methods of `headrace.Admin` as coroutines.
 
@@ -78,11 +91,10 @@ class Admin:
         self._timeout_s: float | None = None
         self._session = Administration(admin_settings(configuration), random.SystemRandom())
         self._driver = Driver(self._session, network_settings(configuration), name="headrace-admin")
-        self._is_started = False
+        self._start = _Once(self._driver.start)
 
     def within(self, timeout: float) -> Self:
         """The same client for calls that may take so many seconds, and no more."""
-        self._start()
         hurried = copy.copy(self)
         hurried._timeout_s = timeout
         return hurried
@@ -99,15 +111,10 @@ class Admin:
     ) -> None:
         await self.close()
 
-    def _start(self) -> None:
-        if not self._is_started:
-            self._is_started = True
-            self._driver.start()
-
     async def _run(self, operation: Operation[T]) -> T:
-        self._start()
         driver, session = self._driver, self._session
         driver.check()
+        self._start()
         pending = session.run(clock(), operation, self._timeout_s)
         driver.wake()
         try:
@@ -162,6 +169,7 @@ class Admin:
     abort_transaction = _awaited(transactions.abort_transaction)
 
     # the cluster
+    list_brokers = _awaited(cluster.list_brokers)
     describe_cluster = _awaited(cluster.describe_cluster)
     unregister_broker = _awaited(cluster.unregister_broker)
     describe_features = _awaited(cluster.describe_features)

@@ -160,6 +160,7 @@ class Admin:
     abort_transaction = _blocking(transactions.abort_transaction)
 
     # the cluster
+    list_brokers = _blocking(cluster.list_brokers)
     describe_cluster = _blocking(cluster.describe_cluster)
     unregister_broker = _blocking(cluster.unregister_broker)
     describe_features = _blocking(cluster.describe_features)

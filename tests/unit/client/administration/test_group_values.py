@@ -1,4 +1,4 @@
-"""Groups as brokers tell them, old and new, and who coordinates them."""
+"""Groups as brokers tell them, old and new, and transactions that hang."""
 
 from __future__ import annotations
 
@@ -6,21 +6,12 @@ from typing import Any
 
 import pytest
 
+from headrace.client.administration.group_values import classic_group, modern_group
+from headrace.client.administration.transactions import OpenTransaction, hanging
 from headrace.client.cluster import TopicPartition
-from headrace.client.connection import ByVersion
-from headrace.client.coordinators import CoordinatorKind, Coordinators
-from headrace.client.errors import BadResponse, KafkaError
-from headrace.client.groups import classic_group, modern_group
-from headrace.client.transactions import OpenTransaction, hanging
-from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import consumer_group_describe as modern
 from headrace.protocol.messages import describe_groups as classic
 from headrace.protocol.messages.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment
-from headrace.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from headrace.protocol.versioned import encode_versioned
 
 
@@ -99,56 +90,6 @@ def test_a_member_of_the_new_protocol_on_its_way() -> None:
     assert (group.type, group.protocol_type, group.epoch) == ("consumer", "consumer", 4)
     assert group.members[0].assignment == [TopicPartition("t", 0), TopicPartition("t", 1)]
     assert group.members[0].target == [TopicPartition("t", 0)]
-
-
-class FakeClient:
-    """Speaks one version of FindCoordinator, and has the answers."""
-
-    def __init__(self, version: int, nodes: dict[str, int]) -> None:
-        self.version = version
-        self.nodes = nodes
-        self.asked: list[FindCoordinatorRequest] = []
-
-    def call(self, request: ByVersion, *, what: str, check: Any, **_: Any) -> Any:
-        made = request.make(self.version)
-        assert isinstance(made, FindCoordinatorRequest)
-        self.asked.append(made)
-        if self.version >= 4:
-            found = [
-                Coordinator(
-                    key=key, node_id=self.nodes.get(key, -1), error_code=0 if key in self.nodes else 24
-                )
-                for key in made.coordinator_keys
-            ]
-            check(FindCoordinatorResponse(coordinators=found))
-        else:
-            check(FindCoordinatorResponse(node_id=self.nodes[made.key]))
-
-
-class TestCoordinators:
-    @pytest.mark.parametrize(("version", "questions"), [(6, 1), (4, 1), (3, 3), (0, 3)])
-    def test_many_are_asked_for_at_once_where_the_broker_can(self, version: int, questions: int) -> None:
-        nodes = {"a": 1, "b": 2, "c": 1}
-        client = FakeClient(version, nodes)
-        coordinators = Coordinators(client, CoordinatorKind.GROUP)  # type: ignore[arg-type]
-        assert coordinators.find(["a", "b", "a", "c"]) == nodes
-        assert coordinators.find(["c", "a"]) == {"c": 1, "a": 1}
-        assert len(client.asked) == questions
-
-    def test_a_key_that_is_refused_is_named(self) -> None:
-        coordinators = Coordinators(FakeClient(6, {"a": 1}), CoordinatorKind.TRANSACTION)  # type: ignore[arg-type]
-        with pytest.raises(KafkaError, match="transactional id 'b'") as refused:
-            coordinators.find(["a", "b"])
-        assert refused.value.code == ErrorCode.INVALID_GROUP_ID
-
-    def test_an_answer_about_something_else(self) -> None:
-        class Liar(FakeClient):
-            def call(self, request: ByVersion, *, what: str, check: Any, **_: Any) -> Any:
-                check(FindCoordinatorResponse(coordinators=[Coordinator(key="other", node_id=1)]))
-
-        coordinators = Coordinators(Liar(6, {}), CoordinatorKind.GROUP)  # type: ignore[arg-type]
-        with pytest.raises(BadResponse):
-            coordinators.find(["a"])
 
 
 def test_a_transaction_hangs_where_its_coordinator_does_not_know_of_it() -> None:

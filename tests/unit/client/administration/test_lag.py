@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.client.administration.group_values import Group, Member
+from headrace.client.administration.lag import Move, PartitionLag, lag_of, planned, shifted, total_lag
 from headrace.client.cluster import TopicPartition
-from headrace.client.groups import Committed, Group, Member
-from headrace.client.lag import Move, PartitionLag, lag_of, planned, shifted, total_lag
+from headrace.client.membership.events import CommittedOffset
 
 ZERO, ONE, TWO = (TopicPartition("orders", index) for index in range(3))
 
 
-def committed(**offsets: int) -> dict[TopicPartition, Committed]:
-    return {
-        TopicPartition("orders", int(key[1:])): Committed(value, -1, "") for key, value in offsets.items()
-    }
+def committed(**offsets: int) -> dict[TopicPartition, CommittedOffset]:
+    return {TopicPartition("orders", int(key[1:])): CommittedOffset(value) for key, value in offsets.items()}
 
 
 def group(*assignments: list[TopicPartition] | None) -> Group:
