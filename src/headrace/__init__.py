@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         RecordLost,
         TimedOut,
         TlsFailed,
+        TokenUnavailable,
         TransactionAborted,
         TransactionMustAbort,
         Unreachable,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from headrace.client.producing.admission import TopicUnknown
     from headrace.client.producing.table_delivery import PartitionRows, TableDelivery, TableMetadata
     from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+    from headrace.client.security.mechanism import Token
     from headrace.client.serializers import (
         BYTES,
         JSON,
@@ -138,6 +140,8 @@ __all__ = [
     "TimedOut",
     "TimestampType",
     "TlsFailed",
+    "Token",
+    "TokenUnavailable",
     "TopicPartition",
     "TopicUnknown",
     "TransactionAborted",
@@ -172,13 +176,14 @@ _HOMES = {
     "headrace.client.errors": (
         "AuthenticationFailed BadResponse BufferExhausted ClientBroken ClientError Closed ConcurrentUse"
         " ConnectionLost InvalidInput KafkaError OutsideTransaction PartitionsLost PartlyFailed"
-        " ProducerClosed ProducerUnusable RecordLost TimedOut TlsFailed TransactionAborted"
+        " ProducerClosed ProducerUnusable RecordLost TimedOut TlsFailed TokenUnavailable TransactionAborted"
         " TransactionMustAbort Unreachable UnsupportedByBroker WokenUp"
     ),
     "headrace.client.membership.events": "CommittedOffset",
     "headrace.client.producing.admission": "TopicUnknown",
     "headrace.client.producing.table_delivery": "PartitionRows TableDelivery TableMetadata",
     "headrace.client.producing.transaction_requests": "GroupMembership OffsetToCommit",
+    "headrace.client.security.mechanism": "Token",
     "headrace.client.serializers": (
         "BYTES JSON TEXT NotSerializable Serializer Undecodable dataclass_json msgspec_json"
         " msgspec_messagepack pydantic_json serializer_for"
