@@ -29,6 +29,10 @@ from kafka.coordinator.assignors import range as kafka_range
 from kafka.coordinator.assignors import roundrobin as kafka_roundrobin
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
+import headrace
+import headrace.aio
+from headrace.client.membership.events import CommittedOffset
+
 POLL_S = 0.05
 SESSION_TIMEOUT_MS = 2000
 HEARTBEAT_MS = 100  # a rebalance is noticed with the next heartbeat
@@ -370,6 +374,82 @@ class AiokafkaMember(Member):
         self.ask(lambda client: client.seek(aiokafka.TopicPartition(*place), offset))
 
 
+class HeadraceMember(Member):
+    """Our own consumer, with a thread of its own beside the member's."""
+
+    def _config(self) -> dict[str, Any]:
+        settings = {
+            "bootstrap_servers": self.bootstrap,
+            "group_id": self.group,
+            "group_instance_id": self.instance,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "metadata_max_age_ms": REFRESH_MS,
+        }
+        return settings | self.settings
+
+    def _subscribe(self, client: Any) -> None:
+        topics = {"pattern": self._pattern} if self._pattern else {"topics": self.subscription}
+        client.subscribe(
+            **topics,
+            on_assign=lambda _, partitions: self._gained(partitions),
+            on_revoke=lambda _, partitions: self._gave_up(partitions),
+            on_lost=lambda _, partitions: self._lost(partitions),
+        )
+
+    def _received(self, messages: list[headrace.Message]) -> None:
+        for message in messages:
+            place = Place(message.topic, message.partition)
+            self.received.append(Received(place, message.offset, message.value))
+
+    def _live(self) -> None:
+        with headrace.Consumer(self._config()) as client:
+            self._subscribe(client)
+            while not self._leaving.is_set():
+                self._received(client.poll(POLL_S))
+                while (order := self._take_order()) is not None:
+                    _carry_out(order, client)
+
+    def commit(self, offsets: dict[Place, Committed]) -> None:
+        told = {at: CommittedOffset(each.offset, -1, each.metadata) for at, each in offsets.items()}
+        self.ask(lambda client: client.commit(told))
+
+    def committed(self, place: Place) -> Committed | None:
+        found = self.ask(lambda client: client.committed([place]))[place]
+        return found and Committed(found.offset, found.metadata)
+
+    def seek(self, place: Place, offset: int) -> None:
+        self.ask(lambda client: client.seek(place, offset))
+
+
+class HeadraceNextGenerationMember(HeadraceMember):
+    """The same with KIP-848."""
+
+    def _config(self) -> dict[str, Any]:
+        self.settings = {"group_protocol": "consumer"} | self.settings
+        return super()._config()
+
+
+class HeadraceAioMember(HeadraceMember):
+    """Our own consumer on an event loop."""
+
+    def _hang(self, moving_on: threading.Event) -> Any:
+        return asyncio.to_thread(moving_on.wait, PATIENCE_S)
+
+    def _live(self) -> None:
+        asyncio.run(self._live_in_loop())
+
+    async def _live_in_loop(self) -> None:
+        async with headrace.aio.Consumer(self._config()) as client:
+            self._subscribe(client)
+            while not self._leaving.is_set():
+                self._received(await client.poll(POLL_S))
+                while (order := self._take_order()) is not None:
+                    await _carry_out_awaiting(order, client)
+
+
 def _carry_out(order: tuple[Callable[[Any], Any], Future[Any]], client: Any) -> None:
     work, answer = order
     try:
@@ -392,6 +472,9 @@ CLIENTS: dict[str, type[Member]] = {
     "confluent-kafka-consumer": NextGenerationMember,
     "aiokafka": AiokafkaMember,
     "kafka-python": KafkaPythonMember,
+    "headrace": HeadraceMember,
+    "headrace-consumer": HeadraceNextGenerationMember,
+    "headrace-aio": HeadraceAioMember,
 }
 # how each client is told to share by the same rule
 ASSIGNORS: dict[str, dict[str, dict[str, Any]]] = {
@@ -399,15 +482,18 @@ ASSIGNORS: dict[str, dict[str, dict[str, Any]]] = {
         "confluent-kafka": {"partition.assignment.strategy": "range"},
         "aiokafka": {"partition_assignment_strategy": [aiokafka_range.RangePartitionAssignor]},
         "kafka-python": {"partition_assignment_strategy": [kafka_range.RangePartitionAssignor]},
+        "headrace": {"partition_assignment_strategy": "range"},
     },
     "roundrobin": {
         "confluent-kafka": {"partition.assignment.strategy": "roundrobin"},
         "aiokafka": {"partition_assignment_strategy": [aiokafka_roundrobin.RoundRobinPartitionAssignor]},
         "kafka-python": {"partition_assignment_strategy": [kafka_roundrobin.RoundRobinPartitionAssignor]},
+        "headrace": {"partition_assignment_strategy": "roundrobin"},
     },
     "cooperative-sticky": {
         "confluent-kafka": {"partition.assignment.strategy": "cooperative-sticky"},
         "kafka-python": {"partition_assignment_strategy": [CooperativeStickyAssignor]},
+        "headrace": {"partition_assignment_strategy": "cooperative-sticky"},
     },
 }
 

@@ -98,7 +98,11 @@ class ConsumerCalls:
             return [self.unread.popleft() for _ in range(min(count_max, len(self.unread)))]
         if not self._deserializers:
             return found
-        count, error = yield Call(self._deserializers.apply, (found,))
+        try:
+            count, error = yield Call(self._deserializers.apply, (found,))
+        except BaseException:  # an interrupt: nobody gets any of these
+            self._seek_back(found)
+            raise
         if error is not None:
             self._seek_back(found[count:])
             if not count:
@@ -242,16 +246,16 @@ class ConsumerCalls:
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
         self._check_open()
+        self._seek_back(self.unread)
         self.session.subscribe(self._clock(), subscription)
         self._listener = listener
-        self._drop_unread(lambda at: not subscription.selects(at.topic))
 
     def unsubscribe(self) -> Steps[None]:
         """Gives everything up; the listener is told before this returns."""
         self._check_open()
         self._check_idle("unsubscribe")
         self._seek_back(self.unread)
-        yield from self._telling(self.session.unsubscribe(self._clock()), NEVER)
+        yield from self._telling(self.session.unsubscribe(self._clock()), self._until(None))
         self._listener = RebalanceListener()
 
     def assign(self, partitions: Iterable[Place] | Mapping[P, int]) -> None:

@@ -19,7 +19,7 @@ class UndecodableRecord(Undecodable):
     """A record's key or value is not what the deserializer reads; `message` has both as bytes.
 
     >>> from headrace import Consumer, UndecodableRecord
-    >>> with Consumer(servers, value_deserializer=int_from_text) as consumer:
+    >>> with Consumer(servers, value_deserializer=lambda data: int(data)) as consumer:
     ...     consumer.assign({("numbers", 0): 0})
     ...     try:
     ...         consumer.poll(10)

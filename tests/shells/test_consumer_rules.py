@@ -1,0 +1,225 @@
+"""The rules of headrace.Consumer: one thread at a time, nobody waits for ever, a slow loop is told so."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from harness.wait import eventually
+from headrace import (
+    ClientError,
+    Closed,
+    ConcurrentUse,
+    Consumer,
+    InvalidInput,
+    InvalidSetting,
+    Message,
+    PartitionsLost,
+    TopicPartition,
+    WokenUp,
+)
+from headrace.testing import Broker
+
+WAIT_S = 20
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def servers(headrace_broker: Broker) -> str:
+    headrace_broker.create_topic("orders")
+    headrace_broker.produce_all("orders", ["first", "second", "third"])
+    return headrace_broker.bootstrap_servers
+
+
+def member(servers: str, **settings: Any) -> Consumer:
+    return Consumer(servers, **{"group_id": "billing", "auto_offset_reset": "earliest"} | settings)
+
+
+def polling(consumer: Consumer, pool: ThreadPoolExecutor) -> Any:
+    """A poll that waits, in another thread."""
+    polls = consumer.metrics()["polls"]
+    waiting = pool.submit(consumer.poll)
+    eventually(lambda: consumer.metrics()["polls"] > polls, True)
+    return waiting
+
+
+def test_two_threads_at_once(servers: str) -> None:
+    with Consumer(servers) as consumer, ThreadPoolExecutor(1) as pool:
+        consumer.assign({ORDERS: 3})
+        waiting = polling(consumer, pool)
+        for call in (
+            lambda: consumer.poll(0),
+            lambda: consumer.seek(ORDERS, 0),
+            lambda: consumer.assignment,
+            consumer.close,
+        ):
+            with pytest.raises(ConcurrentUse):
+                call()
+        consumer.wakeup()
+        with pytest.raises(WokenUp):
+            waiting.result(WAIT_S)
+        consumer.seek(ORDERS, 0)  # one after the other is fine
+        assert len(consumer.poll(WAIT_S)) == 3
+
+
+def test_a_wakeup_is_not_lost(servers: str) -> None:
+    with Consumer(servers) as consumer:
+        consumer.assign({ORDERS: 0})
+        consumer.wakeup()
+        with pytest.raises(WokenUp):
+            consumer.poll(WAIT_S)
+        assert len(consumer.poll(WAIT_S)) == 3
+
+
+def test_a_closed_consumer(servers: str) -> None:
+    consumer = member(servers)
+    consumer.subscribe("orders")
+    consumer.poll(WAIT_S)
+    consumer.close()
+    consumer.close()
+    calls: list[Callable[[], Any]] = [
+        consumer.poll,
+        consumer.poll_arrow,
+        consumer.commit,
+        consumer.unsubscribe,
+        consumer.group_metadata,
+        lambda: consumer.assignment,
+        lambda: consumer.seek(ORDERS, 1),
+        lambda: consumer.position(ORDERS),
+        lambda: consumer.subscribe("orders"),
+    ]
+    for call in calls:
+        with pytest.raises(Closed):
+            call()
+    assert list(consumer) == []
+
+
+def test_one_that_nobody_closed(servers: str) -> None:
+    """Its thread ends all the same, and it says so."""
+    consumer = member(servers)
+    consumer.subscribe("orders")
+    consumer.poll(WAIT_S)
+    consumers = [consumer]
+    del consumer
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        consumers.clear()
+    eventually(lambda: "headrace-consumer" in {thread.name for thread in threading.enumerate()}, False)
+
+
+def test_what_cannot_be(servers: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"did you mean group_id\?"):
+        Consumer(servers, grup_id="billing")
+    with pytest.raises(InvalidInput, match="value_deserializer is a int"):
+        Consumer(servers, value_deserializer=5)  # type: ignore[arg-type]
+    with Consumer(servers) as alone:
+        for call in (
+            lambda: alone.subscribe("orders"),
+            lambda: alone.commit({ORDERS: 1}),
+            lambda: alone.committed([ORDERS]),
+            lambda: alone.group_metadata(),
+            lambda: alone.seek(ORDERS, 0),
+            lambda: alone.poll(0, max_records=0),
+            lambda: alone.pause([ORDERS]),
+        ):
+            with pytest.raises(InvalidInput):
+                call()
+    with member(servers) as consumer:
+        for nonsense in ({}, {"topics": "^ord"}, {"topics": ["orders"], "pattern": "o"}, {"pattern": "["}):
+            with pytest.raises(InvalidInput):
+                consumer.subscribe(**nonsense)  # type: ignore[arg-type]
+        consumer.subscribe("orders")
+        with pytest.raises(InvalidInput, match="unsubscribe"):
+            consumer.assign([ORDERS])
+
+
+def test_nobody_polls_inside_a_poll(servers: str) -> None:
+    raised: list[str] = []
+
+    def listen(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for call in (consumer.poll, consumer.close, consumer.unsubscribe):
+            with pytest.raises(InvalidInput) as error:
+                call()
+            raised.append(str(error.value))
+
+    with member(servers) as consumer:
+        consumer.subscribe("orders", on_assign=listen)
+        assert len(consumer.poll(WAIT_S)) == 3
+    assert len(raised) == 3
+    assert all("poll is under way" in said for said in raised)
+
+
+def test_a_broker_that_does_not_answer(headrace_broker: Broker) -> None:
+    """Every call has an end, and the consumer goes on when the broker does."""
+    headrace_broker.create_topic("orders")
+    with member(headrace_broker.bootstrap_servers, request_timeout_ms=200) as consumer:
+        for api in ("Fetch", "ListOffsets", "OffsetFetch"):
+            headrace_broker.faults.drop_after_write(times=None, api=api)
+        consumer.assign([ORDERS])
+        assert consumer.poll(0.1) == []
+        for call in (
+            lambda: consumer.position(ORDERS, timeout=0.1),
+            lambda: consumer.end_offsets([ORDERS], timeout=0.1),
+            lambda: consumer.committed([ORDERS], timeout=0.1),
+        ):
+            with pytest.raises(ClientError) as raised:
+                call()
+            assert raised.value.is_retriable
+        headrace_broker.faults.clear()
+        assert consumer.position(ORDERS) == 0
+
+
+def test_no_broker_at_all() -> None:
+    with Consumer("127.0.0.1:1", group_id="billing", default_api_timeout_ms=200) as consumer:
+        consumer.subscribe("orders")
+        assert consumer.poll(0.1) == []
+        with pytest.raises(ClientError) as raised:
+            consumer.end_offsets([ORDERS])
+        assert raised.value.is_retriable
+        consumer.close(0.1)
+
+
+def test_a_slow_loop_is_told_so(servers: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Once while nobody polls, with what to set; and by the next poll, with how long it took."""
+    lost: list[TopicPartition] = []
+    with member(servers, max_poll_interval_ms=300, heartbeat_interval_ms=50) as consumer:
+        consumer.subscribe("orders", on_lost=lambda _, partitions: lost.extend(partitions))
+        assert len(consumer.poll(WAIT_S)) == 3
+
+        def said() -> list[str]:
+            return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+        eventually(lambda: len(said()), 1)
+        assert re.search(
+            r"not called for max\.poll\.interval\.ms \(300\).*max\.poll\.records \(500\)", said()[0]
+        )
+        with pytest.raises(PartitionsLost):
+            consumer.commit({ORDERS: 3})
+        consumer.poll(0)
+        assert re.search(r"[0-9.]+ s passed between two polls", said()[1])
+        assert lost == [ORDERS]
+        consumer.seek_to_beginning()
+        found: list[Message] = []
+        deadline = time.monotonic() + WAIT_S
+        while not found and time.monotonic() < deadline:
+            found = consumer.poll(0.2)
+        assert [message.value for message in found] == [b"first", b"second", b"third"]
+
+
+def test_iterating_slowly_is_not_being_stuck(servers: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every message that is asked for is a sign of life, also when they were fetched long ago."""
+    with member(servers, max_poll_interval_ms=1500, heartbeat_interval_ms=50) as consumer:
+        consumer.subscribe("orders")
+        begun = time.monotonic()
+        for number, _ in enumerate(consumer):
+            if number == 2:
+                break
+            eventually(lambda number=number: time.monotonic() - begun > number + 1.1, True)
+        assert consumer.commit()[ORDERS].offset == 3
+    assert not [record for record in caplog.records if "poll" in record.getMessage()]
