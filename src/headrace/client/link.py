@@ -79,6 +79,11 @@ class Link:
             else:
                 self.output.append(outgoing.ticket)
 
+    def take_leave(self) -> None:
+        """Puts into the output what a connection that ends in good order has to say."""
+        self.connection.end()
+        self._take_output()
+
     def _take_output(self) -> None:
         self.output += map(_view, self.connection.take_output())
 

@@ -258,11 +258,7 @@ class Wires:
             wire.was_ready = True
             self._roster.connected(link.address)
         while link.output:
-            views: list[memoryview] = []
-            for part in islice(link.output, PARTS_PER_WRITE_MAX):
-                if isinstance(part, int):
-                    break
-                views.append(part)
+            views = _views(link)
             try:
                 assert wire.socket is not None
                 link.left(wire.socket.sendmsg(views) if views else 0)
@@ -340,11 +336,10 @@ class Wires:
 
     def _part(self, wire: Wire) -> None:
         """Ends a connection in good order."""
-        link = wire.link
-        if wire.socket is not None and wire.is_connected and not link.output:
-            link.connection.end()
+        if wire.socket is not None and wire.is_connected and not wire.link.output:
+            wire.link.take_leave()
             with suppress(OSError):  # nobody needs to hear a goodbye
-                wire.socket.sendmsg(link.connection.take_output())
+                wire.socket.sendmsg(_views(wire.link))
         self._remove(wire)
 
     def close(self) -> None:
@@ -361,3 +356,13 @@ class Wires:
                 wire.socket.close()
         self._wires.clear()
         self._stirred.clear()
+
+
+def _views(link: Link) -> list[memoryview]:
+    """The bytes that can be written next."""
+    views: list[memoryview] = []
+    for part in islice(link.output, PARTS_PER_WRITE_MAX):
+        if isinstance(part, int):
+            break
+        views.append(part)
+    return views
