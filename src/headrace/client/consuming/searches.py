@@ -93,16 +93,13 @@ class Searches:
         self._is_due = False
         self._wake_at = NEVER
         self._expire(now)
-        loads: dict[tuple[int, int], dict[TopicPartition, _Question]] = {}
+        loads: dict[int, dict[TopicPartition, _Question]] = {}
         for question in self._questions:
             self._wake_at = min(self._wake_at, question.search.deadline)
             leader = None if question.is_asked else self._leader(now, question)
-            if leader is not None:
-                turn = 0  # another asker may want to know the same partition at another time
-                while question.at in loads.get((leader, turn), {}):
-                    turn += 1
-                loads.setdefault((leader, turn), {})[question.at] = question
-        for (leader, _), load in loads.items():
+            if leader is not None:  # another question about the same partition waits for the answer
+                loads.setdefault(leader, {}).setdefault(question.at, question)
+        for leader, load in loads.items():
             self._ask(leader, load)
 
     def deadline(self) -> Instant:

@@ -353,9 +353,10 @@ class ConsumerSession:
             self._needs_turn |= self.group.deadline() < self._wake_at
 
     def acknowledge(self, now: Instant) -> None:
-        """The application is done with all that it was told is revoked."""
+        """The application is done with all that it was told is revoked; of that counts as read what it had
+        before it last polled.
+        """
         assert self.group is not None
-        self._save(now)
         self.group.acknowledge(now)
         self._remove([position.at for position in self._positions.values() if position.is_leaving])
         self._digest(now)

@@ -86,12 +86,11 @@ def test_what_is_given_is_not_asked_for() -> None:
 def test_a_position_that_is_sought_is_not_moved_by_the_answer_that_was_on_its_way() -> None:
     stage = Stage()
     stage.session.assign(stage.now, [A0])
-    _, outgoing = stage.next(ListOffsetsRequest)
+    stage.turn()
     stage.session.seek(stage.now, A0, 7)
-    stage.answer(outgoing, ConnectionLost("cut"))
+    stage.listed({A0: 3})
     assert stage.session.position(A0) == 7
-    stage.advance(10.0)
-    assert stage.session.position(A0) == 7
+    assert stage.told() == []
 
 
 def test_listing_is_tried_again_at_another_leader() -> None:
@@ -270,6 +269,22 @@ def test_what_was_fetched_ahead_may_be_read_while_the_leader_is_asked() -> None:
     answer = OffsetForLeaderTopicResult(topic="a", partitions=[told])
     stage.answer(outgoing, OffsetForLeaderEpochResponse(topics=[answer]))
     assert stage.told() == []
+    assert asked(stage.fetch()[0]) == {(A, 0): 5}
+
+
+def test_what_the_old_leader_still_answers_is_not_trusted() -> None:
+    stage = Stage(metadata_age_s=60.0)
+    stage.reading(A0)
+    _, flight = stage.fetch()
+    stage.bring(flight, data(0, rows(0, 5, epoch=0)))
+    assert stage.take() == offsets(0, 5)
+    _, flight = stage.fetch()
+    stage.leaders[A0] = 2
+    stage.epochs[A0] = 4
+    stage.advance(61.0)  # the topic is looked at anew while the long poll waits
+    stage.bring(flight, data(0, rows(5, 2, epoch=0)))
+    assert stage.take() == []
+    epoch_end(stage, 0, 5)
     assert asked(stage.fetch()[0]) == {(A, 0): 5}
 
 

@@ -200,6 +200,23 @@ def test_what_was_only_handed_out_does_not_count_as_read() -> None:
     assert world.finish(other.session.committed(world.now, [T0])) == {T0: CommittedOffset(3, 0)}
 
 
+def test_what_was_handed_out_by_the_last_poll_is_not_committed_when_it_is_revoked() -> None:
+    """An application that is still at it when it hears of the rebalance has not read it to its end."""
+    world = World()
+    world.write(0, b"a", b"b")
+    reader = world.reader("g", auto_commit_interval_s=1000.0)
+    reader.subscribe()
+    assert world.run(20.0, lambda: len(reader.messages) == 2)
+    reader.polls = False
+    world.reader("g").subscribe()
+    assert world.run(20.0, lambda: reader.session.has_news)
+    assert reader.session.take_events() == [Revoked(BOTH)]
+    reader.session.acknowledge(world.now)
+    assert world.run(20.0, lambda: reader.session.has_news)
+    lookup = world.reader("g").session.committed(world.now, [T0])
+    assert world.finish(lookup) == {T0: None}
+
+
 def test_closing_commits_what_was_read() -> None:
     world = World()
     world.write(0, b"a", b"b")
@@ -223,6 +240,20 @@ def test_assigned_partitions_begin_where_their_group_has_committed() -> None:
     world.run(2.0)
     assert other.values() == [b"b"]
     assert [type(error).__name__ for error in other.errors][:1] == ["NoOffset"], "partition 1 has none"
+
+
+def test_a_seek_goes_before_what_is_still_asked_for() -> None:
+    world = World()
+    world.write(0, b"a", b"b", b"c")
+    reader = world.reader("g")
+    reader.session.assign(world.now, [T0])
+    world.finish(reader.session.commit(world.now, {T0: 1}))
+    other = world.reader("g")
+    other.session.assign(world.now, [T0])
+    other.pump()
+    other.session.seek(world.now, T0, 2)
+    world.run(2.0)
+    assert other.values() == [b"c"]
 
 
 def test_a_seek_of_the_listener_goes_before_what_was_committed() -> None:
