@@ -311,8 +311,10 @@ class TestTransactions:
                     later.send(topic, b"kept")
                 with pytest.raises(headrace.ClientError):
                     earlier.send(topic, b"too late").get(WAIT_S)
-                with pytest.raises(headrace.ProducerUnusable) as fenced:
+                with pytest.raises(headrace.TransactionMustAbort):
                     earlier.commit_transaction()
+                with pytest.raises(headrace.ProducerUnusable) as fenced:
+                    earlier.abort_transaction()
                 assert "Close it" in fenced.value.advice
                 with pytest.raises(headrace.ProducerUnusable):
                     earlier.send(topic, b"never")

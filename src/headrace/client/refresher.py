@@ -30,6 +30,10 @@ class Refresher:
         topics = [MetadataRequestTopic(name=name) for name in sorted(self.cluster.stale)]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=self._creates_topics)
 
+    def hurry(self) -> None:
+        """The next question need not wait because of those before: it is about something new."""
+        self._ask_at = Instant(0.0)
+
     def settled(self, now: Instant, response: MetadataResponse | None, error: ClientError | None) -> None:
         """What became of the question."""
         if error is not None:

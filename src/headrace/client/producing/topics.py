@@ -48,6 +48,7 @@ class Topics:
         if topic not in self._wanted:
             self._wanted[topic] = None
             self.cluster.mark_stale(topic)
+            self._refresher.hurry()
 
     def error_of(self, topic: str) -> ClientError | None:
         """Why the topic's partitions are not known."""
