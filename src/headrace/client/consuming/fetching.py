@@ -24,6 +24,10 @@ from headrace.protocol.messages.fetch import FetchResponse, PartitionData
 from headrace.records.errors import BadRecords
 from headrace.records.fetched import Fetched
 
+# A partition is asked for while less than so many answers of max.partition.fetch.bytes each wait of it:
+# enough that nobody waits for the network, and that poll_arrow has large tables to give.
+ANSWERS_AHEAD = 4
+
 # Of the whole fetch: the session is not what we think it is, which the next, full fetch mends.
 _OF_SESSIONS = frozenset(
     {
@@ -96,9 +100,10 @@ class Fetching:
         room = max(1, self._settings.fetch_bytes_max) - self._backlog.size
         if room <= 0:
             return  # whoever makes some says so
+        ahead_bytes_max = ANSWERS_AHEAD * max(1, self._settings.partition_bytes_max)
         loads: dict[int, list[Position]] = {}
         for position in self._positions.values():
-            if not position.can_be_fetched(max(1, self._settings.partition_bytes_max)):
+            if not position.can_be_fetched(ahead_bytes_max):
                 continue
             leader = self._leader(now, position)
             if leader is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.consumer_stage import A0, A1, B0, Stage, asked, data, forgotten, offsets, rows
+from headrace.client.consuming.fetching import ANSWERS_AHEAD
 from headrace.client.errors import BadResponse, ConnectionLost, KafkaError, UnsupportedByBroker
 from headrace.client.mailbox import FETCH
 from headrace.protocol.errors import ErrorCode
@@ -135,7 +136,7 @@ def test_each_broker_is_asked_for_its_own() -> None:
 
 def test_a_partition_with_enough_ahead_is_not_asked_for() -> None:
     batch = rows(0, 10)
-    stage = Stage(partition_bytes_max=len(batch))
+    stage = Stage(partition_bytes_max=len(batch) // ANSWERS_AHEAD)
     stage.reading(A0, A1)
     _, flight = stage.fetch()
     stage.bring(flight, data(0, batch), data(1))
