@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import uvloop
+
 from harness.scripted_peer import PATIENCE_S
 from headrace.base.time import NEVER, Instant
 from headrace.client.aio.driver import Driver as LoopDriver
@@ -106,9 +108,10 @@ class LoopCarrier(Carrier):
     """Its loop runs only while a test waits."""
 
     driver: LoopDriver
+    new_loop = staticmethod(asyncio.new_event_loop)
 
     def start(self, settings: NetworkSettings, after_turn: Callable[[], object] | None = None) -> None:
-        self.runner = asyncio.Runner()
+        self.runner = asyncio.Runner(loop_factory=self.new_loop)
 
         async def start() -> None:
             self.driver = LoopDriver(self.session, settings, name="tested", after_turn=after_turn)
@@ -130,3 +133,7 @@ class LoopCarrier(Carrier):
     def close(self) -> None:
         with self.runner:
             self.runner.run(self.driver.close())
+
+
+class UvloopCarrier(LoopCarrier):
+    new_loop = staticmethod(uvloop.new_event_loop)

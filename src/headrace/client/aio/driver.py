@@ -15,6 +15,7 @@ import random
 import socket
 import weakref
 from collections.abc import Callable
+from math import ceil
 from selectors import EVENT_READ, EVENT_WRITE
 
 from headrace.base.time import NEVER, Instant
@@ -121,6 +122,10 @@ class Driver:
 
     # On the loop
 
+    def ring(self) -> None:
+        self._timer = None
+        self.turn()
+
     def turn(self) -> None:
         self._is_scheduled = False
         if self.error is not None:
@@ -154,15 +159,16 @@ class Driver:
         """One that rings too early is left alone: deadlines move away with every answer."""
         now = clock()
         if self._timer is not None:
-            if now < self._timer_at <= until:
+            if self._timer_at <= until:
                 return
             self._timer.cancel()
             self._timer = None
         if until != NEVER:
             assert self._watching is not None
-            delay_s = min(max(0.0, until - now), SLEEP_MAX_S)
+            # whole milliseconds, as loops count them: one that is rounded down would ring in vain
+            delay_s = ceil(min(max(0.0, until - now), SLEEP_MAX_S) * 1000) / 1000
             self._timer_at = Instant(now + delay_s)
-            self._timer = self._watching.loop.call_later(delay_s, _turn, weakref.ref(self))
+            self._timer = self._watching.loop.call_later(delay_s, _ring, weakref.ref(self))
 
     def broke(self, cause: Exception) -> None:
         """Something raised that should not: nobody may wait for what will never come."""
@@ -188,6 +194,12 @@ def _turn(reference: weakref.ref[Driver]) -> None:
     driver = reference()
     if driver is not None:
         driver.turn()
+
+
+def _ring(reference: weakref.ref[Driver]) -> None:
+    driver = reference()
+    if driver is not None:
+        driver.ring()
 
 
 def _give_up(waiter: asyncio.Future[bool]) -> None:

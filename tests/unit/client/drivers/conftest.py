@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.carriers import Carrier, LoopCarrier, ThreadCarrier
+from harness.carriers import Carrier, LoopCarrier, ThreadCarrier, UvloopCarrier
 from headrace.client.cluster import Address
 from headrace.client.errors import Closed
 from headrace.client.network_settings import NetworkSettings
@@ -16,7 +16,7 @@ from headrace.client.network_settings import NetworkSettings
 Connect = Callable[..., Carrier]
 
 
-@pytest.fixture(params=[ThreadCarrier, LoopCarrier], ids=["threads", "aio"])
+@pytest.fixture(params=[ThreadCarrier, LoopCarrier, UvloopCarrier], ids=["threads", "asyncio", "uvloop"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Starts a client of these bootstrap addresses, with other settings of the network as named."""
     started: list[Carrier] = []
