@@ -1,4 +1,4 @@
-"""docs/offsets-in-a-database.md says what happens."""
+"""docs/client/offsets-in-a-database.md says what happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from headrace import Consumer, StoredOffsets
 from headrace.testing import Broker
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "offsets-in-a-database.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client" / "offsets-in-a-database.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 WAIT_S = 20
 

@@ -25,7 +25,7 @@ from headrace import (
     TopicPartition,
     WokenUp,
 )
-from headrace.testing import Broker
+from headrace.testing import Broker, Record
 
 WAIT_S = 20
 ORDERS = TopicPartition("orders", 0)
@@ -210,6 +210,32 @@ def test_a_slow_loop_is_told_so(servers: str, caplog: pytest.LogCaptureFixture) 
         while not found and time.monotonic() < deadline:
             found = consumer.poll(0.2)
         assert [message.value for message in found] == [b"first", b"second", b"third"]
+
+
+def test_whoever_iterates_slowly_gives_up_what_it_has_not_handed_out(headrace_broker: Broker) -> None:
+    """A member that works on the messages of one poll for long hears of a rebalance all the same, and the
+    automatic commit covers exactly what it was given: together the members see every message once.
+    """
+    headrace_broker.create_topic("orders", partitions=2)
+    sent = [f"{number}" for number in range(20)]
+    headrace_broker.produce_all("orders", [Record.of(each, partition=int(each) % 2) for each in sent])
+    servers, seen = headrace_broker.bootstrap_servers, []
+    with member(servers, heartbeat_interval_ms=50) as slow, member(servers) as quick:
+        slow.subscribe("orders")
+        seen += [next(slow).value for _ in range(5)]
+        assert len(slow.assignment) == 2
+        quick.subscribe("orders")
+        while len(slow.assignment) != 1:
+            seen += [message.value for message in quick.poll(0)]
+            message = next(slow)
+            assert ("orders", message.partition) in slow.assignment
+            seen.append(message.value)
+            moment = time.monotonic()
+            eventually(lambda moment=moment: time.monotonic() > moment + 0.3, True)
+        while len(seen) < len(sent):
+            for consumer in (slow, quick):
+                seen += [message.value for message in consumer.poll(0.1)]
+    assert sorted(seen, key=int) == [each.encode() for each in sent]
 
 
 def test_iterating_slowly_is_not_being_stuck(servers: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -235,10 +235,11 @@ class ConsumerCalls:
                     self._drop_unread(partitions.__contains__)
                     yield Tell(self._listener.on_lost, (sorted(partitions),))
                 case Revoked(partitions):
+                    self._seek_back(self.unread)
+                    self.session.polled(self._clock())  # what was handed out is read: automatic commits tell
                     try:
                         yield Tell(self._listener.on_revoke, (sorted(partitions),))
                     finally:  # the group waits, also for a listener that fails
-                        self._seek_back(self.unread)
                         if not any(isinstance(each, Revoked) for each in self._untold):
                             self.session.acknowledge(self._clock())
 
