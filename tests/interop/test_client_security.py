@@ -4,6 +4,7 @@ told, and sessions that are renewed while requests go on.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import socket
@@ -16,6 +17,8 @@ from typing import Any, Self
 
 import pytest
 
+import headrace
+import headrace.aio
 from harness.certificates import Authority
 from harness.secure_kafka import LISTENERS, MECHANISMS, PASSWORD, SESSION_MS, USER, SecureKafka, scram_users
 from harness.wait import eventually
@@ -292,3 +295,80 @@ class TestSessions:
             line.connection._renew_at = Instant(now() + TIMEOUT_S)
             with pytest.raises((ConnectionLost, ConnectionResetError)):
                 line.until(lambda: line.ask(MetadataRequest()) is None)
+
+
+def settings(kafka: SecureKafka, authority: Authority, listener: str, **given: Any) -> dict[str, Any]:
+    servers = f"localhost:{kafka.ports[listener]}"
+    trusted = str(authority.certificate)
+    return {"bootstrap.servers": servers, "ssl.ca.location": trusted, **protocol(listener), **given}
+
+
+class TestClients:
+    """The same through producers, consumers and admins."""
+
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    def test_records_come_and_go(
+        self, kafka: SecureKafka, authority: Authority, topic: str, mechanism: str
+    ) -> None:
+        given = settings(kafka, authority, "SASLTLS", **login(mechanism))
+        values = [b"%d" % number * 1000 for number in range(300)]
+        with headrace.Producer(given) as producer:
+            for value in values:
+                producer.send(topic, value)
+            producer.flush(TIMEOUT_S)
+        with headrace.Consumer(given, auto_offset_reset="earliest") as consumer:
+            consumer.assign([headrace.TopicPartition(topic, 0)])
+            read: list[bytes] = []
+            while len(read) < len(values):
+                read += [message.value for message in consumer.poll(TIMEOUT_S)]
+        assert read == values
+
+    def test_on_a_loop_with_tokens_that_come_later(
+        self, kafka: SecureKafka, authority: Authority, topic: str
+    ) -> None:
+        async def token() -> str:
+            await asyncio.sleep(0)
+            return unsecured_token()
+
+        async def story() -> list[bytes]:
+            given = settings(kafka, authority, "SASLTLS", sasl_mechanism="OAUTHBEARER")
+            given["oauth_token_provider"] = token
+            async with headrace.aio.Producer(given) as producer:
+                await (await producer.send(topic, b"one"))
+            async with headrace.aio.Consumer(given, auto_offset_reset="earliest") as consumer:
+                consumer.assign([headrace.TopicPartition(topic, 0)])
+                read: list[bytes] = []
+                while not read:
+                    read += [message.value for message in await consumer.poll(TIMEOUT_S)]
+                return read
+
+        assert asyncio.run(story()) == [b"one"]
+
+    def test_sessions_end_while_records_are_sent(
+        self, kafka: SecureKafka, authority: Authority, topic: str
+    ) -> None:
+        """Nothing is tried again, so that a request which Kafka hangs up on would be an error."""
+        given = settings(kafka, authority, "SHORT", **login("SCRAM-SHA-512"))
+        until = now() + 3 * SESSION_MS / 1000
+        with headrace.Producer(given, retries=0, enable_idempotence=False) as producer:
+            offsets = []
+            while now() < until:
+                offsets.append(producer.send(topic, b"value").get(TIMEOUT_S).offset)
+        assert offsets == list(range(len(offsets)))
+
+    @pytest.mark.parametrize("wrong", ["password", "authority"])
+    def test_what_is_final_is_told_and_not_tried_for_ever(
+        self, kafka: SecureKafka, authority: Authority, stranger: Authority, wrong: str
+    ) -> None:
+        trusted = stranger if wrong == "authority" else authority
+        password = "guessed" if wrong == "password" else PASSWORD
+        expected = TlsFailed if wrong == "authority" else AuthenticationFailed
+        given = settings(kafka, trusted, "SASLTLS", **login("SCRAM-SHA-512", password))
+        with headrace.Producer(given) as producer, pytest.raises(expected):
+            producer.send("nowhere", b"value").get(TIMEOUT_S)
+        with headrace.Consumer(given) as consumer:
+            consumer.assign([headrace.TopicPartition("nowhere", 0)])
+            with pytest.raises(expected):
+                consumer.poll(TIMEOUT_S)
+        with headrace.Admin(given) as admin, pytest.raises(expected):
+            admin.list_topics()
