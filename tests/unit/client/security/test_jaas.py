@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.client.errors import InvalidInput
 from headrace.client.security.jaas import parse_jaas
@@ -48,3 +50,20 @@ def test_what_cannot_be_read_is_told_without_its_secrets(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"sasl\.jaas\.config cannot be read") as raised:
         parse_jaas(text)
     assert "hush" not in str(raised.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="ab =;\"'\\/*\n1", max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parse_jaas(f"{PLAIN} required {text};")
+    except InvalidInput:
+        return
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text(max_size=10), max_size=3))
+def test_what_is_quoted_is_read_as_it_was(options: dict[str, str]) -> None:
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    written = " ".join(f'{key}="{value.translate(escapes)}"' for key, value in options.items())
+    assert parse_jaas(f"{PLAIN} required {written};").options == options

@@ -147,3 +147,18 @@ class TestHostileBrokers:
         exchange.answer(SERVER_FIRST)
         with pytest.raises(AuthenticationFailed, match="unknown-user"):
             exchange.answer(b"e=unknown-user")
+
+    @settings(max_examples=150, deadline=None)
+    @given(
+        said=st.one_of(
+            st.binary(max_size=80),
+            st.text(alphabet="rsivem=,+/0123456789" + NONCE, max_size=80).map(str.encode),
+        ),
+        is_first=st.booleans(),
+    )
+    def test_rubbish_is_never_more_than_a_refusal(self, said: bytes, is_first: bool) -> None:
+        exchange = example()
+        if not is_first:
+            exchange.answer(SERVER_FIRST)
+        with pytest.raises(AuthenticationFailed):
+            exchange.answer(said)
