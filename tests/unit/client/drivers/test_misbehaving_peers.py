@@ -161,12 +161,16 @@ def test_a_peer_that_never_says_a_word(connect: Any) -> None:
 def test_a_broker_that_falls_silent(connect: Any) -> None:
     def silent(peer: Peer) -> None:
         peer.negotiate()
+        peer.answer(peer.read(), METADATA)
         peer.wait_for_end()
 
     with ScriptedServer(silent, serve) as server:
         client: Carrier = connect(server.address)
+        assert isinstance(client.ask(), MetadataResponse)
+        patient = client.begin()
         assert error_of(client.ask(timeout_s=SHORT_S), TimedOut) == "no answer to Metadata in time"
-        # what was asked behind it cannot be answered either, and so the connection is given up
+        # what was asked before it will not be answered either: the connection is given up
+        error_of(client.answer(patient), TimedOut)
         server.wait_until_ended()
         assert isinstance(client.ask(), MetadataResponse)
 
