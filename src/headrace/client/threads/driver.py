@@ -146,7 +146,8 @@ def _run(reference: weakref.ref[Driver], selecting: Selecting) -> None:
     while True:
         failure: BaseException | None = None
         try:
-            selecting.poll(until)
+            while not selecting.poll(until):
+                pass  # bytes came and went, and no answer is complete: the session need not be locked
         except BaseException as error:
             failure = error
         driver = reference()

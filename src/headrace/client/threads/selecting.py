@@ -55,15 +55,19 @@ class Selecting:
             if self._rope.fileno() >= 0:  # else it was closed meanwhile: nobody is asleep any more
                 raise
 
-    def poll(self, until: Instant) -> None:
-        """Sleeps until `until` or until there is something to do, and does it."""
+    def poll(self, until: Instant) -> bool:
+        """Sleeps until `until` or until there is something to do, and does it; whether anybody but the
+        sockets has to know: answers are there, it was woken, or the moment has come.
+        """
         self._is_asleep = True
         wait_s = 0.0
         if not (self._is_wanted or self.wires.settled):
             wait_s = min(max(0.0, min(until, self.wires.deadline()) - clock()), SLEEP_MAX_S)
         ready = self._selector.select(wait_s)
         self._is_asleep = False
-        self._is_wanted = False
+        was_wanted = self._is_wanted
+        if was_wanted:  # else it is left alone: somebody may set it in this very moment
+            self._is_wanted = False
         now = clock()
         for key, events in ready:
             if key.data is None:
@@ -73,6 +77,7 @@ class Selecting:
         while self._found:
             self.wires.found(now, *self._found.popleft())
         self.wires.check_time(now)
+        return was_wanted or now >= until or bool(self.wires.settled)
 
     def _hush(self) -> None:
         try:

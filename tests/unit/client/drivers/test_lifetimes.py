@@ -129,6 +129,29 @@ def test_waiters_in_other_threads_are_told_of_the_end() -> None:
         assert len(told) == 1
 
 
+def test_many_threads_share_a_driver() -> None:
+    """Nobody's wish to be carried is overheard, whether the driver is asleep or awake at that moment."""
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            for _ in range(100):
+                assert isinstance(carrier.ask(), MetadataResponse)
+        except BaseException as error:
+            failures.append(error)
+
+    with ScriptedServer(serve) as server:
+        carrier = ThreadCarrier()
+        carrier.start(NetworkSettings((server.address,)))
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        carrier.close()
+    assert failures == []
+
+
 def run_program(server: ScriptedServer, text: str) -> None:
     """Runs it with a client of the server; it must end well and say nothing."""
     opening = f"""
