@@ -12,6 +12,7 @@ SOURCES = [
     "src/headrace/records/_outgoing.py",
     "src/headrace/records/_source_column.py",
     "src/headrace/records/_accumulator.py",
+    "src/headrace/records/_intake.py",
 ]
 
 

@@ -202,7 +202,7 @@ def headrace_aio_read(bootstrap: str, topic: str, count: int) -> Callable[[], No
 
     async def run() -> None:
         async with aio.Consumer(bootstrap) as consumer:
-            await consumer.assign({TopicPartition(topic, 0): 0})
+            consumer.assign({TopicPartition(topic, 0): 0})
             left = count
             while left > 0:
                 messages = await consumer.poll(PATIENCE_S, max_records=min(BATCH, left))

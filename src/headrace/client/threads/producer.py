@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -19,8 +19,9 @@ from headrace.client.producing.outbox import Outbox
 from headrace.client.steps import Steps
 from headrace.client.threads.driver import Driver
 from headrace.client.threads.steps import take
+from headrace.client.threads.unfinished import watch
+from headrace.records._intake import Intake
 from headrace.records._outgoing import Awaited, Delivery
-from headrace.records.errors import NotTaken
 
 if TYPE_CHECKING:
     import pyarrow
@@ -78,12 +79,20 @@ class Producer:
             after_turn=outbox.tell,
         )
         outbox.wake = self._driver.wake
-        self._accumulator = outbox.accumulator
-        self._append: Callable[..., Delivery] = outbox.accumulator.append
         self._encode_key = options.encode_key
         self._encode_value = options.encode_value
-        self._is_paced = outbox.pace.is_limited
+        self._is_special = not (
+            self._encode_key is None and self._encode_value is None and not outbox.pace.is_limited
+        )
+        self._intake = Intake(
+            outbox.accumulator,
+            self._driver,
+            clock=time.monotonic,
+            wall_ns=time.time_ns,
+            wake=self._driver.wake,
+        ).take
         self._driver.start()
+        watch(outbox)
 
     def __enter__(self) -> Self:
         return self
@@ -120,35 +129,31 @@ class Producer:
         >>> producer.flush()
         orders 0
         """
-        if self._encode_key is not None:
-            key = self._encode_key(key)
-        if self._encode_value is not None:
-            value = self._encode_value(value)
-        if self._is_paced:
-            self._take(self._outbox.paced(1, len(key or b"") + len(value or b"")))
+        if self._is_special:
+            key, value = self._prepared(key, value)
         rows = () if headers is None else headers_of(headers)
+        taken = self._intake(topic, key, value, rows, partition, timestamp_ms)
+        if taken is not None:
+            return taken
+        # it has to wait, or cannot be sent at all
         if partition is None:
             partition = -1
         elif partition < 0:
             raise InvalidInput(f"partition {partition}: partitions are counted from 0")
         if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        # Called for every record: one lock, one call of compiled code, and the thread is woken only when a
-        # batch begins or is full.
-        lock = self._driver.lock
-        lock.acquire()
-        try:
-            delivery = self._append(time.monotonic(), topic, key, value, rows, partition, timestamp_ms)
-            if self._accumulator.has_news:
-                self._accumulator.has_news = False
-                self._driver.wake()
-            return delivery
-        except NotTaken:
-            pass  # asked again below, where it can be waited for
-        finally:
-            lock.release()
+            timestamp_ms = wall_ms()
         sent: Delivery = self._take(self._outbox.sent(topic, key, value, rows, partition, timestamp_ms))
         return sent
+
+    def _prepared(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """Serialized, once it is the record's turn at the rate that the user set."""
+        if self._encode_key is not None:
+            key = self._encode_key(key)
+        if self._encode_value is not None:
+            value = self._encode_value(value)
+        if self._outbox.pace.is_limited:
+            self._take(self._outbox.paced(1, len(key or b"") + len(value or b"")))
+        return key, value
 
     def send_arrow(
         self,

@@ -1,0 +1,74 @@
+# cython: annotation_typing=False
+"""The part of `send` that runs for every record: a clock, a lock, a record, and rarely a bell.
+
+Like _codec.py this is plain Python that Cython compiles with the C types of the .pxd beside it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from headrace.records._accumulator import Accumulator
+from headrace.records._codec import Headers
+from headrace.records._outgoing import Delivery
+from headrace.records.errors import NotTaken
+
+
+class Guard(Protocol):
+    """Has the lock that whoever touches the accumulator holds; it may be another one tomorrow."""
+
+    lock: Any
+
+
+class Intake:
+    """Takes records into an accumulator that another thread empties."""
+
+    __slots__ = ("accumulator", "clock", "guard", "wake", "wall_ns")
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        guard: Guard,
+        *,
+        clock: Callable[[], float],
+        wall_ns: Callable[[], int],
+        wake: Callable[[], object],
+    ) -> None:
+        self.accumulator = accumulator
+        self.guard = guard
+        self.clock = clock
+        self.wall_ns = wall_ns
+        self.wake = wake  # called only when a batch was begun or is full
+
+    def take(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery | None:
+        """What becomes of the record; None if it is not taken now, for whoever can wait or complain."""
+        at = -1
+        if partition is not None:
+            at = partition
+            if at < 0:
+                return None  # here it would mean that the choice is ours
+        if timestamp_ms is None:
+            stamp = self.wall_ns()
+            stamp //= 1_000_000
+        else:
+            stamp = timestamp_ms
+        accumulator = self.accumulator
+        lock = self.guard.lock
+        lock.acquire()
+        try:
+            delivery = accumulator.append(self.clock(), topic, key, value, headers, at, stamp)
+            if accumulator.has_news:
+                accumulator.has_news = False
+                self.wake()
+            return delivery
+        except NotTaken:
+            return None
+        finally:
+            lock.release()
