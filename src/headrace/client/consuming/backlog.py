@@ -63,8 +63,10 @@ class Backlog:
     def take_error(self) -> ClientError | None:
         if not self.has_error:
             return None
-        position = self._failed.popleft()
-        error, position.error = position.error, None
+        error = self._failed[0].error
+        for position in self._failed:
+            if position.error is error:  # the same trouble of many is told once
+                position.error = None
         return error
 
     def take_records(self, count_max: int) -> list[Message]:

@@ -65,12 +65,13 @@ class Offsets:
     ) -> Pending[Ends]:
         """`end` is EARLIEST or LATEST."""
         pending: Pending[Ends] = Pending("asking for offsets")
-
-        def done(now: Instant, found: Found, error: ClientError | None) -> None:
-            pending.finish({at: each.offset for at, each in found.items() if each is not None}, error)
-
         wanted = dict.fromkeys(partitions, end)
         check_partitions(wanted)
+
+        def done(now: Instant, found: Found, error: ClientError | None) -> None:
+            places = ((at, found.get(at)) for at in wanted)
+            pending.finish({at: place.offset for at, place in places if place is not None}, error)
+
         self._searches.find(now, wanted, timeout_s, done)
         return pending
 
@@ -82,7 +83,7 @@ class Offsets:
         pending: Pending[ByTime] = Pending("asking for offsets")
 
         def done(now: Instant, found: Found, error: ClientError | None) -> None:
-            pending.finish(found, error)
+            pending.finish({at: found.get(at) for at in times}, error)
 
         self._searches.find(now, times, timeout_s, done)
         return pending

@@ -65,6 +65,8 @@ from headrace.protocol.messages.metadata import MetadataResponse
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
 
+ERRORS_MAX = 10  # that wait to be raised
+
 
 class ConsumerSession:
     """Invariant: with a subscription the positions are those of what the group has given us and we have not
@@ -79,9 +81,8 @@ class ConsumerSession:
         self._positions: dict[TopicPartition, Position] = {}
         self._subscription: Subscription | None = None
         self._events: list[ConsumerEvent] = []
-        self._told_identity: Identity | None = (
-            NOBODY  # who we were when the application had heard of all events
-        )
+        # who we were when the application had heard of all events
+        self._told_identity: Identity | None = NOBODY
         self._errors: deque[ClientError] = deque()  # that concern no single partition
         self._needs_turn = True
         self._wake_at = NEVER  # as the shell was told
@@ -102,7 +103,7 @@ class ConsumerSession:
             dice,
             wanted=lambda: self._positions.keys() | self._searches.partitions(),
             heard=self._heard,
-            fail=self._errors.append,
+            fail=self._fail,
         )
         self._positioning = Positioning(
             settings,
@@ -124,7 +125,7 @@ class ConsumerSession:
             dice,
             out_of_range=self._positioning.out_of_range,
             met_leader=self._hurry,
-            fail=self._errors.append,
+            fail=self._fail,
         )
         self._validation = Validation(
             settings,
@@ -202,6 +203,11 @@ class ConsumerSession:
         """What `take_records` would raise."""
         return self._errors.popleft() if self._errors else self._backlog.take_error()
 
+    def _fail(self, error: ClientError) -> None:
+        """The application is to be told; whoever does not poll need not hear the same for each retry."""
+        if len(self._errors) < ERRORS_MAX:
+            self._errors.append(error)
+
     def _hurry(self) -> None:
         """Positions or leaders are others than before."""
         self._positioning.is_due = self._validation.is_due = self._fetching.is_due = True
@@ -256,7 +262,7 @@ class ConsumerSession:
                 if not self._positioning.fetched(now, event.number, event.offsets, event.error):
                     self._offsets.fetched(event)
             case Failed() | TopicRefused():
-                self._errors.append(event.error)
+                self._fail(event.error)
             case Left():
                 leaving, self._leaving = self._leaving, []
                 for pending in leaving:
@@ -322,6 +328,7 @@ class ConsumerSession:
 
     def _add(self, partitions: Iterable[TopicPartition]) -> None:
         for at in sorted(partitions):
+            assert at not in self._positions
             position = self._positions[at] = Position(at)
             topic = self.cluster.topics.get(at.topic)
             if topic is not None:
@@ -354,9 +361,11 @@ class ConsumerSession:
 
     def acknowledge(self, now: Instant) -> None:
         """The application is done with all that it was told is revoked; of that counts as read what it had
-        before it last polled.
+        before it last polled. While it has not been told of everything, it is not done.
         """
         assert self.group is not None
+        if any(isinstance(event, Revoked) for event in self._events):
+            return
         self.group.acknowledge(now)
         self._remove([position.at for position in self._positions.values() if position.is_leaving])
         self._digest(now)
@@ -580,12 +589,16 @@ class ConsumerSession:
         pending = self._closing.begin(now, self._timeout_s(timeout_s))
         if self._subscription is not None:
             self._leave(now, Pending("leaving the group"))
-        elif self.settings.group is not None and self.settings.group.auto_commit_interval_s is not None:
+        elif self._commits_itself and not self._leaving:
             read = self.positions()
             self.commit(now, read, timeout_s).when_done(partial(self._committed_last, read))
         self._closing.answers = self._fetching.end_sessions(self._closing.answered)
         self._needs_turn = True
         return pending
+
+    @property
+    def _commits_itself(self) -> bool:
+        return self.group is not None and self.group.settings.auto_commit_interval_s is not None
 
     def _committed_last(self, read: Committed, pending: Pending[Committed]) -> None:
         if pending.error is not None:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from harness.consumer_stage import Stage
 from harness.consumer_world import TOPIC, World
+from headrace.client.assignors import ASSIGNORS
 from headrace.client.cluster import TopicPartition
 from headrace.client.consuming.events import PositionReset
 from headrace.client.consuming.searches import OffsetAndTimestamp
 from headrace.client.errors import InvalidInput, KafkaError, TimedOut
 from headrace.client.membership.events import Assigned, CommittedOffset, Lost, Revoked
-from headrace.client.membership.settings import GroupProtocol
+from headrace.client.membership.settings import GroupProtocol, GroupSettings
 from headrace.client.membership.subscription import Subscription
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 
 T0, T1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 BOTH = frozenset({T0, T1})
@@ -304,6 +312,38 @@ def test_a_consumer_that_was_too_slow_has_lost_all_and_joins_again() -> None:
     assert world.run(20.0, lambda: len(reader.moves()) == 3)
     assert reader.moves() == [Assigned(BOTH), Lost(BOTH), Assigned(BOTH)]
     assert reader.session.group_metadata() != name
+
+
+def test_what_the_application_was_not_told_of_is_not_acknowledged() -> None:
+    """A listener that unsubscribes is told of more than it is about to acknowledge."""
+    world = World(partitions=4)
+    reader = world.reader("g", assignors=(ASSIGNORS["cooperative-sticky"],))
+    reader.subscribe()
+    assert world.run(20.0, lambda: len(reader.session.assignment) == 4)
+    reader.polls = False
+    world.reader("g", assignors=(ASSIGNORS["cooperative-sticky"],)).subscribe()
+    assert world.run(20.0, lambda: reader.session.has_news)
+    (revoked,) = (each for each in reader.session.take_events() if isinstance(each, Revoked))
+    assert len(revoked.partitions) == 2
+    pending = reader.session.unsubscribe(world.now)
+    reader.session.acknowledge(world.now)
+    world.run(1.0)
+    assert len(reader.session.assignment) == 4, "two of them have a listener that does not know yet"
+    reader.polls = True
+    world.finish(pending)
+    assert reader.session.assignment == frozenset()
+
+
+def test_a_group_that_may_not_be_read_is_raised_once_and_not_for_each_partition() -> None:
+    stage = Stage(group=GroupSettings("g"))
+    stage.session.assign(stage.now, [T0, T1])
+    for _ in range(2):
+        _, outgoing = stage.next(FindCoordinatorRequest)
+        told = Coordinator(key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        stage.answer(outgoing, FindCoordinatorResponse(coordinators=[told]))
+        with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+            stage.take()
+        assert stage.take() == []
 
 
 def test_unsubscribing_gives_everything_back() -> None:
