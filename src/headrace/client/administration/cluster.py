@@ -9,6 +9,7 @@ from headrace.client.administration.asking import ANY, CONTROLLER, Operation, as
 from headrace.client.administration.topic_descriptions import metadata_request
 from headrace.client.cluster import Address
 from headrace.client.errors import BadResponse, InvalidInput
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -98,13 +99,15 @@ def unregister_broker(broker_id: int) -> Operation[None]:
     yield from _order(f"unregistering {subject}", lambda _: request, subject)
 
 
-def _order(what: str, make: Callable[[int], Request], subject: str) -> Operation[None]:
+def _order(
+    what: str, make: Callable[[int], Request], subject: str, *, final: frozenset[int] = frozenset()
+) -> Operation[None]:
     """A change whose answer is one error code."""
 
     def read(answer: Any) -> None:
         check(answer.error_code, answer.error_message, subject=subject)
 
-    yield from ask_one(what, CONTROLLER, make, read)
+    yield from ask_one(what, CONTROLLER, make, read, final=final)
 
 
 # --- features --------------------------------------------------------------------------------------------
@@ -285,7 +288,9 @@ def add_voter(voter_id: int, directory_id: str, listeners: Mapping[str, tuple[st
             listeners=[Listener(name=name, host=host, port=port) for name, (host, port) in listeners.items()],
         )
 
-    yield from _order(f"adding voter {voter_id}", make, f"voter {voter_id}")
+    # the controller itself has tried for all that time to reach the voter
+    final = frozenset({ErrorCode.REQUEST_TIMED_OUT})
+    yield from _order(f"adding voter {voter_id}", make, f"voter {voter_id}", final=final)
 
 
 def remove_voter(voter_id: int, directory_id: str) -> Operation[None]:

@@ -65,10 +65,10 @@ def describe_users(names: Iterable[str] | None = None) -> Operation[dict[str, li
         outcome: Outcome[str, list[ScramCredential]] = {}
         for told in answer.results:
             error = failed(told.error_code, told.error_message, subject=f"user {told.user!r}")
-            outcome[told.user] = error or [
+            outcome[told.user] = error or sorted(
                 ScramCredential(_NAMES.get(one.mechanism, f"unknown {one.mechanism}"), one.iterations)
                 for one in told.credential_infos
-            ]
+            )
         return settled(outcome)
 
     request = DescribeUserScramCredentialsRequest(users=users)
