@@ -176,9 +176,10 @@ def test_the_interpreter_may_end_while_a_driver_is_at_work() -> None:
 
 def test_a_forked_child_is_told_and_the_parent_goes_on() -> None:
     program = """
-        import os
+        import os, warnings
         from headrace.client.errors import ClientBroken
 
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 has doubts about any such fork
         client.driver.lock.acquire()  # as if another thread had it at that moment
         child = os.fork()
         if child == 0:
