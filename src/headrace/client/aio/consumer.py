@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from headrace.client.aio.driver import Driver
 from headrace.client.aio.steps import take
-from headrace.client.clock import clock
+from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.configuration import Configuration, consumer_keys, given_settings
 from headrace.client.consuming.calls import Committed, ConsumerCalls, OnCommit, P, Place
@@ -79,7 +79,7 @@ class Consumer:
         for name in configuration.without_effect():
             log.warning("the setting %s has no effect", name)
         chosen = consumer_settings(configuration)
-        session = ConsumerSession(chosen, random.SystemRandom(), wall_ms=lambda: time.time_ns() // 1_000_000)
+        session = ConsumerSession(chosen, random.SystemRandom(), wall_ms=wall_ms)
         deserializers = Deserializers(
             as_serializer(key_deserializer, "key_deserializer"),
             as_serializer(value_deserializer, "value_deserializer"),
@@ -124,13 +124,14 @@ class Consumer:
 
     async def __anext__(self) -> Message:
         calls = self._calls
-        try:
-            if calls.is_pulse_due:
-                await self._take(calls.pulse())
-            while not calls.unread:
-                calls.unread.extend(await self.poll())
-        except Closed:
-            raise StopAsyncIteration from None
+        if not calls.unread or monotonic() >= calls.pulse_at:
+            try:
+                if calls.unread:
+                    await self._take(calls.pulse())
+                while not calls.unread:
+                    calls.unread.extend(await self.poll())
+            except Closed:
+                raise StopAsyncIteration from None
         return calls.unread.popleft()
 
     # --- what is read ---------------------------------------------------------------------------------------

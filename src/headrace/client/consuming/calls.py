@@ -68,7 +68,7 @@ class ConsumerCalls:
         self._ended: deque[tuple[OnCommit, Committed, ClientError | None]] = deque()  # callbacks to call
         self._is_polling = False
         self._is_woken = False
-        self._pulse_at = NEVER  # when the group is to hear again that the application works on `unread`
+        self.pulse_at = NEVER  # when the group is to hear again that the application works on `unread`
         self._seen_at: Instant | None = None  # when the application last showed that it is not stuck
         self._has_warned = False  # that it may be
         self._membership: GroupMembership | None = None  # as of the last poll
@@ -145,10 +145,6 @@ class ConsumerCalls:
     def _has_news(self) -> bool:
         return self._is_woken or self.is_closing or bool(self._ended) or self.session.has_news
 
-    @property
-    def is_pulse_due(self) -> bool:
-        return self._clock() >= self._pulse_at
-
     def pulse(self) -> Steps[None]:
         """The application works on what iteration gives it: its group hears of that, and it of its group."""
         self._check_open()
@@ -160,7 +156,7 @@ class ConsumerCalls:
             self._look_for_delay(now - self._seen_at)
         self._seen_at = now
         self._has_warned = False
-        self._pulse_at = Instant(now + PULSE_S)
+        self.pulse_at = Instant(now + PULSE_S)
         if not self.unread:
             self.session.polled(now)
         elif self.session.group is not None:  # the last poll is not read to its end

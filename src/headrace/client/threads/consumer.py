@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from headrace.client.clock import clock
+from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.configuration import Configuration, consumer_keys, given_settings
 from headrace.client.consuming.calls import Committed, ConsumerCalls, OnCommit, P, Place
@@ -78,7 +78,7 @@ class Consumer:
         for name in configuration.without_effect():
             log.warning("the setting %s has no effect", name)
         chosen = consumer_settings(configuration)
-        session = ConsumerSession(chosen, random.SystemRandom(), wall_ms=lambda: time.time_ns() // 1_000_000)
+        session = ConsumerSession(chosen, random.SystemRandom(), wall_ms=wall_ms)
         deserializers = Deserializers(
             as_serializer(key_deserializer, "key_deserializer"),
             as_serializer(value_deserializer, "value_deserializer"),
@@ -137,13 +137,14 @@ class Consumer:
 
     def __next__(self) -> Message:
         calls = self._calls
-        try:
-            if calls.is_pulse_due:
-                self._take(calls.pulse())
-            while not calls.unread:
-                calls.unread.extend(self.poll())
-        except Closed:
-            raise StopIteration from None
+        if not calls.unread or monotonic() >= calls.pulse_at:
+            try:
+                if calls.unread:
+                    self._take(calls.pulse())
+                while not calls.unread:
+                    calls.unread.extend(self.poll())
+            except Closed:
+                raise StopIteration from None
         return calls.unread.popleft()
 
     # --- what is read ---------------------------------------------------------------------------------------
