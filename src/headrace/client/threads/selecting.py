@@ -9,7 +9,6 @@ import selectors
 import socket
 import threading
 from collections import deque
-from typing import Any
 
 from headrace.base.dice import Dice
 from headrace.base.time import Instant
@@ -114,11 +113,11 @@ class Selecting:
         self._selector.unregister(wire.socket)
 
     def look_up(self, wire: Wire) -> None:
-        """Names that need no server are found at once; others by a thread, since it may take seconds."""
+        """What is an address already is found at once; a name by a thread, since it may take seconds."""
         host, port = wire.link.address
-        numeric: Any = socket.AI_NUMERICHOST
         try:
-            self._found.append((wire, socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric)))
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+            self._found.append((wire, found))
             self._is_wanted = True
         except (OSError, UnicodeError):
             threading.Thread(target=self._ask, args=(wire,), name="headrace-names", daemon=True).start()
