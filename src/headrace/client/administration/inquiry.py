@@ -3,8 +3,8 @@
     open --its place is found--> sent --answered--> settled
          <--an error that may pass, after a pause--     (value, final error, or out of time)
 
-Subjects that wait for the same broker travel in one request, also when they are tried again: what failed
-together waits together.
+Subjects that wait for the same broker travel in one request, also when they are tried again: whatever fails
+during a pause waits for the end of that pause.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -57,7 +57,8 @@ class Inquiry:
         self._dice = dice
         self._open = {subject: _Open(place) for subject, place in question.places.items()}
         self._settled: Outcome[Hashable, Any] = {}
-        self._failures = 0
+        self._failures = 0  # pauses that were taken
+        self._retry_at = LONG_AGO  # the end of the last one
 
     @property
     def is_done(self) -> bool:
@@ -151,20 +152,21 @@ class Inquiry:
             self._try_again(now, passing)
 
     def _try_again(self, now: Instant, subjects: Iterable[Hashable]) -> None:
-        pause_s = backoff(
-            self._failures,
-            self._dice,
-            first_s=self._settings.retry_first_s,
-            last_s=self._settings.retry_last_s,
-        )
-        self._failures += 1
-        retry_at = Instant(now + pause_s)
+        if now >= self._retry_at:
+            pause_s = backoff(
+                self._failures,
+                self._dice,
+                first_s=self._settings.retry_first_s,
+                last_s=self._settings.retry_last_s,
+            )
+            self._failures += 1
+            self._retry_at = Instant(now + pause_s)
         for subject in subjects:
             state = self._open[subject]
-            if retry_at >= self._deadline:
+            if self._retry_at >= self._deadline:
                 self._close(subject, state.error)  # what went wrong says more than that time was up
             else:
-                state.retry_at, state.after = retry_at, now
+                state.retry_at, state.after = self._retry_at, now
 
     def _close(self, subject: Hashable, value: Any) -> None:
         del self._open[subject]

@@ -203,6 +203,19 @@ class TestTryingAgain:
             0.8 * wanted <= pause <= 1.2 * wanted for pause, wanted in zip(pauses, (0.1, 0.2, 0.4, 0.4))
         )
 
+    def test_what_fails_during_a_pause_waits_for_its_end(self) -> None:
+        stage = AdminStage(retry_first_s=0.1)
+        stage.begin(list_offsets(ALL))
+        first, second = stage.sent()
+        stage.answer(first, ConnectionLost("gone"))
+        stage.pass_time(0.05)
+        stage.answer(second, ConnectionLost("gone"))
+        stage.leaders["orders"] = [2, 2, 2]
+        stage.pass_pause()
+        assert stage.now <= 1000.12
+        (again,) = stage.sent()
+        assert (again.to, partitions_asked(again)) == (TWO, {"orders": [0, 1, 2]})
+
     def test_a_coordinator_that_moved_is_looked_for_anew(self) -> None:
         stage = AdminStage()
         stage.coordinators = {"a": 1}
