@@ -46,7 +46,9 @@ def _keys(own: str) -> dict[str, ConfigKey]:
     return dict(sorted(keys.items()))
 
 
-def given_settings(config: str | Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
+def given_settings(
+    config: str | Mapping[str, object] | None, more: Mapping[str, object]
+) -> dict[str, object]:
     """What a client was made with: bootstrap.servers alone or a mapping, and keywords besides."""
     if isinstance(config, str):
         config = {"bootstrap.servers": config}

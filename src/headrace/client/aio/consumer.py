@@ -215,6 +215,10 @@ class Consumer:
         """The offset of the next message of a partition that is read."""
         return await self._take(self._calls.position(at, timeout))
 
+    def positions(self) -> Committed:
+        """How far everything was read: what `commit` commits, and `Producer.send_offsets` takes."""
+        return self._calls.positions()
+
     def lag(self, at: Place) -> int | None:
         """How many offsets lie between the position and the end, as far as the last answer of the broker
         tells; None if there was none.

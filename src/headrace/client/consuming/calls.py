@@ -408,7 +408,7 @@ class ConsumerCalls:
         if self.settings.group is None:
             raise InvalidInput("offsets are committed for a group, and this consumer has no group.id")
         if offsets is None:
-            return self.session.commit(self._clock(), self._positions(), timeout_s)
+            return self.session.commit(self._clock(), self.positions(), timeout_s)
         if isinstance(offsets, Message):
             wanted: dict[TopicPartition, int | CommittedOffset] = {
                 _at(offsets): CommittedOffset(offsets.offset + 1, offsets.leader_epoch)
@@ -422,10 +422,9 @@ class ConsumerCalls:
                 raise PartitionsLost(f"{_names(gone)} lost: {event.reason}")
         return self.session.commit(self._clock(), wanted, timeout_s)
 
-    def _positions(self) -> dict[TopicPartition, CommittedOffset] | None:
-        """Of all that was handed out; None: the session knows it."""
-        if not self.unread:
-            return None
+    def positions(self) -> Committed:
+        """Of all that was handed out, where something is known."""
+        self._check_open()
         positions = dict(self.session.positions())
         for at, offset in self._unread_offsets().items():
             if at in positions:

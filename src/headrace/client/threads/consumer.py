@@ -278,6 +278,17 @@ class Consumer:
         """
         return self._take(self._calls.position(at, timeout))
 
+    def positions(self) -> Committed:
+        """How far everything was read: what `commit` commits, and `Producer.send_offsets` takes.
+
+        >>> consumer.assign({("orders", 0): 0})
+        >>> messages = consumer.poll(10, max_records=1)
+        >>> consumer.positions()
+        {TopicPartition(topic='orders', partition=0): CommittedOffset(offset=1, leader_epoch=0, metadata='')}
+        """
+        with self._locked():
+            return self._calls.positions()
+
     def lag(self, at: Place) -> int | None:
         """How many offsets lie between the position and the end, as far as the last answer of the broker
         tells; None if there was none.
