@@ -15,7 +15,15 @@ from confluent_kafka.admin import NewTopic as ConfluentTopic
 from clients.both_shells import SHELLS, WAIT_S, end, read, values
 from clients.grouping import leaving, places, produce, receive, share
 from harness.members import ASSIGNORS, CLIENTS, HEARTBEAT_MS, Committed, Member
-from headrace import CommittedOffset, KafkaError, Message, RebalanceListener, TopicPartition
+from headrace import (
+    CommittedOffset,
+    KafkaError,
+    Message,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+    TransactionMustAbort,
+)
 
 PROTOCOLS = ("classic", "consumer")
 # (the assignor or the protocol, our member, another's)
@@ -128,6 +136,38 @@ def test_commits(bootstrap: str, new_topic: NewTopic, new_consumer: NewConsumer,
     assert refused.value.name == "OFFSET_METADATA_TOO_LARGE"
     assert consumer.group_metadata().group_id == topic
     assert consumer.group_metadata().generation > 0
+
+
+def test_offsets_that_are_committed_with_a_transaction(
+    bootstrap: str, new_topic: NewTopic, new_consumer: NewConsumer
+) -> None:
+    topic = new_topic()
+    at = TopicPartition(topic, 0)
+    produce(bootstrap, topic, partitions=1, per_partition=5)
+    consumer = new_consumer(enable_auto_commit=False, max_poll_records=3)
+    consumer.subscribe([topic])
+    with Producer(bootstrap, transactional_id=topic) as producer:
+        assert len(read(consumer, 3)) == 3
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets(consumer.positions(), consumer)
+        producer.abort_transaction()
+        assert consumer.committed([at]) == {at: None}
+        with producer.transaction():
+            producer.send_offsets(consumer.positions(), consumer)
+        assert consumer.committed([at])[at].offset == 3
+        membership = consumer.group_metadata()
+        consumer.close()
+        successor = new_consumer(enable_auto_commit=False)
+        successor.subscribe([topic])
+        assert [message.offset for message in read(successor, 2)] == [3, 4]
+        producer.begin_transaction()
+        with pytest.raises(TransactionMustAbort) as refused:  # a zombie's offsets do not count
+            producer.send_offsets({at: 1}, membership)
+        assert isinstance(refused.value.__cause__, KafkaError)
+        assert refused.value.__cause__.name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION")
+        producer.abort_transaction()
+    assert successor.committed([at])[at].offset == 3
 
 
 class Diary(RebalanceListener):
