@@ -14,6 +14,7 @@ STORM_MINUTES ?= 5
 COMPUTING := tests/unit tests/property tests/sim tests/crash tests/fuzz tests/docs
 COPY_RECORDS  ?= 1000000
 COPY_KILLS    ?= 30
+FAULT_RECORDS ?= 100000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lint types unit test interop sim fuzz chaos bench docs demo clean
@@ -52,17 +53,19 @@ interop: setup  ## clients and tools from other registries, each against Kafka 4
 	$(PYTEST) tests/interop --timeout=600
 	$(PYTEST) tests/clients --broker=kafka
 
-sim: setup  ## the node under a seeded clock, network and disk; SEEDS=1000, or SEED=7 PLAY=logs to play one again
+sim: setup  ## the node and our client under a seeded clock, network and disk; SEEDS=1000, or SEED=7 PLAY=logs to play one again
 	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY))
 
 fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
 	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
 
-chaos: setup  ## groups in storms beside Kafka's, copies under kill -9; STORM_MINUTES=5 COPY_RECORDS=1000000 COPY_KILLS=30
+chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our client behind a bad network; STORM_MINUTES=5 COPY_RECORDS=1000000 COPY_KILLS=30
 	@echo "50 members join, leave and crash for $(STORM_MINUTES) min, by both protocols, on Headrace and on Kafka"
 	PYTHONPATH=tests $(PY) -m chaos.storm --minutes $(STORM_MINUTES)
 	@echo "$(COPY_RECORDS) records are copied in transactions while copiers and broker are killed $(COPY_KILLS) times"
 	PYTHONPATH=tests $(PY) -m chaos.copying --records $(COPY_RECORDS) --kills $(COPY_KILLS)
+	@echo "our own client writes, reads and copies $(FAULT_RECORDS) records through a proxy that ruins its connections"
+	PYTHONPATH=tests $(PY) -m chaos.client_faults --records $(FAULT_RECORDS) --kills $(COPY_KILLS)
 
 bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3
 	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY))

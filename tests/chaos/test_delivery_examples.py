@@ -1,4 +1,6 @@
-"""The examples of the three promises keep them while their process is killed again and again."""
+"""The examples of the three promises keep them while their process is killed again and again, with
+confluent-kafka and with our own client.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ from harness.broker import ROOT, Broker
 from harness.group_offsets import GroupOffsets
 
 EXAMPLES = ROOT / "examples" / "delivery"
+CLIENTS = {"confluent-kafka": EXAMPLES, "headrace": EXAMPLES / "headrace"}
 ROUNDS = 4  # the process is killed at the end of each but the last
 RECORDS = 500  # more of them in each round
 WAIT_S = 60
@@ -34,16 +37,24 @@ SETTINGS = {
 EVERYTHING = [b"%d" % number for number in range(ROUNDS * RECORDS)]
 
 
+@pytest.fixture(scope="module", params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
 @pytest.fixture(scope="module")
-def broker(new_broker: Callable[..., Broker]) -> Broker:
+def broker(client: str, new_broker: Callable[..., Broker]) -> Broker:
+    """One for each client: their examples call themselves by the same names."""
     return new_broker(SETTINGS).start()
 
 
 class Story:
     """One example at work on a topic of its own, `source`."""
 
-    def __init__(self, broker: Broker, example: str) -> None:
+    def __init__(self, broker: Broker, client: str, example: str) -> None:
         self.bootstrap, self.example = broker.bootstrap, example
+        self.script = str(CLIENTS[client] / f"{example}.py")
         self.source, self.group = f"{example}-source", example.replace("_", "-")
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self.sender = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -65,7 +76,7 @@ class Story:
 
     def work(self, output: str, until: int) -> None:
         """Runs the example until so many records are committed, and kills it in the middle of its work."""
-        command = [sys.executable, str(EXAMPLES / f"{self.example}.py"), self.bootstrap, self.source, output]
+        command = [sys.executable, self.script, self.bootstrap, self.source, output]
         process = subprocess.Popen(command)
         offsets = GroupOffsets(self.bootstrap, self.group, self.source)
         deadline = time.monotonic() + WAIT_S
@@ -79,8 +90,8 @@ class Story:
             offsets.close()
 
 
-def test_at_most_once_never_handles_a_record_twice(broker: Broker, tmp_path: Path) -> None:
-    story = Story(broker, "at_most_once")
+def test_at_most_once_never_handles_a_record_twice(broker: Broker, client: str, tmp_path: Path) -> None:
+    story = Story(broker, client, "at_most_once")
     story.create(story.source)
     story.play(str(tmp_path / "handled"))
     handled = (tmp_path / "handled").read_bytes().split()
@@ -88,8 +99,8 @@ def test_at_most_once_never_handles_a_record_twice(broker: Broker, tmp_path: Pat
     assert len(EVERYTHING) - ROUNDS <= len(handled) <= len(EVERYTHING)
 
 
-def test_at_least_once_handles_every_record(broker: Broker, tmp_path: Path) -> None:
-    story = Story(broker, "at_least_once")
+def test_at_least_once_handles_every_record(broker: Broker, client: str, tmp_path: Path) -> None:
+    story = Story(broker, client, "at_least_once")
     story.create(story.source)
     story.play(str(tmp_path / "handled"))
     handled = (tmp_path / "handled").read_bytes().split()
@@ -97,8 +108,8 @@ def test_at_least_once_handles_every_record(broker: Broker, tmp_path: Path) -> N
     assert len(handled) <= len(EVERYTHING) + ROUNDS
 
 
-def test_exactly_once_writes_each_result_once(broker: Broker) -> None:
-    story = Story(broker, "exactly_once")
+def test_exactly_once_writes_each_result_once(broker: Broker, client: str) -> None:
+    story = Story(broker, client, "exactly_once")
     story.create(story.source, "results")
     story.play("results")
     assert read_committed(broker.bootstrap, "results") == EVERYTHING

@@ -51,9 +51,9 @@ def fair() -> Fault | None:
 
 
 def stormy(
-    seed: int, *, harms: tuple[Harm, ...] = tuple(Harm), share: float = 0.7, bytes_max: int = 40_000
+    seed: int, *, harms: tuple[Harm, ...] = tuple(Harm), share: float = 0.7, bytes_mean: int = 10_000
 ) -> Weather:
-    """This share of the connections come to grief, within so many bytes."""
+    """This share of the connections come to grief, most of them within so many bytes."""
     dice = random.Random(seed)
 
     def weather() -> Fault | None:
@@ -62,8 +62,8 @@ def stormy(
         return Fault(
             dice.choice(harms),
             dice.choice(list(Direction)),
-            dice.randrange(bytes_max),
-            dice.uniform(0.01, 0.3),
+            int(dice.expovariate(1 / bytes_mean)),
+            dice.uniform(0.01, 0.1),
         )
 
     return weather
@@ -72,9 +72,9 @@ def stormy(
 class _Tunnel:
     """One client's connection and the one to the broker behind it."""
 
-    def __init__(self, proxy: FaultProxy, fault: Fault | None, client: asyncio.StreamWriter) -> None:
+    def __init__(self, proxy: FaultProxy, client: asyncio.StreamWriter) -> None:
         self._proxy = proxy
-        self._fault = fault
+        self._fault: Fault | None = None  # that is still to come
         self._writers = [client]
         self._is_mute = dict.fromkeys(Direction, False)
 
@@ -84,6 +84,7 @@ class _Tunnel:
         except OSError:  # the broker is down: the client is refused, a moment later than it would be
             self.cut()
             return
+        self._fault = self._proxy.next_fault()
         client = self._writers[0]
         self._writers.append(far_writer)
         pumps = [
@@ -164,7 +165,7 @@ class FaultProxy:
         self.target_port = 0
         self.port = 0
         self.struck: list[Fault] = []
-        self.connections = 0
+        self.connections = 0  # that reached the target
         self._script: deque[Fault | None] = deque()
         self._tunnels: set[_Tunnel] = set()
         self._loop = asyncio.new_event_loop()
@@ -181,6 +182,11 @@ class FaultProxy:
     def script(self, *faults: Fault | None) -> None:
         """What happens to the next connections, before the weather decides again."""
         self._loop.call_soon_threadsafe(self._script.extend, faults)
+
+    def next_fault(self) -> Fault | None:
+        """What the connection that was just made has before it."""
+        self.connections += 1
+        return self._script.popleft() if self._script else self.weather()
 
     def cut_all(self) -> None:
         def cut() -> None:
@@ -220,8 +226,7 @@ class FaultProxy:
         await server.wait_closed()
 
     async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        tunnel = _Tunnel(self, self._script.popleft() if self._script else self.weather(), writer)
+        tunnel = _Tunnel(self, writer)
         self._tunnels.add(tunnel)
         try:
             await tunnel.run(reader)

@@ -1,0 +1,346 @@
+"""Headrace's own client under fire: a proxy ruins its connections, and the broker is killed again and again.
+
+`python -m chaos.client_faults --records 200000 --kills 30` lets a producer write while a group reads, then
+lets a copier copy the topic in transactions. Judged by an independent reader: nothing that was acknowledged
+is lost, nothing is doubled, every key keeps its order, and the copy has each record once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError
+from confluent_kafka import Consumer as Judge
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import headrace
+from harness.broker import Broker
+from harness.fault_proxy import FaultProxy, fair, stormy
+from harness.headrace import Headrace
+
+SOURCE, TARGET = "original", "copy"
+PARTITIONS = 3
+KEYS = 30
+WAIT_S = 60
+STRIKES_PER_KILL = 4
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.min.session.timeout.ms": "1000",
+}
+IMPATIENT: dict[str, object] = {
+    "request.timeout.ms": 700,  # a connection gone silent is given up after that
+    "socket.connection.setup.timeout.ms": 700,
+    "socket.connection.setup.timeout.max.ms": 700,
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 100,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 50,
+}
+MEMBER: dict[str, object] = IMPATIENT | {
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": 3000,
+    "heartbeat.interval.ms": 300,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    records: int
+    kills: int
+    seed: int = 1
+
+
+class Hidden(Headrace):
+    """A broker that says it is where the proxy is; its own port is chosen beforehand."""
+
+    def __init__(self, directory: Path, proxy: FaultProxy) -> None:
+        super().__init__(directory, SETTINGS | {"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}"})
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    def is_serving(self) -> bool:
+        return Broker.is_serving(self)
+
+
+def aims(plan: Plan) -> list[int]:
+    """So many records are to be done before each strike, and before the end."""
+    strikes = plan.kills * STRIKES_PER_KILL
+    return [plan.records * number // (strikes + 1) for number in range(1, strikes + 2)]
+
+
+class Rig:
+    """A broker whose only address is that of a proxy."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.proxy = FaultProxy()
+        self.broker: Hidden
+        self._directory = directory
+        self._seed = seed
+
+    def __enter__(self) -> Self:
+        self.proxy.__enter__()
+        self.broker = Hidden(self._directory, self.proxy)
+        self.broker.start()
+        self.proxy.target_port = self.broker.port
+        admin = AdminClient({"bootstrap.servers": self.proxy.bootstrap, "log_level": 0})
+        topics = [NewTopic(topic, PARTITIONS, 1) for topic in (SOURCE, TARGET)]
+        for created in admin.create_topics(topics, operation_timeout=WAIT_S).values():
+            created.result(WAIT_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.broker.kill()
+        self.proxy.__exit__(kind, error, trace)
+
+    def begin_storm(self) -> None:
+        self.proxy.weather = stormy(self._seed, bytes_mean=700)
+        self.proxy.cut_all()
+
+    def end_storm(self) -> None:
+        """Connections that have gone silent are cut, too: nobody has to wait for them."""
+        self.proxy.weather = fair
+        self.proxy.cut_all()
+
+    def strike(self, number: int) -> None:
+        """The broker is killed, or all connections break, so that new ones meet the storm."""
+        if number % STRIKES_PER_KILL:
+            self.proxy.cut_all()
+        else:
+            self.broker.kill()
+            self.broker.start()
+
+
+class Worker:
+    """Something that goes on in a thread of its own until it is told to stop; what it raises is not lost."""
+
+    def __init__(self, work: Callable[[Worker], None]) -> None:
+        self.error: BaseException | None = None
+        self._work = work
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _run(self) -> None:
+        try:
+            self._work(self)
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive(), "a client does not come back"
+        if self.error is not None:
+            raise self.error
+
+    def wait(self, is_over: Callable[[], bool], what: Callable[[], str]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not is_over():
+            if self.error is not None:
+                raise self.error
+            assert time.monotonic() < deadline, what()
+            time.sleep(0.01)
+
+
+class Delivering:
+    """A producer writes numbers, each key's in order, and a group handles them."""
+
+    def __init__(self, rig: Rig, plan: Plan) -> None:
+        self.rig, self.plan = rig, plan
+        self.acknowledged: dict[int, tuple[int, int]] = {}  # number → partition and offset
+        self.handled: dict[bytes, list[int]] = defaultdict(list)  # by key, as they came
+        self.failures: list[BaseException] = []
+        self.sent = 0
+
+    def play(self) -> None:
+        self.rig.begin_storm()
+        with Worker(self._consume) as consumer, Worker(self._produce) as producer:
+            for number, aim in enumerate(aims(self.plan), 1):
+                producer.wait(
+                    lambda aim=aim: len(self.acknowledged) >= aim,  # type: ignore[misc]
+                    lambda: f"{len(self.acknowledged)} of {self.sent} records are acknowledged",
+                )
+                if aim < self.plan.records:
+                    self.rig.strike(number)
+            self.rig.end_storm()
+            consumer.wait(
+                lambda: len({number for each in self.handled.values() for number in each}) >= self.sent,
+                lambda: f"{sum(map(len, self.handled.values()))} of {self.sent} records are handled",
+            )
+        self._judge()
+
+    def _produce(self, worker: Worker) -> None:
+        settings = IMPATIENT | {"linger.ms": 1, "batch.size": 2000, "buffer.memory": 100_000}
+        with headrace.Producer(self.rig.proxy.bootstrap, **settings) as producer:
+            while self.sent < self.plan.records and not worker.is_stopping:
+                number, key = self.sent, b"key-%d" % (self.sent % KEYS)
+                delivery = producer.send(SOURCE, b"%d" % number, key)
+                delivery.add_callback(self._delivered, number).add_errback(self.failures.append)
+                self.sent += 1
+            producer.flush(WAIT_S)
+
+    def _delivered(self, number: int, metadata: Any) -> None:
+        self.acknowledged[number] = metadata.partition, metadata.offset
+
+    def _consume(self, worker: Worker) -> None:
+        with headrace.Consumer(self.rig.proxy.bootstrap, **MEMBER, group_id="readers") as consumer:
+            consumer.subscribe([SOURCE])
+            while not worker.is_stopping:
+                for message in consumer.poll(0.2):
+                    self.handled[message.key].append(int(message.value))
+
+    def _judge(self) -> None:
+        assert not self.failures, self.failures[:3]
+        places: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        numbers: dict[bytes, list[int]] = defaultdict(list)
+        for message in read_all(self.rig.proxy.bootstrap, SOURCE):
+            places[int(message.value())].append((message.partition(), message.offset()))
+            numbers[message.key()].append(int(message.value()))
+        assert places == {number: [place] for number, place in self.acknowledged.items()}
+        for key, found in numbers.items():
+            assert found == sorted(found), f"{key!r} is out of order"
+            first_seen = list(dict.fromkeys(self.handled[key]))
+            assert first_seen == found, f"the group handled {key!r} otherwise than it was written"
+
+
+class Copying:
+    """What is in one topic is written into another, in transactions."""
+
+    def __init__(self, rig: Rig, plan: Plan) -> None:
+        self.rig, self.plan = rig, plan
+        self.copied = 0
+        self.aborted = 0
+
+    def play(self) -> None:
+        self.rig.begin_storm()
+        with Worker(self._copy) as copier:
+            for number, aim in enumerate(aims(self.plan), 1):
+                copier.wait(
+                    lambda aim=aim: self.copied >= aim,  # type: ignore[misc]
+                    lambda: f"{self.copied} of {self.plan.records} records are copied",
+                )
+                if aim < self.plan.records:
+                    self.rig.strike(number)
+        self.rig.end_storm()
+        self._judge()
+
+    def _copy(self, worker: Worker) -> None:
+        settings = MEMBER | {"isolation.level": "read_committed", "enable.auto.commit": False}
+        with headrace.Consumer(self.rig.proxy.bootstrap, **settings, group_id="copiers") as consumer:
+            consumer.subscribe([SOURCE])
+            while not worker.is_stopping:
+                self._copy_with_a_producer(worker, consumer)
+
+    def _copy_with_a_producer(self, worker: Worker, consumer: headrace.Consumer) -> None:
+        """Until it is of no more use: a late InitProducerId of its own may have fenced it."""
+        settings = IMPATIENT | {"transactional.id": "copier", "transaction.timeout.ms": 10_000}
+        with headrace.Producer(self.rig.proxy.bootstrap, **settings) as producer:
+            while not worker.is_stopping:
+                messages = consumer.poll(0.2, max_records=40)
+                if not messages:
+                    continue
+                try:
+                    with producer.transaction():
+                        for message in messages:
+                            producer.send(TARGET, message.value, message.key, partition=message.partition)
+                        producer.send_offsets(
+                            {(each.topic, each.partition): each.offset + 1 for each in messages}, consumer
+                        )
+                    self.copied += len(messages)
+                except headrace.ProducerUnusable:
+                    self._go_back(consumer)
+                    return
+                except headrace.ClientError:
+                    self._go_back(consumer)
+
+    def _go_back(self, consumer: headrace.Consumer) -> None:
+        self.aborted += 1
+        for at, committed in consumer.committed(consumer.assignment).items():
+            consumer.seek(at, 0 if committed is None else committed.offset)
+
+    def _judge(self) -> None:
+        bootstrap = self.rig.proxy.bootstrap
+        contents: list[dict[int, list[bytes]]] = []
+        for topic in (SOURCE, TARGET):
+            found: dict[int, list[bytes]] = defaultdict(list)
+            for message in read_all(bootstrap, topic):
+                found[message.partition()].append(message.value())
+            contents.append(found)
+        assert contents[0] == contents[1]
+
+
+def read_all(bootstrap: str, topic: str) -> list[Any]:
+    """By another client than the one on trial."""
+    reader = Judge(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    reader.assign([Place(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    messages, ended = [], set()
+    try:
+        while len(ended) < PARTITIONS:
+            for message in reader.consume(10_000, 1.0):
+                if message.error() is None:
+                    messages.append(message)
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    ended.add(message.partition())
+    finally:
+        reader.close()
+    return messages
+
+
+def play(directory: Path, plan: Plan, say: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    with Rig(directory, plan.seed) as rig:
+        delivering = Delivering(rig, plan)
+        delivering.play()
+        say(
+            f"  {plan.records} records delivered and handled in {time.monotonic() - began:.0f} s, "
+            f"{rig.proxy.connections} connections, {len(rig.proxy.struck)} came to grief"
+        )
+        copying = Copying(rig, plan)
+        copying.play()
+        say(f"  copied exactly once in {time.monotonic() - began:.0f} s, {copying.aborted} times anew")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="chaos.client_faults", description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        plan = Plan(arguments.records, arguments.kills, arguments.seed)
+        play(Path(directory), plan, lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    main()
