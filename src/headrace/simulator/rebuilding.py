@@ -16,7 +16,7 @@ def differences(node: Node, disks: dict[str, MemoryDisk]) -> Iterator[tuple[str,
     """Each loaded coordinator's partition, and how it differs from one that is made from the disk; "": not
     at all.
     """
-    for coordinator in (node.groups, node.transactions):
+    for coordinator in (node.groups, node.transactions, node.sinks):
         for shard in coordinator.loaded_shards():
             partition = shard.partition
             if partition.log is not None and not partition.is_offline:

@@ -74,9 +74,9 @@ def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
     except JudgedWrong as wrong:
         failure = Failure(wrong.judge, wrong.sentence, wrong.number, wrong.event, list(history.last_lines))
     except Exception as error:
-        # a node answers for every failure of clients and disks; what it lets out is a mistake of its own
+        # machines answer for every failure of peers and disks; what they let out is a mistake of their own
         where = "".join(format_exception(error)[-4:])
-        failure = Failure("node_raises_nothing", repr(error), history.count, where, list(history.last_lines))
+        failure = Failure("nothing_is_raised", repr(error), history.count, where, list(history.last_lines))
     return Outcome(
         seed,
         world.mono,

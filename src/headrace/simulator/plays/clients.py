@@ -24,6 +24,7 @@ from headrace.simulator.programs.member import Member
 from headrace.simulator.programs.program import Program
 from headrace.simulator.programs.reading import GroupKind
 from headrace.simulator.programs.sender import Sender
+from headrace.simulator.programs.shell import STALL_S_MAX
 from headrace.simulator.world import World
 
 NOTES, WORK, COPIES = "notes", "work", "copies"  # the scenes
@@ -84,7 +85,7 @@ class Clients:
         for explorer in self._explorers:
             explorer.rest()
         machine.start()
-        world.run(world.mono + CALM_S)
+        world.run(world.mono + STALL_S_MAX + CALM_S)  # what is under way from earlier has arrived by then
         self._demand_progress(machine, observer)
 
     def _cast(self, machine: Machine) -> None:

@@ -16,9 +16,9 @@ from headrace.simulator.history import Assigned as JudgedAssignment
 from headrace.simulator.history import PartitionKey, Shown
 from headrace.simulator.machine import Machine
 from headrace.simulator.programs.program import Program
+from headrace.simulator.programs.writing import BATCH_BYTES_MAX
 
 MAX_POLL_INTERVAL_S = 3.0
-BATCH_BYTES_MAX = 1_000  # that topics allow
 
 # By a process that replaced this one, or by the one before, which the group does not know to be dead.
 PLACE_TAKEN = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)

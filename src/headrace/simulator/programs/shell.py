@@ -19,6 +19,7 @@ from headrace.simulator.history import SpunIdle
 from headrace.simulator.machine import Machine
 from headrace.simulator.wire import Wire
 
+STALL_S_MAX = 2.5  # beyond the request timeouts, so that what was sent again may come before what it repeats
 WAKES_PER_S_MAX = 500  # far beyond what deadlines of 10 ms and more need: a machine that spins is a bug
 
 
@@ -184,23 +185,26 @@ class Shell:
         harm = self.world.dice.randrange(4)
         for line in lines:
             if harm == 0:
-                line.wire.stall(self.world.between(0.05, 2.0))
+                line.wire.stall(self._stall_s())
             elif harm == 1:
                 line.wire.vanish()
             elif harm == 2 and self._leaves_ghosts:
-                line.wire.stall(self.world.between(0.05, 3.0))
+                line.wire.stall(self._stall_s())
                 line.wire.close()
                 line.fail(ConnectionLost("the connection was reset"))
             else:
                 line.wire.cut()
                 line.fail(ConnectionLost("the connection was reset"))
 
+    def _stall_s(self) -> float:
+        return self.world.between(0.0, STALL_S_MAX)
+
     def die(self) -> None:
         """kill -9: nobody hears anything any more; what was sent may still arrive."""
         self.is_alive = False
         for line in self._lines.values():
             if self._leaves_ghosts:
-                line.wire.stall(self.world.between(0.0, 2.0))
+                line.wire.stall(self._stall_s())
                 line.wire.close()
             else:
                 line.wire.cut()

@@ -10,6 +10,8 @@ from headrace.client.producing.outbox import Outbox
 from headrace.records._outgoing import Awaited, RecordMetadata
 from headrace.simulator.world import World
 
+BATCH_BYTES_MAX = 1_500
+
 
 class NobodyWaits:
     """Programs here listen, they never block."""
@@ -33,7 +35,8 @@ def new_outbox(world: World, **settings: Any) -> Outbox:
         "retry.backoff.ms": 50,
         "retry.backoff.max.ms": 500,
         "max.in.flight.requests.per.connection": dice.randint(1, 5),
-        "batch.size": dice.choice((150, 400, 1_500)),
+        "batch.size": dice.choice((150, 400, BATCH_BYTES_MAX)),
+        "headrace.batch.size.max": BATCH_BYTES_MAX,
         "buffer.memory": dice.choice((1_000, 4_000)),
         "max.block.ms": 5_000,
     }
