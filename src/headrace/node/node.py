@@ -16,6 +16,7 @@ from headrace.node import commit_lane, express
 from headrace.node.authorization import Authorizer, Operation, Resource
 from headrace.node.connection import Connection, Pending
 from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.coordinators.sinks import SinkCoordinator
 from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.deadlines import Deadlines
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run
@@ -73,9 +74,11 @@ class Node:
         self.metadata = MetadataLog.open(self, now)
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
+        self.sinks = SinkCoordinator(self)
         self.housekeeping = Housekeeping(self, now)
         self.groups.load_all(now)
         self.transactions.load_all(now)
+        self.sinks.load_all(now)
 
     # --- what the driver calls -------------------------------------------------------------------------
 

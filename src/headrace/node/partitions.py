@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from headrace.node.node import Node
 
 METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+INTERNAL_TOPICS = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__sink_sessions")
+)
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 

@@ -1,6 +1,7 @@
 """Which requests exist, in which versions, and the way from an API key to its codecs.
 
-The table says what Kafka 4.3 serves; what this broker advertises is the node's decision. Message modules
+The table says what Kafka 4.3 serves, and behind that what only Headrace does; what a broker advertises is
+the node's decision. Message modules
 are imported when their first codec is asked for, so that a broker starts without reading what it does not
 use.
 """
@@ -106,6 +107,12 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    # Headrace's own, far from where Kafka's will ever be.
+    JOIN_SINK = 30010
+    COMMIT_SINK = 30011
+    ABORT_SINK = 30012
+    LIST_SINKS = 30013
+    RESET_SINK = 30014
 
 
 class Listener(Flag):
@@ -209,6 +216,11 @@ _TABLE = (
     Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, BOTH),
     Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, BOTH),
     Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, CONTROLLER),
+    Api(ApiKey.JOIN_SINK, 0, 0, 0, BROKER),
+    Api(ApiKey.COMMIT_SINK, 0, 0, 0, BROKER),
+    Api(ApiKey.ABORT_SINK, 0, 0, 0, BROKER),
+    Api(ApiKey.LIST_SINKS, 0, 0, 0, BROKER),
+    Api(ApiKey.RESET_SINK, 0, 0, 0, BROKER),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _TABLE}

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.api_message import ApiMessage
-from kio.index import UnknownEntity, load_payload_module
+from kio.index import UnknownAPIKey, UnknownEntity, load_payload_module
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -60,7 +60,7 @@ def kio_type(kind: type[Message], version: int) -> Any:
     entity = EntityType.request if kind.__name__.endswith("Request") else EntityType.response
     try:
         return getattr(load_payload_module(kind.KEY, version, entity), kind.__name__)
-    except UnknownEntity:
+    except (UnknownAPIKey, UnknownEntity):
         return None
 
 

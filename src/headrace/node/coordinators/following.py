@@ -28,7 +28,7 @@ def removed_topics(node: "Node", records: list[Any]) -> list[str]:
 
 def follow(node: "Node", now: Now, records: list[Any], removed: list[str]) -> None:
     kinds = {type(record) for record in records}
-    for coordinator in (node.groups, node.transactions):
+    for coordinator in (node.groups, node.transactions, node.sinks):
         if coordinator.topic in removed:
             coordinator.topic_removed(now)
     if kinds & {TopicRecord, PartitionRecord, RemoveTopicRecord}:

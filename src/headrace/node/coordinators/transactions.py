@@ -16,6 +16,7 @@ from headrace.node.faults import Refused
 from headrace.node.partition import Partition
 from headrace.node.request import Request
 from headrace.protocol.coordinator_records import TRANSACTION_RECORDS
+from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from headrace.records.batch import BatchHeader, read_header
@@ -97,7 +98,10 @@ class TransactionCoordinator(Coordinator):
         """For a transactional batch of a produce request; Refused when it needs not even ask."""
         transactional_id = request.body.transactional_id
         if transactional_id is None or not self._node.allows(
-            request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+            request,
+            Operation.WRITE,
+            Resource.TRANSACTIONAL_ID,
+            transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX),
         ):
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return WritePermit(self, transactional_id, partition, read_header(records), request.version)
@@ -118,7 +122,10 @@ class TransactionCoordinator(Coordinator):
         With the second transaction protocol the partition is added; with the first it must have been
         (KIP-890: a write of an older request must not open a transaction that nobody will end).
         """
-        shard = self.shard_of(now, transactional_id)
+        if transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):  # an attempt of a sink
+            shard = self._node.sinks.shard_of(now, transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX))
+        else:
+            shard = self.shard_of(now, transactional_id)
         if isinstance(shard, ErrorCode):
             return shard, None
         place = (partition.topic, partition.index)

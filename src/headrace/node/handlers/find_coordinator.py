@@ -1,9 +1,13 @@
-"""FindCoordinator, key 10, versions 0–6: which broker leads the partition that a group or transactional id
-belongs to. The internal topic is made when it is first asked for; the answer waits until it is durable.
+"""FindCoordinator, key 10, versions 0–6: which broker leads the partition that a group, a transactional id or
+a sink belongs to. The internal topic is made when it is first asked for; the answer waits until that is
+durable.
 """
 
 from headrace.node.authorization import Operation, Resource
 from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.coordinators.sinks import SinkCoordinator
+from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.faults import FAULTS
 from headrace.node.node import Node
 from headrace.node.request import Request
@@ -16,6 +20,7 @@ from headrace.protocol.messages.find_coordinator import (
 
 GROUP = 0
 TRANSACTION = 1
+SINK = 100  # Headrace's own
 BATCHED_SINCE = 4
 NO_NODE = -1
 
@@ -42,17 +47,17 @@ def handle(node: Node, request: Request) -> FindCoordinatorResponse | CommittedR
 def coordinator(node: Node, request: Request, key_type: int, key: str) -> Coordinator:
     if key_type == GROUP:
         operation, resource, denied = Operation.DESCRIBE, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
-    elif key_type == TRANSACTION:
+    elif key_type in (TRANSACTION, SINK):
         operation, resource = Operation.DESCRIBE, Resource.TRANSACTIONAL_ID
         denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         return missing(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type}")
     if not node.allows(request, operation, resource, key):
         return missing(key, denied)
-    keeper = node.groups if key_type == GROUP else node.transactions
+    keeper = keeper_of(node, key_type)
     try:
         keeper.create_topic(request.now)
-        if key_type == TRANSACTION:
+        if key_type != GROUP:
             node.producer_ids.prepare(request.now)  # whoever looks for this coordinator will want one
     except FAULTS as fault:
         return missing(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(fault))
@@ -61,6 +66,12 @@ def coordinator(node: Node, request: Request, key_type: int, key: str) -> Coordi
     if leader is None or endpoint is None:
         return missing(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port, error_message=None)
+
+
+def keeper_of(node: Node, key_type: int) -> GroupCoordinator | TransactionCoordinator | SinkCoordinator:
+    if key_type == GROUP:
+        return node.groups
+    return node.transactions if key_type == TRANSACTION else node.sinks
 
 
 def missing(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:

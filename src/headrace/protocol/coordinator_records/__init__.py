@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from headrace.protocol.compiler import codec
-from headrace.protocol.coordinator_records import groups, transactions
+from headrace.protocol.coordinator_records import groups, sinks, transactions
 from headrace.protocol.notation import Data
 from headrace.protocol.versioned import version_of
 
@@ -44,6 +44,8 @@ GROUP_RECORDS: Kinds = {
 TRANSACTION_RECORDS: Kinds = {
     transactions.TransactionLogKey.KEY: (transactions.TransactionLogKey, transactions.TransactionLogValue)
 }
+
+SINK_RECORDS: Kinds = {sinks.SinkKey.KEY: (sinks.SinkKey, sinks.SinkValue)}
 
 # The version in which a value is written: what Kafka 4.3 writes. Every version is read.
 WRITTEN_VERSIONS: dict[type[Data], int] = {

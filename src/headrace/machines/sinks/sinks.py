@@ -1,0 +1,312 @@
+"""The coordinator of sinks, of one partition of `__sink_sessions`.
+
+A program such as a Spark query writes batch by batch. It may write a batch again after a failure, in several
+attempts at once, from several runs of itself that do not know of each other. Each attempt joins here and
+writes in a transaction of its own; one commit names the attempts that make up the batch.
+
+Promises: a batch is committed at most once and whole; an attempt that the commit does not name never counts;
+what an older run or a batch that is over still writes is refused; attempts that nobody ends are aborted when
+their batch's time is over. A ledger does not expire.
+
+It decides and never writes: each method gives a Decision, and `replay` of its records is what changes the
+state (machines/coordination.py).
+"""
+
+from __future__ import annotations
+
+from headrace.base.time import Instant, Now
+from headrace.machines.coordination import Decision, Ticket, Writer
+from headrace.machines.sinks.session import Attempt, FreshId, Session, Status, recorded
+from headrace.machines.transactions.effects import WriteMarkers
+from headrace.machines.transactions.timeouts import Timeouts
+from headrace.machines.transactions.transaction import TopicPartition
+from headrace.protocol.coordinator_records import Record
+from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX, SinkKey, SinkValue
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.abort_sink import AbortSinkRequest, AbortSinkResponse
+from headrace.protocol.messages.commit_sink import CommitSinkRequest, CommitSinkResponse
+from headrace.protocol.messages.join_sink import JoinSinkRequest, JoinSinkResponse
+from headrace.protocol.messages.list_sinks import ListedSink
+from headrace.protocol.messages.reset_sink import ResetSinkRequest, ResetSinkResponse
+
+# Every end has an epoch of its own (KIP-890), so that nothing late can touch the producer's next attempt.
+TRANSACTION_VERSION = 2
+
+# Attempts of one batch, those that are being ended with them: tasks of the largest jobs, some tried again.
+# Each lies in every record of the session, with some 30 bytes and the partitions it wrote to.
+ATTEMPTS_MAX = 10_000
+
+
+class Sinks:
+    __slots__ = ("_coordinator_epoch", "_sessions", "_timeout_ms_max", "_timeouts", "_writing")
+
+    def __init__(self, timeout_ms_max: int, coordinator_epoch: int) -> None:
+        self._timeout_ms_max = timeout_ms_max
+        self._coordinator_epoch = coordinator_epoch
+        self._sessions: dict[str, Session] = {}  # changed by `replay` alone
+        # In memory only.
+        self._timeouts = Timeouts()  # of open batches
+        self._writing: dict[int, WriteMarkers] = {}  # by producer: the order that counts
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    def join(self, now: Now, request: JoinSinkRequest, fresh_id: FreshId) -> Decision:
+        """Reply: JoinSinkResponse; without a producer the batch was committed before."""
+        if not request.app_id or not request.query_id or not request.run_id or request.batch_id < 0:
+            return _not_joined(ErrorCode.INVALID_REQUEST, "a sink, a query, a run and a batch are needed")
+        if not 0 < request.timeout_ms <= self._timeout_ms_max:
+            return _not_joined(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"1 to {self._timeout_ms_max} ms are allowed"
+            )
+        session = self._sessions.get(request.app_id, Session(request.app_id))
+        refusal = _refusal(session, request.query_id, request.run_id)
+        if refusal is not None:
+            return _not_joined(*refusal)
+        if request.batch_id <= session.committed_batch_id:
+            return Decision(JoinSinkResponse(committed_batch_id=session.committed_batch_id))
+        wall_ms = now.wall_ms
+        moved = session
+        if request.run_id != session.run_id:
+            moved = moved.taken_over(wall_ms, request.query_id, request.run_id)
+        elif request.batch_id < session.batch_id:
+            return _not_joined(
+                ErrorCode.PRODUCER_FENCED,
+                f"batch {request.batch_id} is over: the query writes batch {session.batch_id}",
+            )
+        if moved.batch_id != request.batch_id:
+            moved = moved.begun(wall_ms, request.batch_id)
+        known = _joined_before(moved, request)
+        if known is None:
+            if request.producer_id >= 0:
+                return _not_joined(ErrorCode.PRODUCER_FENCED, "the attempt was ended by others, or by time")
+            if len(moved.attempts) >= ATTEMPTS_MAX:
+                return _not_joined(
+                    ErrorCode.POLICY_VIOLATION, f"more than {ATTEMPTS_MAX} attempts for one batch"
+                )
+            moved = moved.joined(wall_ms, request.task, request.attempt, request.timeout_ms, fresh_id)
+            known = moved.attempts[-1]
+        self._timeouts.set(request.app_id, now.after_ms(request.timeout_ms))
+        decision = self._moved(session, moved)
+        decision.reply = JoinSinkResponse(
+            committed_batch_id=session.committed_batch_id,
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
+        )
+        return decision
+
+    def commit(self, now: Now, request: CommitSinkRequest) -> Decision:
+        """Reply: CommitSinkResponse. Asked again after its answer was lost, it says the same."""
+        session = self._sessions.get(request.app_id, Session(request.app_id))
+        refusal = _refusal(session, request.query_id, request.run_id)
+        if refusal is None and request.batch_id > session.committed_batch_id:
+            refusal = _refusal_to_commit(session, request)
+        if refusal is not None:
+            code, message = refusal
+            return Decision(CommitSinkResponse(error_code=code, error_message=message))
+        if request.batch_id <= session.committed_batch_id:
+            return Decision(CommitSinkResponse(error_message=None))
+        moved = session
+        if request.run_id != session.run_id:  # a batch without rows, the first of a run
+            moved = moved.taken_over(now.wall_ms, request.query_id, request.run_id)
+        producers = {(each.producer_id, each.producer_epoch) for each in request.attempts}
+        decision = self._moved(session, moved.committed(now.wall_ms, request.batch_id, producers))
+        decision.reply = CommitSinkResponse(error_message=None)
+        return decision
+
+    def abort(self, now: Now, request: AbortSinkRequest) -> Decision:
+        """Reply: AbortSinkResponse."""
+        session = self._sessions.get(request.app_id)
+        if session is None:
+            return Decision(AbortSinkResponse(error_message=None))  # nothing was ever written
+        refusal = _refusal(session, request.query_id, request.run_id)
+        if refusal is not None:
+            code, message = refusal
+            return Decision(AbortSinkResponse(error_code=code, error_message=message))
+        decision = Decision()
+        if request.run_id == session.run_id and session.open_attempts:
+            decision = self._moved(session, session.aborted(now.wall_ms))
+        decision.reply = AbortSinkResponse(error_message=None)
+        return decision
+
+    def reset(self, now: Now, request: ResetSinkRequest) -> Decision:
+        """Reply: ResetSinkResponse."""
+        session = self._sessions.get(request.app_id)
+        if session is None:
+            message = f"there is no sink {request.app_id!r}"
+            return Decision(
+                ResetSinkResponse(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, error_message=message)
+            )
+        decision = self._moved(session, session.reset(now.wall_ms))
+        decision.reply = ResetSinkResponse(error_message=None)
+        return decision
+
+    def add_partitions(
+        self,
+        now: Now,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: list[TopicPartition],
+        *,
+        verify_only: bool,
+        transaction_version: int,
+    ) -> Decision:
+        """An attempt writes. Reply: an ErrorCode for each partition, as from the machine of transactions."""
+        session = self._sessions.get(transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX))
+        if session is None:
+            return _added(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        attempt = session.attempt_of(producer_id)
+        if attempt is None or attempt.producer_epoch != epoch or not attempt.is_open:
+            return _added(partitions, ErrorCode.PRODUCER_FENCED)
+        if verify_only:
+            return _added(partitions, ErrorCode.TRANSACTION_ABORTABLE)  # its clients know better
+        decision = _added(partitions, ErrorCode.NONE)
+        self._timeouts.set(session.app_id, now.after_ms(session.timeout_ms))
+        if not attempt.partitions.issuperset(partitions):
+            decision.records = [session.added(now.wall_ms, producer_id, partitions).record()]
+        return decision
+
+    def listed(self) -> list[ListedSink]:
+        return [
+            ListedSink(
+                app_id=session.app_id,
+                query_id=session.query_id,
+                run_id=session.run_id,
+                committed_batch_id=session.committed_batch_id,
+                batch_id=session.batch_id,
+                open_attempts=len(session.open_attempts),
+                ending_attempts=len(session.ending_attempts),
+                updated_ms=session.updated_ms,
+            )
+            for _, session in sorted(self._sessions.items())
+        ]
+
+    # --- the ends of attempts ---------------------------------------------------------------------------
+
+    def _moved(self, before: Session, after: Session) -> Decision:
+        """The record of a move, and the markers of all attempts that it ends."""
+        if after is before:
+            return Decision()
+        were_ending = {each.producer for each in before.ending_attempts}
+        ending = [each for each in after.ending_attempts if each.producer not in were_ending]
+        if not after.open_attempts:
+            self._timeouts.cancel(after.app_id)
+        return Decision(
+            records=[after.record()],
+            effects=[self._order_markers(after.app_id, attempt) for attempt in ending],
+        )
+
+    def _order_markers(self, app_id: str, attempt: Attempt) -> WriteMarkers:
+        order = WriteMarkers(
+            transactional_id=app_id,
+            producer_id=attempt.producer_id,
+            epoch=attempt.producer_epoch + 1,
+            coordinator_epoch=self._coordinator_epoch,
+            is_commit=attempt.status is Status.COMMITTING,
+            partitions=sorted(attempt.partitions),
+            transaction_version=TRANSACTION_VERSION,
+        )
+        self._writing[attempt.producer_id] = order
+        return order
+
+    def markers_written(self, now: Now, order: WriteMarkers) -> Decision:
+        """Nobody waits for it; an order that does not count any more changes nothing."""
+        if self._writing.get(order.producer_id) is not order:
+            return Decision()
+        del self._writing[order.producer_id]
+        session = self._sessions[order.transactional_id]
+        return Decision(records=[session.ended(now.wall_ms, order.producer_id).record()])
+
+    # --- replay and time ----------------------------------------------------------------------------------
+
+    def replay(self, record: Record, writer: Writer | None = None) -> None:
+        assert writer is None, "the coordinator's own records are part of no transaction"
+        key, value = record
+        assert isinstance(key, SinkKey)
+        if value is None:
+            self._sessions.pop(key.app_id, None)
+            return
+        assert isinstance(value, SinkValue)
+        self._sessions[key.app_id] = recorded(key.app_id, value)
+
+    def replay_end(self, producer_id: int, is_committed: bool) -> None:
+        """Nobody's transaction touches the coordinator's own topic."""
+        raise AssertionError(f"an end marker of producer {producer_id} in the log of sinks")
+
+    def loaded(self, now: Now) -> Decision:
+        """Orders the markers that may still be missing. Open attempts have all of their time again: those who
+        write could not be heard meanwhile.
+        """
+        effects = []
+        for session in self._sessions.values():
+            effects += [self._order_markers(session.app_id, each) for each in session.ending_attempts]
+            if session.open_attempts:
+                self._timeouts.set(session.app_id, now.after_ms(session.timeout_ms))
+        return Decision(effects=effects)
+
+    def deadline(self) -> Instant | None:
+        return self._timeouts.next()
+
+    def wake(self, now: Now) -> list[Decision]:
+        """Aborts what nobody has ended in time."""
+        overdue = [self._sessions[app_id] for app_id in self._timeouts.pop(now.mono)]
+        return [self._moved(session, session.aborted(now.wall_ms)) for session in overdue]
+
+    def abandon(self) -> list[Ticket]:
+        """Nobody ever waits here."""
+        return []
+
+    def state(self) -> dict[str, Session]:
+        """All that was replayed, to compare."""
+        return dict(self._sessions)
+
+
+def _refusal(session: Session, query_id: str, run_id: str) -> tuple[ErrorCode, str] | None:
+    """Why this run has no say in the sink."""
+    if session.query_id not in ("", query_id):
+        return (
+            ErrorCode.INVALID_TXN_STATE,
+            f"the sink {session.app_id!r} belongs to query {session.query_id}: give this one another "
+            f"txnAppId, or let it begin anew with `headrace cluster sinks reset {session.app_id}`",
+        )
+    if run_id in session.past_run_ids:
+        return ErrorCode.PRODUCER_FENCED, f"run {session.run_id} of the query has taken over from {run_id}"
+    return None
+
+
+def _refusal_to_commit(session: Session, request: CommitSinkRequest) -> tuple[ErrorCode, str] | None:
+    is_same_run = session.run_id == request.run_id
+    if is_same_run and session.batch_id > request.batch_id:
+        return (
+            ErrorCode.PRODUCER_FENCED,
+            f"batch {request.batch_id} is over: the query writes batch {session.batch_id}",
+        )
+    is_current = is_same_run and session.batch_id == request.batch_id
+    can_count = {each.producer for each in session.open_attempts} if is_current else set()
+    stale = {(each.producer_id, each.producer_epoch) for each in request.attempts} - can_count
+    if stale:
+        return (
+            ErrorCode.INVALID_TXN_STATE,
+            f"{len(stale)} of {len(request.attempts)} attempts are not open any more; nothing was committed",
+        )
+    return None
+
+
+def _joined_before(session: Session, request: JoinSinkRequest) -> Attempt | None:
+    """The same attempt asks again: its answer was lost, or it needs more time and says who it is."""
+    for attempt in session.open_attempts:
+        if attempt.name == (request.task, request.attempt):
+            is_itself = request.producer_id < 0 or attempt.producer == (
+                request.producer_id,
+                request.producer_epoch,
+            )
+            return attempt if is_itself else None
+    return None
+
+
+def _not_joined(code: ErrorCode, message: str) -> Decision:
+    return Decision(JoinSinkResponse(error_code=code, error_message=message))
+
+
+def _added(partitions: list[TopicPartition], code: ErrorCode) -> Decision:
+    return Decision(reply=dict.fromkeys(partitions, code))
