@@ -12,14 +12,13 @@ from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.options import bootstrap_option, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
-from headrace.cli.session import connect
+from headrace.cli.reading import reader
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer import Consumer
 from headrace.client.envelope import write_envelope
-from headrace.client.errors import InvalidInput
-from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED
-from headrace.client.record import Record
+from headrace.client.errors import InvalidInput, TimedOut
 from headrace.client.threads.admin import Admin
+from headrace.client.threads.consumer import Consumer
+from headrace.records._messages import Message
 
 POLL_S = 0.5
 
@@ -79,11 +78,10 @@ def command(
         chosen = _chosen(admin, topic, partitions)
         starts = resolve(admin, chosen, first, isolation_level=level)
         ends = None if last is None else resolve(admin, chosen, last, isolation_level=level)
-    with connect(bootstrap, timeout) as client:
-        consumer = Consumer(client, isolation=READ_COMMITTED if committed else READ_UNCOMMITTED)
+    with reader(bootstrap, timeout, committed=committed) as consumer:
         consumer.assign({at: start for at, start in starts.items() if ends is None or start < ends[at]})
         try:
-            _copy(consumer, ends, starts, render, limit, follow=follow)
+            _copy(consumer, ends, starts, render, limit, None if follow else timeout)
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -100,7 +98,7 @@ def _moment(text: str | None, option: str) -> Moment | None:
         raise click.BadParameter(str(error), param_hint=option) from None
 
 
-def _renderer(form: str | None, key_separator: str | None, as_json: bool) -> Callable[[Record], bytes]:
+def _renderer(form: str | None, key_separator: str | None, as_json: bool) -> Callable[[Message], bytes]:
     if as_json:
         return lambda record: write_envelope(record) + b"\n"
     if key_separator is not None:
@@ -123,26 +121,31 @@ def _copy(
     consumer: Consumer,
     ends: dict[TopicPartition, int] | None,
     starts: dict[TopicPartition, int],
-    render: Callable[[Record], bytes],
+    render: Callable[[Message], bytes],
     limit: int | None,
-    *,
-    follow: bool,
+    patience_s: float | None,
 ) -> None:
-    """From the topic to stdout, until every partition is at its end or the limit is reached."""
+    """From the topic to stdout, until every partition is at its end or the limit is reached; without
+    patience, for as long as it takes.
+    """
     out = sys.stdout.buffer
     left = limit
+    ends_by_number = {at.partition: end for at, end in (ends or {}).items()}  # all of one topic
     total = None if ends is None else sum(max(0, ends[at] - starts[at]) for at in starts)
     # a bar beside records that scroll by on the same terminal would tear them apart
-    is_shown = sys.stderr.isatty() and not sys.stdout.isatty() and not follow
+    is_shown = sys.stderr.isatty() and not sys.stdout.isatty() and patience_s is not None
+    heard_at = time.monotonic()
     with ProgressBar(
         "read", total if limit is None else min(limit, total or limit), is_shown=is_shown
     ) as progress:
         while consumer.assignment:
             records = consumer.poll(POLL_S)
-            if records and ends is not None:
-                end = ends[TopicPartition(records[0].topic, records[0].partition)]
-                if records[-1].offset >= end:
-                    records = [record for record in records if record.offset < end]
+            if records:
+                heard_at = time.monotonic()
+            elif patience_s is not None and time.monotonic() >= heard_at + patience_s:
+                raise TimedOut(f"no record came for {patience_s:g} s")
+            if ends is not None:
+                records = [each for each in records if each.offset < ends_by_number[each.partition]]
             if left is not None:
                 records = records[:left]
                 left -= len(records)
@@ -150,7 +153,13 @@ def _copy(
             progress.advance(len(records))
             if left == 0:
                 return
-            if follow:
+            if ends is None:
                 out.flush()
-            if ends is not None:
-                consumer.unassign([at for at in consumer.assignment if consumer.position(at) >= ends[at]])
+            else:
+                _leave_what_is_read(consumer, ends)
+
+
+def _leave_what_is_read(consumer: Consumer, ends: dict[TopicPartition, int]) -> None:
+    unread = [at for at in consumer.assignment if consumer.position(at) < ends[at]]
+    if len(unread) < len(consumer.assignment):
+        consumer.assign(unread)

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 
 from headrace.cli.moments import iso_time
-from headrace.client.record import Record
+from headrace.records._messages import Message
 
-Piece = bytes | Callable[[Record], bytes]
+Piece = bytes | Callable[[Message], bytes]
 
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 _TOKEN = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)", re.DOTALL)
@@ -24,14 +24,14 @@ def _length(data: bytes | None) -> bytes:
     return b"-1" if data is None else b"%d" % len(data)
 
 
-def _headers(record: Record) -> bytes:
+def _headers(record: Message) -> bytes:
     return b",".join(
         name.encode("utf-8", "surrogateescape") + b"=" + (b"NULL" if value is None else value)
         for name, value in record.headers
     )
 
 
-_LETTERS: dict[str, Callable[[Record], bytes]] = {
+_LETTERS: dict[str, Callable[[Message], bytes]] = {
     "t": lambda record: record.topic.encode(),
     "p": lambda record: b"%d" % record.partition,
     "o": lambda record: b"%d" % record.offset,
@@ -46,7 +46,7 @@ _LETTERS: dict[str, Callable[[Record], bytes]] = {
 }
 
 
-def compile_format(text: str) -> Callable[[Record], bytes]:
+def compile_format(text: str) -> Callable[[Message], bytes]:
     """The renderer of one format string; ValueError names a letter that means nothing."""
     pieces: list[Piece] = []
     position = 0
@@ -70,8 +70,8 @@ def compile_format(text: str) -> Callable[[Record], bytes]:
     return _renderer([piece for piece in pieces if piece != b""])
 
 
-def _renderer(pieces: list[Piece]) -> Callable[[Record], bytes]:
-    def render(record: Record) -> bytes:
+def _renderer(pieces: list[Piece]) -> Callable[[Message], bytes]:
+    def render(record: Message) -> bytes:
         return b"".join([piece if isinstance(piece, bytes) else piece(record) for piece in pieces])
 
     return render

@@ -11,7 +11,9 @@ import binascii
 import json
 from typing import NamedTuple
 
-from headrace.client.record import Header, Record
+from headrace.records._messages import Message
+
+Header = tuple[str, bytes | None]
 
 _READ = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
 
@@ -51,7 +53,7 @@ def _from_json(value: object, what: str) -> bytes | None:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def write_envelope(record: Record) -> bytes:
+def write_envelope(record: Message) -> bytes:
     """One line without its line end."""
     envelope = {
         "topic": record.topic,

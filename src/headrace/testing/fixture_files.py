@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headrace.client import record as client_record
 from headrace.client.envelope import read_envelope, write_envelope
+from headrace.records._messages import Message
 from headrace.testing.records import Record
 
 
@@ -24,17 +24,17 @@ def write_recording(path: Path, records: Iterable[Record]) -> None:
     path.write_bytes(b"".join(lines))
 
 
-def _as_found(record: Record) -> client_record.Record:
+def _as_found(record: Record) -> Message:
     assert record.partition is not None
     assert record.timestamp_ms is not None
-    return client_record.Record(
+    return Message(
         record.topic,
         record.partition,
         record.offset,
         record.timestamp_ms,
-        record.key,
-        record.value,
-        record.headers,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
     )
 
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from headrace.cli.formats import compile_format
 from headrace.cli.lines import LINE_BYTES_MAX, LineTooLong, read_lines
 from headrace.client.envelope import read_envelope, write_envelope
-from headrace.client.record import Record
+from headrace.records._messages import Message
 
-RECORD = Record("orders", 2, 17, 1_767_225_600_000, b"k1", b"v\xff", (("a", b"1"), ("b", None)))
-EMPTY = Record("orders", 0, 0, -1, None, None, ())
+HEADERS = (("a", b"1"), ("b", None))
+RECORD = Message("orders", 2, 17, 1_767_225_600_000, key=b"k1", value=b"v\xff", headers=HEADERS)
+EMPTY = Message("orders", 0, 0)
 
 header_names = st.text(st.characters(codec="utf-8"), max_size=10)
 maybe_bytes = st.none() | st.binary(max_size=30) | st.text(max_size=10).map(str.encode)
@@ -51,7 +52,7 @@ class TestFormats:
 
     def test_a_header_name_that_is_no_utf8_keeps_its_bytes(self) -> None:
         name = b"\xff".decode("utf-8", "surrogateescape")
-        assert compile_format("%h")(EMPTY._replace(headers=((name, b"v"),))) == b"\xff=v"
+        assert compile_format("%h")(Message("orders", 0, 0, headers=((name, b"v"),))) == b"\xff=v"
 
 
 class TestEnvelopes:
@@ -71,7 +72,7 @@ class TestEnvelopes:
     def test_what_consume_prints_produce_reads(
         self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
     ) -> None:
-        record = Record("t", 1, 2, 3, key, value, tuple(headers))
+        record = Message("t", 1, 2, 3, key=key, value=value, headers=tuple(headers))
         line = write_envelope(record)
         assert b"\n" not in line
         read = read_envelope(line)
@@ -80,7 +81,7 @@ class TestEnvelopes:
 
     def test_a_header_name_that_is_no_utf8_is_still_json(self) -> None:
         name = b"\xff".decode("utf-8", "surrogateescape")
-        assert read_envelope(write_envelope(EMPTY._replace(headers=((name, b"v"),)))).headers == (
+        assert read_envelope(write_envelope(Message("orders", 0, 0, headers=((name, b"v"),)))).headers == (
             (name, b"v"),
         )
 
