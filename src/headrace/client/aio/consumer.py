@@ -124,7 +124,7 @@ class Consumer:
 
     async def __anext__(self) -> Message:
         calls = self._calls
-        if not calls.unread or monotonic() >= calls.pulse_at:
+        if not calls.unread or monotonic() >= calls.attention.pulse_at:
             try:
                 if calls.unread:
                     await self._take(calls.pulse())
@@ -173,12 +173,12 @@ class Consumer:
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
-        return self._calls.session.assignment
+        return self._calls.assignment
 
     @property
     def subscription(self) -> Subscription | None:
         """What `subscribe` asked for; None if nothing."""
-        return self._calls.session.subscription
+        return self._calls.subscription
 
     def pause(self, partitions: Iterable[Place]) -> None:
         """Gives no more messages of these until `resume`; the group does not notice."""
@@ -192,7 +192,7 @@ class Consumer:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        return self._calls.session.paused
+        return self._calls.paused
 
     # --- where it is read -----------------------------------------------------------------------------------
 

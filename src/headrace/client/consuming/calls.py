@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
+from headrace.client.consuming.attention import PULSE_S, Attention
 from headrace.client.consuming.deserializing import Deserializers
 from headrace.client.consuming.events import LogTruncated, PositionReset
 from headrace.client.consuming.listeners import RebalanceListener
 from headrace.client.consuming.searches import OffsetAndTimestamp
 from headrace.client.consuming.session import ConsumerSession
 from headrace.client.consuming.settings import ConsumerSettings
+from headrace.client.consuming.unread import Unread, first_offsets, place_of
 from headrace.client.errors import ClientError, Closed, InvalidInput, PartitionsLost, TimedOut, WokenUp
 from headrace.client.membership.events import (
     Assigned,
@@ -40,7 +42,6 @@ P = TypeVar("P", bound=Place)
 Committed = dict[TopicPartition, CommittedOffset]
 OnCommit = Callable[[Committed, ClientError | None], object]
 
-PULSE_S = 1.0  # how often a poll that waits says that the application is not stuck
 CLOSE_S = 30.0  # Java's default
 
 log = logging.getLogger("headrace.consumer")
@@ -57,7 +58,8 @@ class ConsumerCalls:
         clock: Callable[[], Instant],
     ) -> None:
         self.session = session
-        self.unread: deque[Message] = deque()
+        self.unread = Unread()
+        self.attention = Attention(settings)
         self.is_closing = False
         self.is_closed = False
         self.settings = settings
@@ -68,9 +70,6 @@ class ConsumerCalls:
         self._ended: deque[tuple[OnCommit, Committed, ClientError | None]] = deque()  # callbacks to call
         self._is_polling = False
         self._is_woken = False
-        self.pulse_at = NEVER  # when the group is to hear again that the application works on `unread`
-        self._seen_at: Instant | None = None  # when the application last showed that it is not stuck
-        self._has_warned = False  # that it may be
         self._membership: GroupMembership | None = None  # as of the last poll
         self._polls = 0
         self._rebalances = 0
@@ -152,43 +151,16 @@ class ConsumerCalls:
         yield from self._tell()
 
     def _show_life(self, now: Instant) -> None:
-        if self._seen_at is not None:
-            self._look_for_delay(now - self._seen_at)
-        self._seen_at = now
-        self._has_warned = False
-        self.pulse_at = Instant(now + PULSE_S)
+        self.attention.shown(now, is_subscribed=self.session.subscription is not None)
         if not self.unread:
             self.session.polled(now)
         elif self.session.group is not None:  # the last poll is not read to its end
             self.session.group.polled(now)
 
-    def _look_for_delay(self, taken_s: float) -> None:
-        group = self.settings.group
-        if group is None or taken_s <= group.max_poll_interval_s or self.session.subscription is None:
-            return
-        log.warning(
-            "%.1f s passed between two polls, more than max.poll.interval.ms (%d) allows: the group has "
-            "given the partitions to others. Set max.poll.interval.ms to more than the work on one poll may "
-            "take, or max.poll.records (%d) lower.",
-            taken_s,
-            group.max_poll_interval_s * 1000,
-            self.settings.max_poll_records,
-        )
-
     def watch(self) -> None:
-        """From the background, after every turn: whoever does not poll at all is told in time."""
-        group, seen_at = self.settings.group, self._seen_at
-        if group is None or seen_at is None or self._has_warned or self._is_polling:
-            return
-        if self._clock() - seen_at >= group.max_poll_interval_s and self.session.subscription is not None:
-            self._has_warned = True
-            log.warning(
-                "poll was not called for max.poll.interval.ms (%d): this member leaves its group, and joins "
-                "again with the next poll. If the application is only slow, raise max.poll.interval.ms or "
-                "lower max.poll.records (%d).",
-                group.max_poll_interval_s * 1000,
-                self.settings.max_poll_records,
-            )
+        """From the background, after every turn."""
+        if not self._is_polling:
+            self.attention.watch(self._clock(), is_subscribed=self.session.subscription is not None)
 
     # --- what the application is told -----------------------------------------------------------------------
 
@@ -228,7 +200,7 @@ class ConsumerCalls:
                     yield Tell(self._listener.on_assign, (sorted(partitions),))
                 case Lost(partitions, reason):
                     log.warning("%s lost: %s", _names(partitions), reason)
-                    self._drop_unread(partitions.__contains__)
+                    self.unread.drop(partitions.__contains__)
                     yield Tell(self._listener.on_lost, (sorted(partitions),))
                 case Revoked(partitions):
                     self._seek_back(self.unread)
@@ -267,7 +239,7 @@ class ConsumerCalls:
     def seek(self, at: Place, offset: int) -> None:
         self._check_open()
         self.session.seek(self._clock(), _place(at), offset)
-        self._drop_unread(lambda each: each == at)
+        self.unread.drop(lambda each: each == at)
 
     def seek_to_beginning(self, partitions: Iterable[Place]) -> None:
         self._seek_to(self.session.seek_to_beginning, partitions)
@@ -281,31 +253,39 @@ class ConsumerCalls:
         self._check_open()
         places = list(map(_place, partitions))
         seek(self._clock(), places)
-        self._drop_unread(lambda at: not places or at in places)
+        self.unread.drop(lambda at: not places or at in places)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        self._check_open()
+        return self.session.assignment
+
+    @property
+    def subscription(self) -> Subscription | None:
+        self._check_open()
+        return self.session.subscription
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        self._check_open()
+        return self.session.paused
 
     def pause(self, partitions: Iterable[Place]) -> None:
         self._check_open()
         places = list(map(_place, partitions))
-        self._seek_back([message for message in self.unread if _at(message) in places])
+        self._seek_back([message for message in self.unread if place_of(message) in places])
         self.session.pause(places)
 
     def resume(self, partitions: Iterable[Place]) -> None:
         self._check_open()
         self.session.resume(list(map(_place, partitions)))
 
-    def _drop_unread(self, is_gone: Callable[[TopicPartition], bool]) -> None:
-        if self.unread:
-            self.unread = deque(message for message in self.unread if not is_gone(_at(message)))
-
     def _seek_back(self, messages: Iterable[Message]) -> None:
         """The application did not get these: they are read again."""
-        firsts: dict[TopicPartition, int] = {}
-        for message in messages:
-            firsts.setdefault(_at(message), message.offset)
-        for at, offset in firsts.items():
-            if at in self.session.assignment:
-                self.session.seek(self._clock(), at, offset)
-        self._drop_unread(firsts.__contains__)
+        firsts = first_offsets(messages)
+        for at in firsts.keys() & self.session.assignment:
+            self.session.seek(self._clock(), at, firsts[at])
+        self.unread.drop(firsts.__contains__)
 
     # --- how far -------------------------------------------------------------------------------------------
 
@@ -314,9 +294,8 @@ class ConsumerCalls:
         self._check_open()
         at = _place(at)
         until = self._until(timeout_s)
-        for message in self.unread:
-            if _at(message) == at:
-                return int(message.offset)
+        if at in (unread := first_offsets(self.unread)):
+            return unread[at]
         while (offset := self.session.position(at)) is None:
             error = self.session.take_error()
             if error is not None:
@@ -336,13 +315,7 @@ class ConsumerCalls:
         lag, position = self.session.lag(at), self.session.position(at)
         if lag is None or position is None:
             return lag
-        return lag + position - self._unread_offsets().get(at, position)
-
-    def _unread_offsets(self) -> dict[TopicPartition, int]:
-        offsets: dict[TopicPartition, int] = {}
-        for message in self.unread:
-            offsets.setdefault(_at(message), message.offset)
-        return offsets
+        return lag + position - first_offsets(self.unread).get(at, position)
 
     def committed(
         self, partitions: Iterable[Place], timeout_s: float | None
@@ -411,7 +384,7 @@ class ConsumerCalls:
             return self.session.commit(self._clock(), self.positions(), timeout_s)
         if isinstance(offsets, Message):
             wanted: dict[TopicPartition, int | CommittedOffset] = {
-                _at(offsets): CommittedOffset(offsets.offset + 1, offsets.leader_epoch)
+                place_of(offsets): CommittedOffset(offsets.offset + 1, offsets.leader_epoch)
             }
         else:
             wanted = {_place(at): offset for at, offset in offsets.items()}
@@ -426,7 +399,7 @@ class ConsumerCalls:
         """Of all that was handed out, where something is known."""
         self._check_open()
         positions = dict(self.session.positions())
-        for at, offset in self._unread_offsets().items():
+        for at, offset in first_offsets(self.unread).items():
             if at in positions:
                 positions[at] = positions[at]._replace(offset=offset)
         return positions
@@ -504,7 +477,7 @@ class ConsumerCalls:
 
     def _done(self, pending: Pending[T]) -> Steps[T]:
         """Every Pending has a deadline of its own."""
-        yield Wait(lambda: pending.is_done or self._is_woken, NEVER)
+        yield Wait(lambda: pending.is_done or (self._is_woken and not self.is_closing), NEVER)
         if not pending.is_done:
             self._check_wakeup()
         return pending.result()
@@ -530,10 +503,6 @@ class ConsumerCalls:
 
 def _place(at: Place) -> TopicPartition:
     return at if isinstance(at, TopicPartition) else TopicPartition(*at)
-
-
-def _at(message: Message) -> TopicPartition:
-    return TopicPartition(message.topic, message.partition)
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -137,7 +137,7 @@ class Consumer:
 
     def __next__(self) -> Message:
         calls = self._calls
-        if not calls.unread or monotonic() >= calls.pulse_at:
+        if not calls.unread or monotonic() >= calls.attention.pulse_at:
             try:
                 if calls.unread:
                     self._take(calls.pulse())
@@ -202,13 +202,13 @@ class Consumer:
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
         with self._locked():
-            return self._calls.session.assignment
+            return self._calls.assignment
 
     @property
     def subscription(self) -> Subscription | None:
         """What `subscribe` asked for; None if nothing."""
         with self._locked():
-            return self._calls.session.subscription
+            return self._calls.subscription
 
     def pause(self, partitions: Iterable[Place]) -> None:
         """Gives no more messages of these until `resume`; the group does not notice.
@@ -232,7 +232,7 @@ class Consumer:
     @property
     def paused(self) -> frozenset[TopicPartition]:
         with self._locked():
-            return self._calls.session.paused
+            return self._calls.paused
 
     # --- where it is read -----------------------------------------------------------------------------------
 
