@@ -81,6 +81,7 @@ class Stage:
         partitions: int = 2,
         desk: Desk | None = None,
         batch_bytes: int = 400,
+        batch_bytes_max: int = 0,
         buffer_bytes: int = 1 << 20,
         desk_settings: dict[str, str] | None = None,
         topic_configs: dict[str, str] | None = None,
@@ -104,6 +105,8 @@ class Stage:
             NobodyWaits(),
             AdaptiveTurns(self.dice),
             batch_bytes=batch_bytes,
+            batch_bytes_max=batch_bytes_max,
+            linger_s=self.settings.linger_s,
             buffer_bytes=buffer_bytes,
             request_bytes_max=self.settings.request_bytes_max,
         )

@@ -21,25 +21,21 @@ def table_of(columns: Columns) -> "pyarrow.Table":
     import pyarrow as pa
 
     rows = columns.row_count
-    numbers = {
-        "partition": (pa.int32(), columns.partitions, 4),
-        "offset": (pa.int64(), columns.offsets, 8),
-        "timestamp": (pa.timestamp("ms", "UTC"), columns.timestamps, 8),
-    }
-    found = {
-        name: pa.Array.from_buffers(kind, rows, [None, _part(column, rows * width)])
-        for name, (kind, column, width) in numbers.items()
-    }
+    timestamps = _numbers(pa.timestamp("ms", "UTC"), columns.timestamps, rows)
     if columns.untimed_count:
-        found["timestamp"] = _without_negatives(found["timestamp"])
-    found["topic"] = _dictionary(pa.int32(), columns.topic_numbers, rows, 4, list(columns.topics))
+        timestamps = _without_negatives(timestamps)
     types = [kind.name.lower() for kind in TimestampType]
-    found["timestamp_type"] = _dictionary(pa.int8(), columns.timestamp_types, rows, 1, types)
-    found["key"] = _binary(columns.keys, rows)
-    found["value"] = _binary(columns.values, rows)
-    found["headers"] = _headers(columns)
-    order = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
-    return pa.table({name: found[name] for name in order})
+    found = {
+        "topic": _dictionary(_numbers(pa.int32(), columns.topic_numbers, rows), list(columns.topics)),
+        "partition": _numbers(pa.int32(), columns.partitions, rows),
+        "offset": _numbers(pa.int64(), columns.offsets, rows),
+        "timestamp": timestamps,
+        "timestamp_type": _dictionary(_numbers(pa.int8(), columns.timestamp_types, rows), types),
+        "key": _binary(columns.keys, rows),
+        "value": _binary(columns.values, rows),
+        "headers": _headers(columns),
+    }
+    return pa.Table.from_arrays(list(found.values()), list(found))
 
 
 def _part(column: object, size: int) -> "pyarrow.Buffer":
@@ -49,13 +45,16 @@ def _part(column: object, size: int) -> "pyarrow.Buffer":
     return pa.py_buffer(column).slice(0, size)
 
 
-def _dictionary(
-    kind: "pyarrow.DataType", numbers: object, rows: int, width: int, names: list[str]
-) -> "pyarrow.DictionaryArray":
+def _numbers(kind: "pyarrow.DataType", column: object, rows: int) -> "pyarrow.Array":
     import pyarrow as pa
 
-    indices = pa.Array.from_buffers(kind, rows, [None, _part(numbers, rows * width)])
-    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+    return pa.Array.from_buffers(kind, rows, [None, _part(column, rows * kind.bit_width // 8)], 0)
+
+
+def _dictionary(numbers: "pyarrow.Array", names: list[str]) -> "pyarrow.DictionaryArray":
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(names, pa.string()), safe=False)
 
 
 def _without_negatives(times: "pyarrow.Array") -> "pyarrow.Array":

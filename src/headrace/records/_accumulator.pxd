@@ -40,6 +40,7 @@ cdef class Accumulator:
     cdef public object chooser
     cdef public Py_ssize_t batch_bytes
     cdef public Py_ssize_t batch_bytes_max
+    cdef public double linger_s
     cdef public Py_ssize_t buffer_bytes
     cdef public Py_ssize_t request_bytes_max
     cdef public Py_ssize_t buffered_bytes

@@ -5,8 +5,9 @@ Like _codec.py this is plain Python that Cython compiles with the C types of the
 waits: without room `BufferFull` is raised, without knowledge of a topic `UnknownTopic`; the shell waits and
 asks again. One caller at a time.
 
-`batch_bytes` is when a batch may leave; while it cannot yet, because brokers or this process are busy, it
-grows up to `batch_bytes_max`: under load batches become large by themselves, and idle ones stay quick.
+`batch_bytes` is when a batch may leave before `linger_s` is over; while it cannot yet, because brokers or this
+process are busy, and if it began soon after another one had left, it grows up to `batch_bytes_max`: under load
+batches become large by themselves, and a few records are quick.
 """
 
 from collections.abc import Callable, Sequence
@@ -97,6 +98,7 @@ class Accumulator:
         "crossings",
         "has_news",
         "is_open",
+        "linger_s",
         "request_bytes_max",
         "strategy",
         "waiter",
@@ -111,6 +113,7 @@ class Accumulator:
         chooser: Chooser | None = None,
         batch_bytes: int = 16_384,
         batch_bytes_max: int = 0,
+        linger_s: float = 0.0,
         buffer_bytes: int = 33_554_432,
         request_bytes_max: int = 1_048_576,
     ) -> None:
@@ -120,6 +123,7 @@ class Accumulator:
         self.chooser = chooser
         self.batch_bytes = batch_bytes
         self.batch_bytes_max = max(batch_bytes, batch_bytes_max)
+        self.linger_s = linger_s
         self.buffer_bytes = buffer_bytes
         self.request_bytes_max = request_bytes_max
         self.buffered_bytes = 0
@@ -310,7 +314,7 @@ class Accumulator:
         if partition < len(crossing.lanes):
             return crossing.lanes[partition]
         raise UnknownPartition(
-            f"topic {crossing.topic!r} has {len(crossing.lanes)} partitions, and no {partition}"
+            f"topic {crossing.topic!r} has partitions 0 to {len(crossing.lanes) - 1}, and no {partition}"
         )
 
     def _takes(self, size: int, timestamp_ms: int) -> bool:
@@ -380,6 +384,8 @@ class Accumulator:
         if batch is None or batch.used + size > lane.batch_bytes_max:
             lane.close()
             batch = lane.open = Batch(lane, now)
+            if now - lane.left_at < self.linger_s:
+                batch.ready_bytes = lane.batch_bytes_max  # many records are coming: it can take its time
             lane.waiting.append(batch)
             self.busy[lane] = None
             self.has_news = True
@@ -388,7 +394,7 @@ class Accumulator:
 
     def _look_at(self, batch: Batch, size: int) -> None:
         """After a record of at most `size` bytes was written: the batch may just have become ready."""
-        if batch.used >= batch.lane.batch_bytes and batch.used - size < batch.lane.batch_bytes:
+        if batch.used >= batch.ready_bytes and batch.used - size < batch.ready_bytes:
             self.has_news = True
 
     def take(self, lane: Lane) -> Batch:

@@ -26,6 +26,7 @@ cdef class Batch:
     cdef public double created_at
     cdef public bytearray buffer
     cdef public Py_ssize_t used
+    cdef public Py_ssize_t ready_bytes
     cdef public Py_ssize_t count
     cdef public Py_ssize_t record_bytes
     cdef public long long base_timestamp
@@ -60,6 +61,7 @@ cdef class Lane:
     cdef public int partition
     cdef public Py_ssize_t batch_bytes
     cdef public Py_ssize_t batch_bytes_max
+    cdef public double left_at
     cdef public object waiter
     cdef public object waiting
     cdef public Batch open

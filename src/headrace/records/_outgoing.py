@@ -133,10 +133,12 @@ class Delivery:
         """Calls `then(self)` when all is known, at once if it is already."""
         batch, _ = self._place()
         batch.listeners.append((self, then))
-        # Asked after it was added: whoever settles at this moment takes it, or we do, never both.
+        # Asked after it was added: whoever settles or splits at this moment takes it, or we do, never both.
         if batch.is_settled:
             for error in batch.announce():
                 raise error
+        elif batch.parts is not None:
+            batch.hand_on()
         return self
 
     def _place(self) -> "tuple[Batch, int]":
@@ -178,6 +180,7 @@ class Batch:
         "parts",
         "producer_epoch",
         "producer_id",
+        "ready_bytes",
         "record_bytes",
         "retry_at",
         "used",
@@ -188,6 +191,7 @@ class Batch:
         self.created_at = created_at
         self.buffer = bytearray(_FIRST_BUFFER_BYTES)
         self.used = HEADER_BYTES
+        self.ready_bytes = lane.batch_bytes  # from here on it may leave, however young it is
         self.count = 0
         self.record_bytes = 0  # what it holds of buffer.memory
         self.base_timestamp = -1
@@ -333,8 +337,15 @@ class Batch:
         assert sum([part.count for part in parts]) == self.count
         self.parts = parts
         self.buffer = bytearray()
+        self.hand_on()
+
+    def hand_on(self) -> None:
+        """Who listens goes on listening to the parts."""
         while self.listeners:
-            delivery, then = self.listeners.popleft()
+            try:
+                delivery, then = self.listeners.popleft()
+            except IndexError:  # somebody else took the last one
+                break
             delivery.when_done(then)
 
 
@@ -345,6 +356,7 @@ class Lane:
         "batch_bytes",
         "batch_bytes_max",
         "is_available",
+        "left_at",
         "open",
         "partition",
         "topic",
@@ -357,8 +369,9 @@ class Lane:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self.batch_bytes = batch_bytes  # from here on a batch may leave
+        self.batch_bytes = batch_bytes  # from here on a batch may leave, if none has just left
         self.batch_bytes_max = max(batch_bytes, batch_bytes_max)  # and here it is closed
+        self.left_at = -float("inf")  # when the last one left
         self.waiter = waiter
         self.waiting: deque[Batch] = deque()
         self.open: Batch | None = None  # the last of those that wait, if it takes more

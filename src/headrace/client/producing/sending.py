@@ -170,7 +170,7 @@ class Sending:
     def _ready_at(self, lane: Lane) -> Instant:
         first: Batch = lane.waiting[0]
         is_ending = self.transaction is not None and self.transaction.is_ending
-        if is_ending or first.is_closed or first.used >= lane.batch_bytes:
+        if is_ending or first.is_closed or first.used >= first.ready_bytes:
             return Instant(first.retry_at)
         return Instant(first.created_at + self.settings.linger_s)
 
@@ -198,6 +198,7 @@ class Sending:
                 continue
             load_bytes[leader] = total
             batch = self.accumulator.take(lane)
+            lane.left_at = now
             is_more_waiting |= bool(lane.waiting)
             if self.settings.is_idempotent:
                 self.sequences.number(at, batch)

@@ -92,6 +92,32 @@ class TestLingering:
         assert sent == [2, 2]
         assert not departures(stage)
 
+    def test_a_batch_soon_after_another_grows_until_it_has_waited_or_is_full(self) -> None:
+        """Many records become few requests, and no record waits longer than a single one would."""
+        stage = identified(linger_s=0.5, batch_bytes=400, batch_bytes_max=1000)
+        for _ in range(4):
+            stage.send(0, b"x" * 100)
+        (first,) = departures(stage)  # nothing had left just before: batch.size is enough
+        assert numbers(first) == [(0, 0, 4)]
+        stage.desk.advance(0.2)
+        for _ in range(4):
+            stage.send(0, b"x" * 100)
+        assert departures(stage) == []
+        assert stage.sending.deadline() == pytest.approx(stage.now + 0.5)
+        for _ in range(6):
+            stage.send(0, b"x" * 100)
+        (full,) = departures(stage)
+        assert numbers(full) == [(0, 4, 8)]
+        assert departures(stage) == []
+        stage.desk.advance(0.5)
+        (late,) = departures(stage)
+        assert numbers(late) == [(0, 12, 2)]
+        stage.desk.advance(0.5)
+        for _ in range(4):
+            stage.send(0, b"x" * 100)
+        (again,) = departures(stage)
+        assert numbers(again) == [(0, 14, 4)]
+
     def test_a_flush_ends_all_waiting(self) -> None:
         stage = identified(linger_s=500.0, delivery_s=1000.0)
         stage.send(0, b"a")
