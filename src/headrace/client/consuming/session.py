@@ -84,6 +84,7 @@ class ConsumerSession:
         # who we were when the application had heard of all events
         self._told_identity: Identity | None = NOBODY
         self._errors: deque[ClientError] = deque()  # that concern no single partition
+        self._failure: ClientError | None = None  # why the group is of no use until we subscribe anew
         self._needs_turn = True
         self._wake_at = NEVER  # as the shell was told
         self._leaving: list[Pending[None]] = []  # done when the group says that we have left
@@ -186,11 +187,11 @@ class ConsumerSession:
     @property
     def has_news(self) -> bool:
         """Whether the application is to be told something: an event, an error, or records."""
-        return bool(self._events or self._errors or self._backlog)
+        return bool(self._events or self._errors or self._failure or self._backlog)
 
     @property
     def has_error(self) -> bool:
-        return bool(self._errors) or self._backlog.has_error
+        return bool(self._errors or self._failure) or self._backlog.has_error
 
     def take_events(self) -> list[ConsumerEvent]:
         """What listeners have to know, in order; after a `Revoked`, `acknowledge` has to follow."""
@@ -201,7 +202,9 @@ class ConsumerSession:
 
     def take_error(self) -> ClientError | None:
         """What `take_records` would raise."""
-        return self._errors.popleft() if self._errors else self._backlog.take_error()
+        if self._errors:
+            return self._errors.popleft()
+        return self._failure or self._backlog.take_error()
 
     def _fail(self, error: ClientError) -> None:
         """The application is to be told; whoever does not poll need not hear the same for each retry."""
@@ -261,7 +264,9 @@ class ConsumerSession:
             case OffsetsFetched():
                 if not self._positioning.fetched(now, event.number, event.offsets, event.error):
                     self._offsets.fetched(event)
-            case Failed() | TopicRefused():
+            case Failed():
+                self._failure = event.error
+            case TopicRefused():
                 self._fail(event.error)
             case Left():
                 leaving, self._leaving = self._leaving, []
@@ -280,6 +285,7 @@ class ConsumerSession:
             raise InvalidInput("partitions are assigned by hand; unsubscribe before you subscribe")
         self.group.subscribe(now, subscription)
         self._subscription = subscription
+        self._failure = None
         self._needs_turn = True
 
     def unsubscribe(self, now: Instant) -> Pending[None]:
@@ -299,6 +305,7 @@ class ConsumerSession:
         assert self.group is not None
         self._save(now)
         self._subscription = None
+        self._failure = None
         self._leaving.append(pending)
         self._needs_turn = True
         self.group.leave(now)
@@ -383,8 +390,9 @@ class ConsumerSession:
     def take_records(self, now: Instant, max_records: int) -> list[Message]:
         """The next records, of as many partitions as it takes; positions move behind them.
 
-        Raises what the application has to know, each error once. Nothing comes while there are events that
-        were not taken: nobody reads what he does not know to be his.
+        Raises what the application has to know: each error once, but that its group is lost as often as it
+        asks. Nothing comes while there are events that were not taken: nobody reads what he does not know to
+        be his.
         """
         if self._events:
             return []

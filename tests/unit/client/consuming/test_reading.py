@@ -346,6 +346,20 @@ def test_a_group_that_may_not_be_read_is_raised_once_and_not_for_each_partition(
         assert stage.take() == []
 
 
+def test_who_has_no_group_any_more_hears_of_it_until_he_subscribes_anew() -> None:
+    stage = Stage(group=GroupSettings("g"))
+    stage.session.subscribe(stage.now, Subscription(frozenset({"a"})))
+    _, outgoing = stage.next(FindCoordinatorRequest)
+    told = Coordinator(key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    stage.answer(outgoing, FindCoordinatorResponse(coordinators=[told]))
+    for _ in range(3):
+        assert stage.session.has_news
+        with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+            stage.take()
+    stage.session.subscribe(stage.now, Subscription(frozenset({"a"})))
+    assert stage.take() == []
+
+
 def test_unsubscribing_gives_everything_back() -> None:
     world = World()
     reader = world.reader("g")
