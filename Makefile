@@ -10,7 +10,8 @@ REPEATS ?= 3
 ONLY    ?=
 STORM_MINUTES ?= 5
 
-# Tests that compute and neither wait nor measure run side by side; those with brokers and clients one by one.
+# Tests that compute have all cores; of those that mostly wait, for brokers and clients, some more run side by side, a
+# file at a time with brokers of its own.
 COMPUTING := tests/unit tests/property tests/sim tests/crash tests/fuzz tests/docs
 COPY_RECORDS  ?= 1000000
 COPY_KILLS    ?= 30
@@ -47,11 +48,11 @@ unit: setup  ## unit and property tests, under a minute
 
 test: setup  ## everything that PyPI alone can serve, under ten minutes
 	$(PYTEST) -n auto $(COMPUTING)
-	$(PYTEST) tests --ignore=tests/interop $(COMPUTING:%=--ignore=%)
+	$(PYTEST) -n 3 --dist loadfile tests --ignore=tests/interop --ignore=tests/spark $(COMPUTING:%=--ignore=%)
 
 interop: setup  ## clients and tools from other registries, each against Kafka 4.3.1 and against Headrace
-	$(PYTEST) tests/interop --timeout=600
-	$(PYTEST) tests/clients --broker=kafka
+	$(PYTEST) -n 2 --dist loadfile tests/interop --timeout=600
+	$(PYTEST) -n 2 --dist loadfile tests/clients --broker=kafka
 
 sim: setup  ## the node and our client under a seeded clock, network and disk; SEEDS=1000, or SEED=7 PLAY=logs to play one again
 	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY))

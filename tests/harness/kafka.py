@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.broker import CACHE, ONE_NODE, Broker, BrokerFailed, write_properties
+from harness.fetching import alone
 
 VERSION = "4.3.1"
 LIBS = CACHE / f"kafka-{VERSION}" / "libs"
@@ -21,20 +22,27 @@ HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.a
 def classpath() -> str:
     """Kafka and everything it needs, copied out of Maven on first use."""
     if not (LIBS / ".complete").exists():
-        shutil.rmtree(LIBS, ignore_errors=True)
-        LIBS.mkdir(parents=True)
-        fetch = [
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(POM),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={LIBS}",
-        ]
-        subprocess.run(fetch, check=True, timeout=600)
-        (LIBS / ".complete").touch()
+        with alone():
+            _fetch()
     return f"{LIBS}/*"
+
+
+def _fetch() -> None:
+    if (LIBS / ".complete").exists():
+        return
+    shutil.rmtree(LIBS, ignore_errors=True)
+    LIBS.mkdir(parents=True)
+    fetch = [
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(POM),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={LIBS}",
+    ]
+    subprocess.run(fetch, check=True, timeout=600)
+    (LIBS / ".complete").touch()
 
 
 def java(main: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:

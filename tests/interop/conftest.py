@@ -19,6 +19,7 @@ import pytest
 
 from clients.conftest import QUICK_COORDINATORS
 from harness.broker import CACHE, Broker
+from harness.fetching import alone
 from harness.kafka import Kafka
 from interop.java_tools import JavaTools, Run
 
@@ -56,9 +57,9 @@ def franz() -> Path:
     """Our stories in Go (go/*.go) as one binary."""
     binary = CACHE / "go" / "franz"
     environment = os.environ | {"GOMODCACHE": str(CACHE / "go" / "modules"), "GOFLAGS": "-modcacherw"}
-    subprocess.run(
-        ["go", "build", "-o", str(binary), "."], check=True, timeout=600, cwd=HERE / "go", env=environment
-    )
+    build = ["go", "build", "-o", str(binary), "."]
+    with alone():
+        subprocess.run(build, check=True, timeout=600, cwd=HERE / "go", env=environment)
     return binary
 
 
@@ -66,15 +67,16 @@ def franz() -> Path:
 def modules() -> Path:
     """node_modules of the pinned versions, fetched once."""
     place = CACHE / "js"
-    stamp = place / "package.json"
-    if not stamp.exists() or stamp.read_text() != (HERE / "js" / "package.json").read_text():
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(HERE / "js" / ".npmrc", place)
-        (place / "package.json").unlink(missing_ok=True)
-        install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place)]
-        wanted = json.loads((HERE / "js" / "package.json").read_text())["dependencies"]
-        subprocess.run([*install, *(f"{n}@{v}" for n, v in wanted.items())], check=True, timeout=300)
-        shutil.copy(HERE / "js" / "package.json", place)
+    with alone():
+        stamp = place / "package.json"
+        if not stamp.exists() or stamp.read_text() != (HERE / "js" / "package.json").read_text():
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(HERE / "js" / ".npmrc", place)
+            (place / "package.json").unlink(missing_ok=True)
+            install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place)]
+            wanted = json.loads((HERE / "js" / "package.json").read_text())["dependencies"]
+            subprocess.run([*install, *(f"{n}@{v}" for n, v in wanted.items())], check=True, timeout=300)
+            shutil.copy(HERE / "js" / "package.json", place)
     return place / "node_modules"
 
 

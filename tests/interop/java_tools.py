@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from harness.broker import CACHE, Broker
+from harness.fetching import alone
 from harness.kafka import classpath
 from interop.side_by_side import plain
 
@@ -53,12 +54,14 @@ class Outcome(NamedTuple):
 def compiled() -> str:
     """The class path with our own programs on it, compiled when one is newer than its class file."""
     targets = [CLASSES / f"{source.stem}.class" for source in SOURCES]
-    if any(not t.exists() or t.stat().st_mtime < s.stat().st_mtime for s, t in zip(SOURCES, targets)):
-        shutil.rmtree(CLASSES, ignore_errors=True)
-        CLASSES.mkdir(parents=True)
-        command = ["javac", "-nowarn", "-cp", classpath(), "-d", str(CLASSES), *map(str, SOURCES)]
-        subprocess.run(command, check=True, timeout=120)
-    return f"{CLASSES}:{classpath()}"
+    libraries = classpath()
+    with alone():
+        if any(not t.exists() or t.stat().st_mtime < s.stat().st_mtime for s, t in zip(SOURCES, targets)):
+            shutil.rmtree(CLASSES, ignore_errors=True)
+            CLASSES.mkdir(parents=True)
+            command = ["javac", "-nowarn", "-cp", libraries, "-d", str(CLASSES), *map(str, SOURCES)]
+            subprocess.run(command, check=True, timeout=120)
+    return f"{CLASSES}:{libraries}"
 
 
 class JavaTools:

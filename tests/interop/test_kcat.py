@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from harness.broker import Broker
+from harness.fetching import alone
 from interop.side_by_side import assert_same, plain
 
 Brokers = tuple[Broker, Broker]
@@ -18,9 +19,10 @@ WAIT_S = 60
 
 @pytest.fixture(scope="module", autouse=True)
 def kcat_is_installed() -> None:
-    if shutil.which("kcat") is None:
-        subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
-        subprocess.run(["apt-get", "install", "-y", "-qq", "kcat"], check=True, timeout=300)
+    with alone():
+        if shutil.which("kcat") is None:
+            subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
+            subprocess.run(["apt-get", "install", "-y", "-qq", "kcat"], check=True, timeout=300)
 
 
 def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:

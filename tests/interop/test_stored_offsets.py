@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from harness.broker import Broker
+from harness.fetching import alone
 from harness.ledger import BALANCES, LEDGER, balances, book, deposit, read_until_done
 from headrace import Consumer, Message, OffsetsMovedOn, StoredOffsets
 
@@ -27,11 +28,11 @@ def programs() -> Path:
     """Where Debian puts the server's programs; they are not on the path."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not found:
-        subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]
-        subprocess.run(
-            install, check=True, timeout=600, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        )
+        with alone():
+            subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
+            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]
+            environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+            subprocess.run(install, check=True, timeout=600, env=environment)
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     return found[-1]
 
