@@ -6,7 +6,6 @@ and faster clients (`make bench` has them).
 """
 
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 import click
@@ -14,12 +13,11 @@ import click
 from headrace.cli.administer import administer
 from headrace.cli.options import SIZE, broker_options
 from headrace.cli.progress import ProgressBar
-from headrace.cli.session import connect
+from headrace.cli.reading import reader
 from headrace.cli.terminal import bytes_text, print_json, print_table
-from headrace.client.client import Client
+from headrace.cli.writing import Writer
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer import Consumer
-from headrace.client.producer import Producer
+from headrace.client.threads.consumer import Consumer
 from headrace.records.compression import CODEC_NAMES
 
 IDLE_S = 30.0
@@ -72,18 +70,21 @@ def command(
     command with each other only.
     """
     topic = f"headrace-bench-{time.time_ns():x}"
-    with administer(bootstrap, timeout) as admin, connect(bootstrap, timeout) as client:
+    with administer(bootstrap, timeout) as admin:
         admin.create_topic(topic, partitions=partitions)
         try:
-            make = _producer_maker(client, acks, compression)
-            rates = [
-                _produce(make(), topic, records, size),
-                _consume(client, topic, partitions, records, size),
-            ]
-            latencies = [
-                _acknowledge(make(), topic, samples, size),
-                _end_to_end(client, make(), topic, samples, size),
-            ]
+            with (
+                Writer(bootstrap, timeout, acks=acks, compression=compression) as producer,
+                reader(bootstrap, timeout) as consumer,
+            ):
+                rates = [
+                    _produce(producer, topic, records, size),
+                    _consume(consumer, topic, partitions, records, size),
+                ]
+                latencies = [
+                    _acknowledge(producer, topic, samples, size),
+                    _end_to_end(consumer, producer, topic, samples, size),
+                ]
         finally:
             admin.delete_topic(topic)
     if as_json:
@@ -114,17 +115,13 @@ def command(
     )
 
 
-def _producer_maker(client: Client, acks: str, compression: str) -> Callable[[], Producer]:
-    return lambda: Producer(client, acks=-1 if acks == "all" else 1, compression=compression)
-
-
 def _payload(size: int) -> bytes:
     """Neither all the same nor noise: a codec finds in it what it finds in text."""
     words = b"the quick brown fox jumps over the lazy dog and runs along the head race to the mill "
     return (words * (size // len(words) + 1))[:size]
 
 
-def _produce(producer: Producer, topic: str, records: int, size: int) -> Rate:
+def _produce(producer: Writer, topic: str, records: int, size: int) -> Rate:
     value = _payload(size)
     with ProgressBar("produce", records, is_kept=False) as progress:
         for _ in range(records):
@@ -134,8 +131,7 @@ def _produce(producer: Producer, topic: str, records: int, size: int) -> Rate:
         return Rate("produce", records, size, progress.seconds)
 
 
-def _consume(client: Client, topic: str, partitions: int, records: int, size: int) -> Rate:
-    consumer = Consumer(client)
+def _consume(consumer: Consumer, topic: str, partitions: int, records: int, size: int) -> Rate:
     consumer.assign({TopicPartition(topic, partition): 0 for partition in range(partitions)})
     count = 0
     with ProgressBar("consume", records, is_kept=False) as progress:
@@ -148,7 +144,7 @@ def _consume(client: Client, topic: str, partitions: int, records: int, size: in
         return Rate("consume", count, size, progress.seconds)
 
 
-def _acknowledge(producer: Producer, topic: str, samples: int, size: int) -> Latency:
+def _acknowledge(producer: Writer, topic: str, samples: int, size: int) -> Latency:
     """One record at a time: from `send` to its acknowledgement."""
     value = _payload(size)
     taken: list[int] = []
@@ -160,11 +156,10 @@ def _acknowledge(producer: Producer, topic: str, samples: int, size: int) -> Lat
     return _latency("acknowledged", taken[WARM_UP_RECORDS:])
 
 
-def _end_to_end(client: Client, producer: Producer, topic: str, samples: int, size: int) -> Latency:
+def _end_to_end(consumer: Consumer, producer: Writer, topic: str, samples: int, size: int) -> Latency:
     """One record at a time: from `send` to its arrival in a consumer that waits for it."""
     value = _payload(size)
     at = TopicPartition(topic, 0)
-    consumer = Consumer(client)
     producer.send(topic, value, partition=0)
     producer.flush()
     consumer.assign({at: producer.end_offsets[at]})

@@ -18,17 +18,16 @@ from headrace.cli.local_node import LocalNode
 from headrace.cli.options import SIZE, json_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import ends_of
-from headrace.cli.session import connect
+from headrace.cli.reading import reader
 from headrace.cli.terminal import bytes_text, print_json, print_table
-from headrace.client.client import Client
+from headrace.cli.writing import Writer
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer import Consumer
-from headrace.client.producer import Producer
 
 TOPIC = "demo"
 PARTITIONS = 4
 RECORD_BYTES = 100
 READ_TIMEOUT_S = 30.0
+WRITE_TIMEOUT_S = 120.0
 
 
 @dataclass(slots=True)
@@ -79,24 +78,21 @@ def _show(node: LocalNode, records: int, *, quiet: bool) -> dict[str, object]:
     started_s = node.start()
     say(f"1. a broker at {node.bootstrap}, ready after {started_s * 1000:.0f} ms")
     written, read = Tally(), Tally()
-    with (
-        administer(node.bootstrap, READ_TIMEOUT_S) as admin,
-        connect(node.bootstrap, READ_TIMEOUT_S) as client,
-    ):
+    with administer(node.bootstrap, READ_TIMEOUT_S) as admin:
         admin.create_topic(TOPIC, partitions=PARTITIONS)
         say(f"2. topic {TOPIC!r} with {PARTITIONS} partitions")
 
-        produced_s = _produce(client, written, records, "3. producing", quiet=quiet)
+        produced_s = _produce(node.bootstrap, written, records, "3. producing", quiet=quiet)
         say(f"3. {records:,} records written, {_rate(records, produced_s)}, all acknowledged")
-        consumed_s = _consume(client, read, written.records, "4. consuming", quiet=quiet)
+        consumed_s = _consume(node.bootstrap, read, written.records, "4. consuming", quiet=quiet)
         say(f"4. {read.records:,} records read, {_rate(read.records, consumed_s)}; {_verdict(written, read)}")
 
         extra = max(PARTITIONS, records // 4)
-        restarted_s = _produce_through_kill(client, node, written, extra, quiet=quiet)
+        restarted_s = _produce_through_kill(node, written, extra, quiet=quiet)
         say(f"5. kill -9 in the middle of {extra:,} more; served again after {restarted_s * 1000:.0f} ms")
 
         reread = Tally()
-        _consume(client, reread, written.records, "6. reading all", quiet=quiet)
+        _consume(node.bootstrap, reread, written.records, "6. reading all", quiet=quiet)
         at_end = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
         ends = ends_of(admin, at_end)
         end_offsets = [ends[at] for at in at_end]
@@ -135,9 +131,11 @@ def _value(number: int) -> bytes:
     return b"%0*d" % (RECORD_BYTES, number)
 
 
-def _produce(client: Client, written: Tally, records: int, title: str, *, quiet: bool) -> float:
-    producer = Producer(client)
-    with ProgressBar(title, records, is_shown=False if quiet else None, is_kept=False) as progress:
+def _produce(bootstrap: str, written: Tally, records: int, title: str, *, quiet: bool) -> float:
+    with (
+        Writer(bootstrap, WRITE_TIMEOUT_S) as producer,
+        ProgressBar(title, records, is_shown=False if quiet else None, is_kept=False) as progress,
+    ):
         for number in range(records):
             _send(producer, written, number, number % PARTITIONS)
             progress.advance(1)
@@ -145,22 +143,21 @@ def _produce(client: Client, written: Tally, records: int, title: str, *, quiet:
         return progress.seconds
 
 
-def _send(producer: Producer, written: Tally, number: int, partition: int) -> None:
+def _send(producer: Writer, written: Tally, number: int, partition: int) -> None:
     value = _value(number)
     producer.send(TOPIC, value, partition=partition)
     written.add(partition, value)
 
 
-def _produce_through_kill(
-    client: Client, node: LocalNode, written: Tally, records: int, *, quiet: bool
-) -> float:
+def _produce_through_kill(node: LocalNode, written: Tally, records: int, *, quiet: bool) -> float:
     """Kills the broker with batches in flight; the producer is not told and has to cope."""
-    producer = Producer(client)
     restarted_s = 0.0
-    with ProgressBar("5. producing", records, is_shown=False if quiet else None, is_kept=False) as progress:
+    with (
+        Writer(node.bootstrap, WRITE_TIMEOUT_S) as producer,
+        ProgressBar("5. producing", records, is_shown=False if quiet else None, is_kept=False) as progress,
+    ):
         for number in range(records):
             if number == records // 2:
-                producer.poll()
                 node.kill()
                 restarted_s = node.start()
             _send(producer, written, number, number % PARTITIONS)
@@ -169,10 +166,12 @@ def _produce_through_kill(
     return restarted_s
 
 
-def _consume(client: Client, read: Tally, expected: int, title: str, *, quiet: bool) -> float:
-    consumer = Consumer(client)
-    consumer.assign({TopicPartition(TOPIC, partition): 0 for partition in range(PARTITIONS)})
-    with ProgressBar(title, expected, is_shown=False if quiet else None, is_kept=False) as progress:
+def _consume(bootstrap: str, read: Tally, expected: int, title: str, *, quiet: bool) -> float:
+    with (
+        reader(bootstrap, READ_TIMEOUT_S) as consumer,
+        ProgressBar(title, expected, is_shown=False if quiet else None, is_kept=False) as progress,
+    ):
+        consumer.assign({TopicPartition(TOPIC, partition): 0 for partition in range(PARTITIONS)})
         while read.records < expected:
             found = consumer.poll(READ_TIMEOUT_S)
             if not found:

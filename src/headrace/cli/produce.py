@@ -9,19 +9,19 @@ from typing import NoReturn
 
 import click
 
+from headrace.cli.administer import administer
 from headrace.cli.lines import LineTooLong, read_lines
 from headrace.cli.options import KEY_VALUE, SIZE, bootstrap_option, timeout_option
 from headrace.cli.progress import ProgressBar
-from headrace.cli.session import connect
 from headrace.cli.terminal import count_text, note, print_json
+from headrace.cli.writing import BATCH_BYTES, Writer
 from headrace.client.envelope import NewRecord, read_envelope
-from headrace.client.producer import BATCH_BYTES, Producer
 from headrace.client.record import Header
 from headrace.records.compression import CODEC_NAMES
 
-ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+ACKS = ("all", "-1", "1", "0")
 PAUSE_S = 0.02  # without input for this long, what was read is sent on
-LINGER_S = 0.1  # while input flows, batches may wait to be filled: a pause sends them on in any case
+LINGER_MS = 100  # while input flows, batches may wait to be filled: a pause sends them on in any case
 
 Parse = Callable[[bytes], NewRecord]
 
@@ -36,7 +36,7 @@ Parse = Callable[[bytes], NewRecord]
 @click.option("--null", "null_text", metavar="TEXT", help="A key or value of exactly this text is null.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records a second.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
+@click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
 @click.option("--compression", "-z", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
 @click.option("--batch-bytes", type=SIZE, default=BATCH_BYTES, show_default=True, help="Largest batch.")
 @click.option("--whole-file", is_flag=True, help="One record per file instead of one per line.")
@@ -77,15 +77,16 @@ def command(
     fixed: tuple[Header, ...] = tuple((name, os.fsencode(value)) for name, value in headers)
     parse = read_envelope if as_json else _line_parser(key, key_separator, null_text)
     records = _whole_files(files, parse) if whole_file else _records(files, parse)
-    with connect(bootstrap, timeout) as client:
-        producer = Producer(
-            client,
-            acks=ACKS[acks],
-            compression=compression,
-            batch_bytes=batch_bytes,
-            linger_s=LINGER_S,
-            delivery_s=timeout,
-        )
+    administer(bootstrap, timeout).close()  # a wrong address is told at once
+    with Writer(
+        bootstrap,
+        timeout,
+        acks=acks,
+        compression=compression,
+        batch_bytes=batch_bytes,
+        linger_ms=LINGER_MS,
+    ) as producer:
+        producer.find(topic)
         is_typed = sys.stdin.isatty() and not files
         if is_typed:
             note("one record per line; Ctrl-D ends")
@@ -182,9 +183,7 @@ def _refuse(name: str, line: int, error: ValueError) -> NoReturn:
     raise BadLine(f"{where}, line {line}: {error}. The lines before it were sent.") from error
 
 
-def _paced(
-    records: Iterator[NewRecord | None], rate: float, producer: Producer
-) -> Iterator[NewRecord | None]:
+def _paced(records: Iterator[NewRecord | None], rate: float, producer: Writer) -> Iterator[NewRecord | None]:
     """Holds a rate against the clock: record n does not leave before n/rate seconds after the first."""
     count = 0
     started_at = 0.0

@@ -14,7 +14,7 @@ from headrace.records._accumulator import Crossing, murmur2
 from headrace.records._outgoing import Lane
 from headrace.records.strategy import Strategy
 
-__all__ = ["STRATEGIES", "AdaptiveTurns", "StickyTurns", "murmur2", "partition_for_key"]
+__all__ = ["STRATEGIES", "AdaptiveTurns", "murmur2", "partition_for_key"]
 
 # As `partitioner` names them: Java's, librdkafka's and ours.
 STRATEGIES: Final = {
@@ -48,24 +48,3 @@ class AdaptiveTurns:
         longest = max(queued)
         shares = list(accumulate(longest + 1 - length for length in queued))
         return lanes[bisect_right(shares, self._dice.randrange(shares[-1]))]
-
-
-class StickyTurns:
-    """Keyless records stay with one partition until a batch of it is full, then move on (KIP-480).
-
-    Fewer, fuller batches: a record alone in its batch costs the broker as much as a thousand together.
-    """
-
-    __slots__ = ("_partition", "_taken", "turn_bytes")
-
-    def __init__(self, turn_bytes: int) -> None:
-        self.turn_bytes = turn_bytes
-        self._partition = 0
-        self._taken = 0
-
-    def partition_for(self, size: int, partitions: int) -> int:
-        if self._taken >= self.turn_bytes:
-            self._partition += 1
-            self._taken = 0
-        self._taken += size
-        return self._partition % partitions

@@ -5,9 +5,9 @@ Like _codec.py this is plain Python that Cython compiles with the C types of the
 waits: without room `BufferFull` is raised, without knowledge of a topic `UnknownTopic`; the shell waits and
 asks again. One caller at a time.
 
-`batch_bytes` is when a batch may leave before `linger_s` is over; while it cannot yet, because brokers or this
-process are busy, and if it began soon after another one had left, it grows up to `batch_bytes_max`: under load
-batches become large by themselves, and a few records are quick.
+`batch_bytes` is when a batch may leave before `linger_s` is over; while it cannot yet, because brokers or
+this process are busy, and if it began soon after another one had left, it grows up to `batch_bytes_max`:
+under load batches become large by themselves, and a few records are quick.
 """
 
 from collections.abc import Callable, Sequence

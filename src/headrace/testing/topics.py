@@ -7,21 +7,21 @@ import time
 from collections.abc import Iterable, Mapping
 
 from headrace.client.administration.offsets import OffsetAt
-from headrace.client.client import Client
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer import Consumer
 from headrace.client.errors import KafkaError
-from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED
-from headrace.client.producer import Producer
 from headrace.client.threads.admin import Admin
+from headrace.client.threads.consumer import Consumer
+from headrace.client.threads.producer import Producer
 from headrace.protocol.errors import ErrorCode
+from headrace.records._messages import Message
 from headrace.testing.records import Record
 
-ISOLATIONS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
+ISOLATIONS = ("read_committed", "read_uncommitted")
 CLIENT_ID = "headrace-testing"
 
 # A broker in a test answers soon or, because of the test's faults, never.
 PATIENCE_S = 10.0
+POLL_S = 0.05
 
 
 class GroupHasMembers(Exception):
@@ -33,9 +33,6 @@ class Topics:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-
-    def _client(self, timeout_s: float = PATIENCE_S) -> Client:
-        return Client(self._bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
     def _admin(self, timeout_s: float = PATIENCE_S) -> Admin:
         return Admin(self._bootstrap, client_id=CLIENT_ID, default_api_timeout_ms=round(timeout_s * 1000))
@@ -65,37 +62,49 @@ class Topics:
 
     def write(self, topic: str, records: Iterable[Record], timeout_s: float = PATIENCE_S) -> int:
         """All of them, each acknowledged in that time; how many they were."""
-        count = 0
-        with self._client(timeout_s) as client, Producer(client, delivery_s=timeout_s) as producer:
-            for record in records:
+        timeout_ms = round(timeout_s * 1000)
+        producer = Producer(
+            self._bootstrap,
+            client_id=CLIENT_ID,
+            delivery_timeout_ms=timeout_ms,
+            request_timeout_ms=timeout_ms,
+            max_block_ms=timeout_ms,
+            linger_ms=0,
+        )
+        with producer:
+            deliveries = [
                 producer.send(
                     topic,
                     record.value,
-                    key=record.key,
+                    record.key,
                     headers=record.headers,
                     partition=record.partition,
                     timestamp_ms=record.timestamp_ms,
                 )
-                count += 1
-        return count
+                for record in records
+            ]
+            producer.flush()
+        for delivery in deliveries:
+            delivery.result()
+        return len(deliveries)
 
     def read(self, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
         """All that is there now, by partition and offset."""
-        with self._admin(timeout_s) as admin, self._client(timeout_s) as client:
+        with self._admin(timeout_s) as admin:
             ends = self._ends(admin, topic, OffsetAt.LATEST, isolation)
             starts = self._ends(admin, topic, OffsetAt.EARLIEST, isolation)
-            return _between(client, starts, ends, isolation, timeout_s)
+            return self._between(starts, ends, isolation, timeout_s)
 
     def read_as(self, group: str, topic: str, isolation: str, timeout_s: float) -> list[Record]:
         """What the group has not read yet; committed as read."""
-        with self._admin(timeout_s) as admin, self._client(timeout_s) as client:
+        with self._admin(timeout_s) as admin:
             ends = self._ends(admin, topic, OffsetAt.LATEST, isolation)
             committed = {at: known.offset for at, known in admin.list_group_offsets(group).items()}
             starts = {
                 at: max(start, committed.get(at, start))
                 for at, start in self._ends(admin, topic, OffsetAt.EARLIEST, isolation).items()
             }
-            found = _between(client, starts, ends, isolation, timeout_s)
+            found = self._between(starts, ends, isolation, timeout_s)
             try:
                 admin.alter_group_offsets(group, ends)
             except KafkaError as error:
@@ -106,45 +115,56 @@ class Topics:
 
     def read_by(self, group: str, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
         """What the group has committed as read."""
-        with self._admin(timeout_s) as admin, self._client(timeout_s) as client:
+        with self._admin(timeout_s) as admin:
             committed = admin.list_group_offsets(group)
             starts = self._ends(admin, topic, OffsetAt.EARLIEST, isolation)
             ends = {at: committed[at].offset if at in committed else start for at, start in starts.items()}
-            return _between(client, starts, ends, isolation, timeout_s)
+            return self._between(starts, ends, isolation, timeout_s)
 
     def _ends(self, admin: Admin, topic: str, which: OffsetAt, isolation: str) -> dict[TopicPartition, int]:
-        _isolation(isolation)  # a wrong one is told as such, before anybody is asked
+        _check_isolation(isolation)  # a wrong one is told as such, before anybody is asked
         partitions = admin.describe_topic(topic).all_partitions()
         found = admin.list_offsets(dict.fromkeys(partitions, which), isolation_level=isolation)
         return {at: told.offset or 0 for at, told in found.items()}
 
+    def _between(
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        isolation: str,
+        timeout_s: float,
+    ) -> list[Record]:
+        wanted = {at: start for at, start in starts.items() if start < ends[at]}
+        found: list[Record] = []
+        deadline = time.monotonic() + timeout_s
+        consumer = Consumer(
+            self._bootstrap, client_id=CLIENT_ID, auto_offset_reset="none", isolation_level=isolation
+        )
+        with consumer:
+            consumer.assign(wanted)
+            while any(consumer.position(at) < ends[at] for at in wanted):
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"the broker did not hand out all records in {timeout_s:g} s")
+                # soon back: the last offsets may be those of markers, which are no records
+                for each in consumer.poll(POLL_S):
+                    if each.offset < ends[TopicPartition(each.topic, each.partition)]:
+                        found.append(_as_record(each))
+        found.sort(key=lambda record: (record.partition, record.offset))
+        return found
 
-def _isolation(name: str) -> int:
+
+def _check_isolation(name: str) -> None:
     if name not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {name!r}")
-    return ISOLATIONS[name]
 
 
-def _between(
-    client: Client,
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    isolation: str,
-    timeout_s: float,
-) -> list[Record]:
-    wanted = {at: start for at, start in starts.items() if start < ends[at]}
-    found: list[Record] = []
-    consumer = Consumer(client, isolation=_isolation(isolation))
-    consumer.assign(wanted)
-    deadline = time.monotonic() + timeout_s
-    while any(consumer.position(at) < ends[at] for at in wanted):
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError(f"the broker did not hand out all records in {timeout_s:g} s")
-        found += [
-            Record(one.value, one.key, one.headers, one.partition, one.timestamp_ms, one.topic, one.offset)
-            for one in consumer.poll(min(left_s, 0.5))
-            if one.offset < ends[TopicPartition(one.topic, one.partition)]
-        ]
-    found.sort(key=lambda record: (record.partition, record.offset))
-    return found
+def _as_record(message: Message) -> Record:
+    return Record(
+        message.value,
+        message.key,
+        message.headers,
+        message.partition,
+        message.timestamp_ms,
+        message.topic,
+        message.offset,
+    )

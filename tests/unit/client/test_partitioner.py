@@ -1,15 +1,13 @@
-"""Partitions by key as Java has them, and sticky turns for records without one."""
+"""Partitions by key as Java has them."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as judge
 
-from headrace.client.partitioner import StickyTurns, murmur2, partition_for_key
+from headrace.client.partitioner import murmur2, partition_for_key
 
 
 # the vectors of Kafka's own UtilsTest, as signed numbers there
@@ -38,10 +36,3 @@ def test_murmur2_agrees_with_another_client(key: bytes) -> None:
 @given(st.binary(max_size=20), st.integers(1, 1000))
 def test_a_key_lands_inside(key: bytes, partitions: int) -> None:
     assert 0 <= partition_for_key(key, partitions) < partitions
-
-
-def test_turns_stay_until_a_batch_is_full_and_then_move_on() -> None:
-    turns = StickyTurns(turn_bytes=100)
-    taken = [turns.partition_for(50, 3) for _ in range(8)]
-    assert taken == [0, 0, 1, 1, 2, 2, 0, 0]
-    assert len(set(Counter(turns.partition_for(50, 3) for _ in range(12)).values())) == 1

@@ -213,9 +213,9 @@ class Producer:
         sent: TableDelivery = await self._take(steps)
         return sent
 
-    async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic."""
-        partitions: list[int] = await self._take(self._outbox.partitions_for(topic))
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic; `TopicUnknown` after `timeout` seconds, else after `max.block.ms`."""
+        partitions: list[int] = await self._take(self._outbox.partitions_for(topic, timeout))
         return partitions
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -13,7 +13,7 @@ from headrace.records.errors import BufferFull, NotTaken, RecordTooLarge, Unknow
 class TopicUnknown(TimedOut):
     """Nothing could be learned of the topic in `max.block.ms`."""
 
-    advice = "Create the topic, or let the broker do so (auto.create.topics.enable); check its name."
+    advice = "Check the name; create the topic (`headrace topic create`), or let the broker do so."
 
 
 def hopeless(reason: NotTaken, topic: str, topics: Topics, *, is_late: bool) -> ClientError | None:

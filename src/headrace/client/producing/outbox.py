@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Rows of a table that are taken in one go: a few milliseconds, in which nobody else gets a turn.
-ROWS_AT_ONCE = 16_384
 # Whoever waited for room goes on when this part of the buffer is free, so that it does not wake for each
 # batch that leaves.
 ROOM_SHARE = 8
@@ -69,6 +67,7 @@ class Outbox:
             chooser=options.partitioner,
             batch_bytes=configuration.number("batch.size"),
             batch_bytes_max=min(configuration.number("headrace.batch.size.max"), settings.request_bytes_max),
+            linger_s=settings.linger_s,
             buffer_bytes=configuration.number("buffer.memory"),
             request_bytes_max=settings.request_bytes_max,
         )
@@ -187,7 +186,7 @@ class Outbox:
             timestamp=timestamp,
             headers=headers,
             partition=partition if isinstance(partition, str) else None,
-            rows_max=ROWS_AT_ONCE,
+            rows_max=self.pace.records_at_once(table.nbytes / max(1, table.num_rows)),
         )
         while True:
             piece: Slice | None = yield Call(next, (pieces, None))
@@ -225,12 +224,13 @@ class Outbox:
 
         return take
 
-    def partitions_for(self, topic: str) -> Steps[list[int]]:
+    def partitions_for(self, topic: str, timeout_s: float | None) -> Steps[list[int]]:
         """The topic's partitions, as brokers know them."""
         topics, known = self.sending.topics, self.sending.cluster.topics
         topics.want(topic)
         is_known = yield Wait(
-            lambda: topic in known or topics.refusal(topic) is not None, self._until(self.max_block_s)
+            lambda: topic in known or topics.refusal(topic) is not None,
+            self._until(self.max_block_s if timeout_s is None else timeout_s),
         )
         if topic in known:
             return [partition.index for partition in known[topic].partitions]

@@ -9,6 +9,8 @@ from headrace.base.time import Duration, Instant
 
 # What was not used may be made up for, but only so much of it: a pause must not end in a flood.
 BURST_S = 0.1
+# Rows of a table that are taken in one go: a few milliseconds, in which nobody else gets a turn.
+RECORDS_AT_ONCE_MAX = 16_384
 
 
 class Meted:
@@ -22,6 +24,11 @@ class Meted:
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._next_at = Instant(float("-inf"))
+
+    @property
+    def burst(self) -> float:
+        """What may go at once."""
+        return self._per_s * BURST_S
 
     def reserve(self, now: Instant, amount: int) -> Duration:
         """How long to wait before so much is used; it counts as used from now on."""
@@ -42,6 +49,15 @@ class Pace:
     @property
     def is_limited(self) -> bool:
         return self._records is not None or self._bytes is not None
+
+    def records_at_once(self, record_bytes: float) -> int:
+        """How many records of that size may go together without making a flood of them: at least one."""
+        shares = [float("inf")]
+        if self._records is not None:
+            shares.append(self._records.burst)
+        if self._bytes is not None and record_bytes > 0:
+            shares.append(self._bytes.burst / record_bytes)
+        return max(1, int(min(RECORDS_AT_ONCE_MAX, *shares)))
 
     def reserve(self, now: Instant, records: int, size: int) -> Duration:
         """How long to wait before so many records of so many bytes are sent."""

@@ -185,13 +185,13 @@ class Producer:
         sent: TableDelivery = self._take(steps)
         return sent
 
-    def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic.
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic; `TopicUnknown` after `timeout` seconds, else after `max.block.ms`.
 
         >>> producer.partitions_for("orders")
         [0]
         """
-        partitions: list[int] = self._take(self._outbox.partitions_for(topic))
+        partitions: list[int] = self._take(self._outbox.partitions_for(topic, timeout))
         return partitions
 
     def flush(self, timeout: float | None = None) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.time import Instant
-from headrace.client.producing.pace import BURST_S, Meted, Pace
+from headrace.client.producing.pace import BURST_S, RECORDS_AT_ONCE_MAX, Meted, Pace
 
 
 def test_the_first_records_go_at_once_and_the_rest_at_the_rate() -> None:
@@ -30,6 +30,14 @@ def test_the_stricter_limit_counts() -> None:
     pace = Pace(records_per_s=1000, bytes_per_s=1000)
     assert pace.reserve(Instant(0.0), 1, 600) == 0.0
     assert pace.reserve(Instant(0.0), 1, 600) == pytest.approx(0.5)
+
+
+def test_records_go_together_as_far_as_the_rate_allows() -> None:
+    assert Pace(0, 0).records_at_once(100.0) == RECORDS_AT_ONCE_MAX
+    assert Pace(1000, 0).records_at_once(100.0) == 100
+    assert Pace(1000, 50_000).records_at_once(100.0) == 50
+    assert Pace(5, 5).records_at_once(1e6) == 1
+    assert Pace(0, 50_000).records_at_once(0.0) == RECORDS_AT_ONCE_MAX
 
 
 def test_without_limits_nobody_waits() -> None:

@@ -1,0 +1,95 @@
+"""The producer that a command works with: what could not be delivered ends the command."""
+
+from types import TracebackType
+from typing import Self
+
+from headrace.client.cluster import TopicPartition
+from headrace.client.record import Header
+from headrace.client.threads.producer import Producer
+from headrace.records._outgoing import Delivery
+
+BATCH_BYTES = 256 * 1024
+# A record of a command is as large as its file, and the broker says what is too large.
+RECORD_BYTES_MAX = 128 * 1024 * 1024
+# How long a topic that is written to may take to come into being; one that never will is told of soon.
+CREATION_S = 5.0
+
+
+class Writer:
+    """`send` and `flush` raise the error of any record before."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        timeout_s: float,
+        *,
+        acks: str = "all",
+        compression: str = "none",
+        batch_bytes: int = BATCH_BYTES,
+        linger_ms: int = 5,
+    ) -> None:
+        timeout_ms = max(round(timeout_s * 1000), 2 * linger_ms)
+        self.end_offsets: dict[TopicPartition, int] = {}  # behind the last acknowledged record
+        self._timeout_s = timeout_s
+        self._error: Exception | None = None
+        self._producer = Producer(
+            bootstrap,
+            client_id="headrace-cli",
+            acks=acks,
+            compression_type=compression,
+            batch_size=batch_bytes,
+            headrace_batch_size_max=batch_bytes,
+            buffer_memory=RECORD_BYTES_MAX,
+            delivery_timeout_ms=timeout_ms,
+            linger_ms=linger_ms,
+            max_block_ms=timeout_ms,
+            max_request_size=RECORD_BYTES_MAX,
+            request_timeout_ms=timeout_ms - linger_ms,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._producer.close(0 if error is not None else None)
+        if error is None:
+            self._raise_error()
+
+    def find(self, topic: str) -> None:
+        """Raises if there is no such topic and none comes into being."""
+        self._producer.partitions_for(topic, min(self._timeout_s, CREATION_S))
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: tuple[Header, ...] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        self._raise_error()
+        delivery = self._producer.send(
+            topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        delivery.when_done(self._settled)
+
+    def flush(self) -> None:
+        """Returns when every record is acknowledged."""
+        self._producer.flush()
+        self._raise_error()
+
+    def _settled(self, delivery: Delivery) -> None:
+        if delivery.error is not None:
+            self._error = self._error or delivery.error
+            return
+        lies = delivery.result()
+        self.end_offsets[TopicPartition(lies.topic, lies.partition)] = lies.offset + 1
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
