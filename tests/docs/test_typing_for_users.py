@@ -1,0 +1,95 @@
+"""A program that uses the client is checked by mypy --strict, and a mistake in it is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import asyncio
+
+from headrace import (
+    Admin,
+    Consumer,
+    Delivery,
+    KafkaError,
+    Message,
+    NewTopic,
+    OffsetAt,
+    Producer,
+    RecordMetadata,
+    TopicPartition,
+    aio,
+)
+
+
+def told(metadata: RecordMetadata) -> None:
+    print(metadata.topic, metadata.partition, metadata.offset)
+
+
+def produce(servers: str) -> RecordMetadata:
+    with Producer(servers, linger_ms=20, compression_type="zstd") as producer:
+        delivery: Delivery = producer.send("orders", b"tea", key="7", headers={"trace": b"1"})
+        delivery.add_callback(told).add_errback(print)
+        with producer.transaction():
+            producer.send_offsets({("orders", 0): 3}, "group")
+        producer.flush(timeout=1.5)
+        return delivery.get(timeout=30)
+
+
+def consume(servers: str) -> list[Message]:
+    with Consumer({"bootstrap.servers": servers}, group_id="billing") as consumer:
+        consumer.subscribe(["orders"], on_assign=lambda consumer, partitions: None)
+        messages = consumer.poll(timeout=1.0, max_records=10)
+        position: int = consumer.position(("orders", 0))
+        consumer.seek(TopicPartition("orders", 0), position)
+        consumer.commit()
+        for message in consumer:
+            print(message.offset, message.key, message.value, message.headers)
+            break
+        return messages
+
+
+def administer(servers: str) -> int | None:
+    with Admin(servers) as admin:
+        admin.create_topics(["clicks", NewTopic("views", partitions=3)])
+        try:
+            admin.delete_topic("gone")
+        except KafkaError as error:
+            print(error.name, error.code, error.is_retriable, error.advice)
+        return admin.list_offsets({("orders", 0): OffsetAt.LATEST})[TopicPartition("orders", 0)].offset
+
+
+async def both(servers: str) -> None:
+    async with aio.Producer(servers) as producer, aio.Consumer(servers) as consumer:
+        metadata: RecordMetadata = await producer.send_and_wait("orders", b"tea")
+        consumer.assign({("orders", metadata.partition): metadata.offset})
+        async for message in consumer:
+            print(message.value)
+            break
+
+
+asyncio.run(both("localhost:9092"))
+"""
+
+
+def checked(program: str, place: Path) -> str:
+    path = place / "program.py"
+    path.write_text(program)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), str(path)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=place, timeout=110).stdout
+
+
+def test_a_right_program_passes(tmp_path: Path) -> None:
+    assert checked(PROGRAM, tmp_path).startswith("Success")
+
+
+def test_a_wrong_one_does_not(tmp_path: Path) -> None:
+    wrong = PROGRAM.replace("producer.flush(timeout=1.5)", 'producer.flush(timeout="soon")')
+    wrong = wrong.replace("position: int =", "position: str =")
+    told = checked(wrong, tmp_path)
+    assert 'Argument "timeout" to "flush" of "Producer" has incompatible type "str"' in told
+    assert "Incompatible types in assignment" in told
