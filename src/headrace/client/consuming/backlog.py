@@ -69,6 +69,10 @@ class Backlog:
                 position.error = None
         return error
 
+    def count_records(self) -> int:
+        """At most: those of aborted transactions are counted, too."""
+        return sum(chunk.record_count for position in self._turns for chunk in position.chunks)
+
     def take_records(self, count_max: int) -> list[Message]:
         """The next records; those before damaged ones are given first, then the error is raised."""
         messages: list[Message] = []

@@ -423,6 +423,12 @@ class ConsumerSession:
         self._fill_up()
         return has_moved
 
+    def buffered(self) -> tuple[int, int]:
+        """How many records and bytes are there to be taken, at most: columns that have the room need not
+        grow.
+        """
+        return self._backlog.count_records(), self._backlog.size
+
     def _fill_up(self) -> None:
         if self._backlog.has_made_room:
             self._backlog.has_made_room = False

@@ -75,13 +75,16 @@ def test_columns_hold_what_messages_would() -> None:
     found = data(0, transactions(), end=8, aborted_transactions=aborted((5, 0)))
     stage.bring(flight, found, data(1, rows(0, 3)))
     assert stage.take(1) == [(0, 2)]
-    columns = Columns()
+    records, size = stage.session.buffered()
+    assert (records >= 6, size >= 6) == (True, True)
+    columns = Columns(records, size)
     assert stage.session.take_columns(stage.now, columns)
     assert columns.row_count == 6
     assert (stage.session.position(A0), stage.session.position(A1)) == (8, 3)
     assert not stage.session.take_columns(stage.now, columns)
     assert stage.session.metrics().records == 7
     assert stage.session.metrics().buffered_bytes == 0
+    assert stage.session.buffered() == (0, 0)
 
 
 def test_damaged_records_end_columns_as_they_end_messages() -> None:
