@@ -25,6 +25,7 @@ from headrace import (
     TopicPartition,
     WokenUp,
 )
+from headrace.client.consuming import attention
 from headrace.testing import Broker, Record
 
 WAIT_S = 20
@@ -212,6 +213,13 @@ def test_a_slow_loop_is_told_so(servers: str, caplog: pytest.LogCaptureFixture) 
         assert [message.value for message in found] == [b"first", b"second", b"third"]
 
 
+@pytest.fixture
+def quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever iterates shows its life, and hears of its group, twenty times a second."""
+    monkeypatch.setattr(attention, "PULSE_S", 0.05)
+
+
+@pytest.mark.usefixtures("quick_pulse")
 def test_whoever_iterates_slowly_gives_up_what_it_has_not_handed_out(headrace_broker: Broker) -> None:
     """A member that works on the messages of one poll for long hears of a rebalance all the same, and the
     automatic commit covers exactly what it was given: together the members see every message once.
@@ -231,13 +239,14 @@ def test_whoever_iterates_slowly_gives_up_what_it_has_not_handed_out(headrace_br
             assert ("orders", message.partition) in slow.assignment
             seen.append(message.value)
             moment = time.monotonic()
-            eventually(lambda moment=moment: time.monotonic() > moment + 0.3, True)
+            eventually(lambda moment=moment: time.monotonic() > moment + 0.06, True)
         while len(seen) < len(sent):
             for consumer in (slow, quick):
                 seen += [message.value for message in consumer.poll(0.1)]
     assert sorted(seen, key=int) == [each.encode() for each in sent]
 
 
+@pytest.mark.usefixtures("quick_pulse")
 def test_iterating_slowly_is_not_being_stuck(servers: str, caplog: pytest.LogCaptureFixture) -> None:
     """Every message that is asked for is a sign of life, also when they were fetched long ago."""
     with member(servers, max_poll_interval_ms=1500, heartbeat_interval_ms=50) as consumer:
@@ -246,6 +255,6 @@ def test_iterating_slowly_is_not_being_stuck(servers: str, caplog: pytest.LogCap
         for number, _ in enumerate(consumer):
             if number == 2:
                 break
-            eventually(lambda number=number: time.monotonic() - begun > number + 1.1, True)
+            eventually(lambda number=number: time.monotonic() - begun > 0.8 * (number + 1), True)
         assert consumer.commit()[ORDERS].offset == 3
     assert not [record for record in caplog.records if "poll" in record.getMessage()]
