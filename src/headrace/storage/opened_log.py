@@ -193,7 +193,9 @@ class OpenedLog:
         interval = self._config.index_interval_bytes
         has_gaps = "compact" in self._config.cleanup_policy
         if recovery.trust == "killed":
-            scanned = recovering.recover_killed(items[-1], interval, has_gaps=has_gaps)
+            scanned = recovering.recover_killed(
+                items[-1], recovery.recovery_point, interval, has_gaps=has_gaps
+            )
         else:
             self._remove_segments(recovering.overlapped(items))
             items = self._segments.items
@@ -207,7 +209,7 @@ class OpenedLog:
         self.log_end_offset = scanned.end_offset
         self._producers.truncate(scanned.end_offset)
         if scanned.has_control:
-            self._producers.load(wall_ms, aborts_from=scanned.start_offset)
+            self._producers.load(wall_ms, aborts_from=max(scanned.start_offset, recovery.recovery_point))
         self._scanned = scanned
         if recovery.trust != "killed":
             self._write_epochs(self._leader_epochs())

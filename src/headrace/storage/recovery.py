@@ -97,12 +97,12 @@ class _Walk:
         return crc
 
 
-def recover_killed(active: Segment, interval_bytes: int, *, has_gaps: bool) -> Scanned:
+def recover_killed(active: Segment, recovery_point: int, interval_bytes: int, *, has_gaps: bool) -> Scanned:
     """Find the end of a log whose process was killed."""
     position, offset = _last_indexed(active)
     active.restart(position, offset)
     scanned = Scanned(offset, offset, False, [], [])
-    _scan(active, scanned, interval_bytes, has_gaps=has_gaps)
+    _scan(active, scanned, interval_bytes, has_gaps=has_gaps, flushed_offset=recovery_point)
     return scanned
 
 
@@ -214,11 +214,17 @@ def _reindex(segment: Segment, recovery_point: int, interval_bytes: int) -> int:
     return offset
 
 
-def _scan(segment: Segment, scanned: Scanned, interval_bytes: int, *, has_gaps: bool) -> bool:
-    """Walk on to the first invalid batch, index what is valid, cut off the rest; whether nothing was cut."""
+def _scan(
+    segment: Segment, scanned: Scanned, interval_bytes: int, *, has_gaps: bool, flushed_offset: int = 0
+) -> bool:
+    """Walk on to the first invalid batch, index what is valid, cut off the rest; whether nothing was cut.
+
+    Aborted transactions below `flushed_offset` stay in their index: they are durable there, and one that is
+    written again would not be.
+    """
     offset = max(scanned.end_offset, segment.base_offset)
     segment.is_loaded = True
-    segment.transaction_index.cut_to(offset)
+    segment.transaction_index.cut_to(max(offset, flushed_offset))
     file = segment.file()
     walk = _Walk(file)
     while (header := walk.valid_at(segment.size)) is not None:
@@ -232,6 +238,7 @@ def _scan(segment: Segment, scanned: Scanned, interval_bytes: int, *, has_gaps: 
         if header.leader_epoch >= 0 and (not scanned.epochs or header.leader_epoch > scanned.epochs[-1][0]):
             scanned.epochs.append((header.leader_epoch, header.base_offset))
     scanned.end_offset = offset
+    segment.transaction_index.cut_to(offset)
     segment.write_indexes()
     if segment.size == file.size():
         return True

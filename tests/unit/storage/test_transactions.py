@@ -101,6 +101,22 @@ def test_the_first_abort_of_a_segment_outlives_a_lost_machine(scene):
     scene.flush()
     scene.end(7, committed=False)
     scene.flush()
+    assert_outlived(scene)
+
+
+def test_an_abort_outlives_a_kill_and_a_lost_machine(scene):
+    """What is durable in an index is not written anew after a kill: that would not be durable."""
+    scene.open()
+    scene.write(7, 0, transactional=True)
+    scene.end(7, committed=False)
+    scene.flush()
+    scene.files = OpenFiles()
+    scene.open("killed", recovery_point=2)
+    assert scene.log.aborted_transactions(0, 2) == [(7, 0)]
+    assert_outlived(scene)
+
+
+def assert_outlived(scene):
     left = scene.disk
     for seed in range(10):  # which decides what of the rest is spared
         scene.disk, scene.files = left.crash("lost", Random(seed)), OpenFiles()
