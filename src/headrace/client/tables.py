@@ -3,6 +3,7 @@
 Needs pyarrow, the `arrow` extra.
 """
 
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from headrace.records._columns import ByteColumn, Columns
@@ -10,6 +11,8 @@ from headrace.records._messages import TimestampType
 
 if TYPE_CHECKING:
     import pyarrow
+
+_TYPES = tuple(kind.name.lower() for kind in TimestampType)
 
 
 def table_of(columns: Columns) -> "pyarrow.Table":
@@ -24,13 +27,12 @@ def table_of(columns: Columns) -> "pyarrow.Table":
     timestamps = _numbers(pa.timestamp("ms", "UTC"), columns.timestamps, rows)
     if columns.untimed_count:
         timestamps = _without_negatives(timestamps)
-    types = [kind.name.lower() for kind in TimestampType]
     found = {
-        "topic": _dictionary(_numbers(pa.int32(), columns.topic_numbers, rows), list(columns.topics)),
+        "topic": _dictionary(_numbers(pa.int32(), columns.topic_numbers, rows), *columns.topics),
         "partition": _numbers(pa.int32(), columns.partitions, rows),
         "offset": _numbers(pa.int64(), columns.offsets, rows),
         "timestamp": timestamps,
-        "timestamp_type": _dictionary(_numbers(pa.int8(), columns.timestamp_types, rows), types),
+        "timestamp_type": _dictionary(_numbers(pa.int8(), columns.timestamp_types, rows), *_TYPES),
         "key": _binary(columns.keys, rows),
         "value": _binary(columns.values, rows),
         "headers": _headers(columns),
@@ -51,10 +53,10 @@ def _numbers(kind: "pyarrow.DataType", column: object, rows: int) -> "pyarrow.Ar
     return pa.Array.from_buffers(kind, rows, [None, _part(column, rows * kind.bit_width // 8)], 0)
 
 
-def _dictionary(numbers: "pyarrow.Array", names: list[str]) -> "pyarrow.DictionaryArray":
+def _dictionary(numbers: "pyarrow.Array", *names: str) -> "pyarrow.DictionaryArray":
     import pyarrow as pa
 
-    return pa.DictionaryArray.from_arrays(numbers, pa.array(names, pa.string()), safe=False)
+    return pa.DictionaryArray.from_arrays(numbers, _names(*names), safe=False)
 
 
 def _without_negatives(times: "pyarrow.Array") -> "pyarrow.Array":
@@ -76,15 +78,34 @@ def _binary(column: ByteColumn, rows: int) -> "pyarrow.Array":
 def _headers(columns: Columns) -> "pyarrow.ListArray":
     import pyarrow as pa
 
-    count = columns.header_count
-    keys = _binary(columns.header_keys, count)
+    pairs = _pairs(columns) if columns.header_count else _no_pairs()
+    kind = pa.list_(pa.field("item", pairs.type, nullable=False))
+    places = _part(columns.header_places, 4 * (columns.row_count + 1))
+    return pa.Array.from_buffers(kind, columns.row_count, [None, places], 0, children=[pairs])
+
+
+def _pairs(columns: Columns) -> "pyarrow.StructArray":
+    """All headers of all records, as (key, value)."""
+    import pyarrow as pa
+
+    keys = _binary(columns.header_keys, columns.header_count)
     try:
         keys = keys.cast(pa.string())
     except pa.ArrowInvalid:  # not UTF-8, and Arrow has no other strings
         keys = pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
-    values = _binary(columns.header_values, count)
+    values = _binary(columns.header_values, columns.header_count)
     fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
-    pairs = pa.StructArray.from_arrays([keys, values], fields=fields)
-    kind = pa.list_(pa.field("item", pa.struct(fields), nullable=False))
-    places = _part(columns.header_places, 4 * (columns.row_count + 1))
-    return pa.Array.from_buffers(kind, columns.row_count, [None, places], 0, children=[pairs])
+    return pa.StructArray.from_arrays([keys, values], fields=fields)
+
+
+@cache
+def _no_pairs() -> "pyarrow.StructArray":
+    return _pairs(Columns())
+
+
+@lru_cache(maxsize=64)
+def _names(*names: str) -> "pyarrow.StringArray":
+    """Once for all: most tables are of the same topics."""
+    import pyarrow as pa
+
+    return pa.array(names, pa.string())

@@ -38,7 +38,9 @@ class ByteColumn:
             self.places = _grown(self.places, "i", 4 * (self.capacity + 1))
             self.bits.extend(bytes((self.capacity + 7) // 8 - len(self.bits)))
         missing = self.used + size - len(self.data)
-        if missing > 0:
+        if missing > 0 and self.used == 0:
+            self.data = bytearray(size)  # nothing is there to be kept
+        elif missing > 0:
             self.data.extend(bytes(max(missing, min(len(self.data), _INT32_MAX - len(self.data)))))
 
 
