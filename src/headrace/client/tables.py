@@ -3,7 +3,9 @@
 Needs pyarrow, the `arrow` extra.
 """
 
+from array import array
 from functools import cache, lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from headrace.records._columns import ByteColumn, Columns
@@ -105,7 +107,10 @@ def _no_pairs() -> "pyarrow.StructArray":
 
 @lru_cache(maxsize=64)
 def _names(*names: str) -> "pyarrow.StringArray":
-    """Once for all: most tables are of the same topics."""
+    """Kept, since most tables are of the same topics."""
     import pyarrow as pa
 
-    return pa.array(names, pa.string())
+    # pyarrow.array would import pandas first, where it is installed: most of a second
+    encoded = [name.encode() for name in names]
+    places = array("i", accumulate(map(len, encoded), initial=0))
+    return pa.StringArray.from_buffers(len(names), pa.py_buffer(places), pa.py_buffer(b"".join(encoded)))
