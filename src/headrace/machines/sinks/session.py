@@ -82,6 +82,7 @@ class Session:
     spares: tuple[tuple[int, int], ...] = ()  # producers without an attempt, with the epoch to use next
     timeout_ms: int = 0
     updated_ms: int = 0
+    is_passing: bool = False  # nobody will write another batch: the ledger is kept for a while only
 
     @property
     def open_attempts(self) -> list[Attempt]:
@@ -107,7 +108,9 @@ class Session:
         """Another batch: nothing of the one before that was not committed can count any more."""
         return replace(self.aborted(now_ms), batch_id=batch_id)
 
-    def joined(self, now_ms: int, task: int, number: int, timeout_ms: int, fresh_id: FreshId) -> Session:
+    def joined(
+        self, now_ms: int, task: int, number: int, timeout_ms: int, fresh_id: FreshId, *, is_passing: bool
+    ) -> Session:
         if self.spares:
             (producer_id, epoch), *rest = self.spares
         else:
@@ -119,6 +122,7 @@ class Session:
             spares=tuple(rest),
             timeout_ms=timeout_ms,
             updated_ms=now_ms,
+            is_passing=is_passing,
         )
 
     def added(self, now_ms: int, producer_id: int, partitions: Iterable[TopicPartition]) -> Session:
@@ -198,6 +202,7 @@ class Session:
                 ],
                 timeout_ms=self.timeout_ms,
                 updated_ms=self.updated_ms,
+                is_passing=self.is_passing,
             ),
         )
 
@@ -239,4 +244,5 @@ def recorded(app_id: str, value: SinkValue) -> Session:
         spares=tuple((spare.producer_id, spare.producer_epoch) for spare in value.spare_producers),
         timeout_ms=value.timeout_ms,
         updated_ms=value.updated_ms,
+        is_passing=value.is_passing,
     )

@@ -6,7 +6,7 @@ writes in a transaction of its own; one commit names the attempts that make up t
 
 Promises: a batch is committed at most once and whole; an attempt that the commit does not name never counts;
 what an older run or a batch that is over still writes is refused; attempts that nobody ends are aborted when
-their batch's time is over. A ledger does not expire.
+their batch's time is over. A ledger does not expire, but of a sink that said that it writes only once.
 
 It decides and never writes: each method gives a Decision, and `replay` of its records is what changes the
 state (machines/coordination.py).
@@ -36,9 +36,12 @@ TRANSACTION_VERSION = 2
 # Each lies in every record of the session, with some 30 bytes and the partitions it wrote to.
 ATTEMPTS_MAX = 10_000
 
+# How long a sink that writes only once is remembered: whoever lost the answer to its commit asks again soon.
+PASSING_KEPT_MS = 24 * 3600 * 1000
+
 
 class Sinks:
-    __slots__ = ("_coordinator_epoch", "_sessions", "_timeout_ms_max", "_timeouts", "_writing")
+    __slots__ = ("_coordinator_epoch", "_passing", "_sessions", "_timeout_ms_max", "_timeouts", "_writing")
 
     def __init__(self, timeout_ms_max: int, coordinator_epoch: int) -> None:
         self._timeout_ms_max = timeout_ms_max
@@ -46,6 +49,7 @@ class Sinks:
         self._sessions: dict[str, Session] = {}  # changed by `replay` alone
         # In memory only.
         self._timeouts = Timeouts()  # of open batches
+        self._passing = Timeouts()  # when those that write only once are forgotten
         self._writing: dict[int, WriteMarkers] = {}  # by producer: the order that counts
 
     # --- requests ---------------------------------------------------------------------------------------
@@ -62,13 +66,13 @@ class Sinks:
         refusal = _refusal(session, request.query_id, request.run_id)
         if refusal is not None:
             return _not_joined(*refusal)
-        if request.batch_id <= session.committed_batch_id:
-            return Decision(JoinSinkResponse(committed_batch_id=session.committed_batch_id))
         wall_ms = now.wall_ms
-        moved = session
-        if request.run_id != session.run_id:
-            moved = moved.taken_over(wall_ms, request.query_id, request.run_id)
-        elif request.batch_id < session.batch_id:
+        moved = _of_run(session, wall_ms, request.query_id, request.run_id)
+        if request.batch_id <= session.committed_batch_id:
+            decision = self._moved(session, moved)
+            decision.reply = JoinSinkResponse(committed_batch_id=session.committed_batch_id)
+            return decision
+        if moved is session and request.batch_id < session.batch_id:
             return _not_joined(
                 ErrorCode.PRODUCER_FENCED,
                 f"batch {request.batch_id} is over: the query writes batch {session.batch_id}",
@@ -83,8 +87,17 @@ class Sinks:
                 return _not_joined(
                     ErrorCode.POLICY_VIOLATION, f"more than {ATTEMPTS_MAX} attempts for one batch"
                 )
-            moved = moved.joined(wall_ms, request.task, request.attempt, request.timeout_ms, fresh_id)
+            moved = moved.joined(
+                wall_ms,
+                request.task,
+                request.attempt,
+                request.timeout_ms,
+                fresh_id,
+                is_passing=request.is_passing,
+            )
             known = moved.attempts[-1]
+            if request.is_passing:
+                self._passing.set(request.app_id, now.after_ms(PASSING_KEPT_MS))
         self._timeouts.set(request.app_id, now.after_ms(request.timeout_ms))
         decision = self._moved(session, moved)
         decision.reply = JoinSinkResponse(
@@ -103,13 +116,12 @@ class Sinks:
         if refusal is not None:
             code, message = refusal
             return Decision(CommitSinkResponse(error_code=code, error_message=message))
-        if request.batch_id <= session.committed_batch_id:
-            return Decision(CommitSinkResponse(error_message=None))
-        moved = session
-        if request.run_id != session.run_id:  # a batch without rows, the first of a run
-            moved = moved.taken_over(now.wall_ms, request.query_id, request.run_id)
-        producers = {(each.producer_id, each.producer_epoch) for each in request.attempts}
-        decision = self._moved(session, moved.committed(now.wall_ms, request.batch_id, producers))
+        # a run that has not joined before commits a batch without rows, or one that was committed before it
+        moved = _of_run(session, now.wall_ms, request.query_id, request.run_id)
+        if request.batch_id > session.committed_batch_id:
+            producers = {(each.producer_id, each.producer_epoch) for each in request.attempts}
+            moved = moved.committed(now.wall_ms, request.batch_id, producers)
+        decision = self._moved(session, moved)
         decision.reply = CommitSinkResponse(error_message=None)
         return decision
 
@@ -242,15 +254,28 @@ class Sinks:
             effects += [self._order_markers(session.app_id, each) for each in session.ending_attempts]
             if session.open_attempts:
                 self._timeouts.set(session.app_id, now.after_ms(session.timeout_ms))
+            if session.is_passing:
+                kept_ms = max(0, session.updated_ms + PASSING_KEPT_MS - now.wall_ms)
+                self._passing.set(session.app_id, now.after_ms(kept_ms))
         return Decision(effects=effects)
 
     def deadline(self) -> Instant | None:
-        return self._timeouts.next()
+        moments = (self._timeouts.next(), self._passing.next())
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def wake(self, now: Now) -> list[Decision]:
-        """Aborts what nobody has ended in time."""
+        """Aborts what nobody has ended in time, forgets what nobody will ask for."""
         overdue = [self._sessions[app_id] for app_id in self._timeouts.pop(now.mono)]
-        return [self._moved(session, session.aborted(now.wall_ms)) for session in overdue]
+        decisions = [self._moved(session, session.aborted(now.wall_ms)) for session in overdue]
+        for app_id in self._passing.pop(now.mono):
+            session = self._sessions.get(app_id)
+            if session is None:
+                continue  # it was reset
+            if session.attempts:
+                self._passing.set(app_id, now.after_ms(PASSING_KEPT_MS))
+            else:
+                decisions.append(self._moved(session, session.reset(now.wall_ms)))
+        return decisions
 
     def abandon(self) -> list[Ticket]:
         """Nobody ever waits here."""
@@ -259,6 +284,11 @@ class Sinks:
     def state(self) -> dict[str, Session]:
         """All that was replayed, to compare."""
         return dict(self._sessions)
+
+
+def _of_run(session: Session, now_ms: int, query_id: str, run_id: str) -> Session:
+    """The sink in the hands of that run: whatever another one has open is over."""
+    return session if run_id == session.run_id else session.taken_over(now_ms, query_id, run_id)
 
 
 def _refusal(session: Session, query_id: str, run_id: str) -> tuple[ErrorCode, str] | None:

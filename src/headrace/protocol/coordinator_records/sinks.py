@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.protocol.notation import INT8, INT16, INT32, INT64, STRING, Data, Struct, array, field
+from headrace.protocol.notation import BOOL, INT8, INT16, INT32, INT64, STRING, Data, Struct, array, field
 
 # What a produce request of an attempt has before the sink's name as its transactional id.
 TRANSACTIONAL_ID_PREFIX = "__sink_sessions/"
@@ -41,3 +41,4 @@ class SinkValue(Data, key=0, versions="0", flexible="0+"):
     spare_producers: list[SpareProducer] = field(array(SpareProducer))
     timeout_ms: int = field(INT32)
     updated_ms: int = field(INT64)
+    is_passing: bool = field(BOOL)

@@ -4,7 +4,7 @@ goes on: asked again it gets the same answer, and the batch more time.
 
 from __future__ import annotations
 
-from headrace.protocol.notation import INT16, INT32, INT64, STRING, Request, Response, field
+from headrace.protocol.notation import BOOL, INT16, INT32, INT64, STRING, Request, Response, field
 
 
 class JoinSinkRequest(Request, key=30010, versions="0", flexible="0+"):
@@ -17,6 +17,7 @@ class JoinSinkRequest(Request, key=30010, versions="0", flexible="0+"):
     timeout_ms: int = field(INT32)
     producer_id: int = field(INT64, default=-1)  # of an attempt that asks for more time
     producer_epoch: int = field(INT16, default=-1)
+    is_passing: bool = field(BOOL)  # nobody will write to it another time: its ledger may be forgotten
 
 
 class JoinSinkResponse(Response, key=30010, versions="0", flexible="0+"):

@@ -42,9 +42,18 @@ class Attempt:
     """A task's try to write its part of a batch."""
 
     def __init__(
-        self, desk: Desk, batch: int, task: int = 0, number: int = 0, *, run: str = "run-1", query: str = "q"
+        self,
+        desk: Desk,
+        batch: int,
+        task: int = 0,
+        number: int = 0,
+        *,
+        run: str = "run-1",
+        query: str = "q",
+        is_passing: bool = False,
     ) -> None:
         self.desk = desk
+        self.is_passing = is_passing
         self.batch, self.task, self.number, self.run, self.query = batch, task, number, run, query
         self.sequences = {0: 0, 1: 0}  # by partition
         self.producer = (-1, -1)
@@ -62,6 +71,7 @@ class Attempt:
             timeout_ms=TIMEOUT_MS,
             producer_id=self.producer[0],
             producer_epoch=self.producer[1],
+            is_passing=self.is_passing,
         )
         return self.desk.ask(request, 0)
 
@@ -178,6 +188,35 @@ def test_another_run_takes_over() -> None:
     assert Attempt(desk, 0, number=1).answer.error_code == ErrorCode.PRODUCER_FENCED
     assert new.write("a") == 0
     assert commit(desk, 0, [new], run="run-2") == 0
+    assert committed(desk) == ["a"]
+
+
+def test_a_run_that_only_asks_for_what_is_committed_takes_over_too() -> None:
+    """A second driver begins with the last batch; the first one must not commit another behind its back."""
+    desk = desk_with_topic()
+    first = Attempt(desk, 0)
+    first.write("a")
+    commit(desk, 0, [first])
+    old = Attempt(desk, 1)
+    old.write("b")
+    assert Attempt(desk, 0, run="run-2").answer.committed_batch_id == 0
+    assert stable_ends(desk) == [True, True]
+    assert commit(desk, 1, [old]) == ErrorCode.PRODUCER_FENCED
+    assert commit(desk, 0, [], run="run-3") == 0
+    assert Attempt(desk, 1, run="run-2").answer.error_code == ErrorCode.PRODUCER_FENCED
+    assert committed(desk) == ["a"]
+
+
+def test_a_sink_that_writes_once_is_forgotten_in_time() -> None:
+    desk = desk_with_topic()
+    attempt = Attempt(desk, 0, is_passing=True)
+    attempt.write("a")
+    assert commit(desk, 0, [attempt]) == 0
+    desk.advance(20 * 3600)
+    assert commit(desk, 0, [attempt]) == 0  # its answer was lost, and the driver asks again
+    desk = restarted(desk)  # its clock begins anew
+    desk.advance(25 * 3600)
+    assert desk.ask(ListSinksRequest(), 0).sinks == []
     assert committed(desk) == ["a"]
 
 
