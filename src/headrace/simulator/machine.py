@@ -151,9 +151,10 @@ class Machine:
         return connection
 
     def received(self, wire: Wire, connection: Connection, frame: bytearray) -> None:
-        answer: list[Parts | None] = []
+        node, answer = self.node, list[Parts | None]()
         self._call(lambda node, now: answer.append(node.handle(now, connection, memoryview(frame))))
-        if answer and answer[0] is not None:
+        # a process that has ended meanwhile says nothing more
+        if self.node is node and answer and answer[0] is not None:
             self._send(wire, connection, answer[0])
 
     def hung_up(self, connection: Connection) -> None:

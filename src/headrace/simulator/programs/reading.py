@@ -135,8 +135,12 @@ class Reading(Program):
         self._tell_assignment()
 
     def _tell_assignment(self) -> None:
-        """The judges hear what the program holds to be its own, and in which generation."""
-        if self._kind is None:
+        """The judges hear what the program holds to be its own, and in which generation.
+
+        One that is still being shared out may never be, and its number be given to another.
+        """
+        group = self.consumer.group
+        if self._kind is None or group is None or not group.membership.is_stable:
             return
         member = self.consumer.group_metadata()
         partitions = tuple(self.key_of(at) for at in sorted(self.consumer.assignment))
