@@ -20,12 +20,13 @@ from headrace.client.aio.steps import take
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.configuration import Configuration, consumer_keys, given_settings
-from headrace.client.consuming.calls import Committed, ConsumerCalls, OnCommit, P, Place
+from headrace.client.consuming.calls import ConsumerCalls, P, Place
 from headrace.client.consuming.deserializing import Deserializer, Deserializers, as_serializer
 from headrace.client.consuming.listeners import Functions, Listening, RebalanceListener
 from headrace.client.consuming.searches import OffsetAndTimestamp
 from headrace.client.consuming.session import ConsumerSession
 from headrace.client.consuming.settings import consumer_settings
+from headrace.client.consuming.telling import Committed, OnCommit
 from headrace.client.errors import Closed, InvalidInput
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription, subscription_of

@@ -1,46 +1,36 @@
 """What an application asks of its consumer, as steps that every shell can take (client/steps.py).
 
-Listeners and callbacks are called in the application's own calls of `poll`, `commit`, `unsubscribe` and
-`close`, never from the background. Iteration takes whole polls and hands out one message at a time: those not
-handed out yet are `unread`, and for commits, positions and whoever closes they count as not read.
+Listeners are told what happens inside `poll`, `unsubscribe` and `close` (telling.py). Iteration takes whole
+polls and hands out one message at a time: those not handed out yet are `unread`, and for commits, positions
+and whoever closes they count as not read.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consuming.attention import PULSE_S, Attention
 from headrace.client.consuming.deserializing import Deserializers
-from headrace.client.consuming.events import LogTruncated, PositionReset
 from headrace.client.consuming.listeners import RebalanceListener
 from headrace.client.consuming.searches import OffsetAndTimestamp
 from headrace.client.consuming.session import ConsumerSession
 from headrace.client.consuming.settings import ConsumerSettings
+from headrace.client.consuming.telling import Committed, OnCommit, Telling
 from headrace.client.consuming.unread import Unread, first_offsets, place_of
-from headrace.client.errors import ClientError, Closed, InvalidInput, PartitionsLost, TimedOut, WokenUp
-from headrace.client.membership.events import (
-    Assigned,
-    AutoCommitFailed,
-    CommittedOffset,
-    Lost,
-    PolledTooLate,
-    Revoked,
-)
+from headrace.client.errors import Closed, InvalidInput, TimedOut, WokenUp
+from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
 from headrace.client.producing.transaction_requests import GroupMembership
-from headrace.client.steps import Call, Steps, Tell, Wait
+from headrace.client.steps import Call, Steps, Wait
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
 
 T = TypeVar("T")
 Place = tuple[str, int]  # a TopicPartition, or a plain pair
 P = TypeVar("P", bound=Place)
-Committed = dict[TopicPartition, CommittedOffset]
-OnCommit = Callable[[Committed, ClientError | None], object]
 
 CLOSE_S = 30.0  # Java's default
 
@@ -65,14 +55,11 @@ class ConsumerCalls:
         self.settings = settings
         self._deserializers = deserializers
         self._clock = clock
-        self._listener = RebalanceListener()
-        self._untold: deque[Assigned | Revoked | Lost] = deque()  # taken from the session, not told yet
-        self._ended: deque[tuple[OnCommit, Committed, ClientError | None]] = deque()  # callbacks to call
+        self._telling = Telling(session, clock, give_up=self._give_up, forget=self._forget)
         self._is_polling = False
         self._is_woken = False
         self._membership: GroupMembership | None = None  # as of the last poll
         self._polls = 0
-        self._rebalances = 0
 
     def __repr__(self) -> str:
         group = self.settings.group
@@ -114,6 +101,8 @@ class ConsumerCalls:
         columns = Columns()
 
         def take() -> bool:
+            nonlocal columns
+            columns = Columns(*self.session.buffered())  # growing would cost more than all the rest
             self.session.take_columns(self._clock(), columns)
             return columns.row_count > 0
 
@@ -131,7 +120,7 @@ class ConsumerCalls:
             while True:
                 self._show_life(now)
                 self._check_wakeup()
-                yield from self._tell()
+                yield from self._telling.everything()
                 if take() or (now := self._clock()) >= until:
                     break
                 yield Wait(self._has_news, min(until, Instant(now + PULSE_S)))
@@ -142,13 +131,13 @@ class ConsumerCalls:
             self._is_polling = False
 
     def _has_news(self) -> bool:
-        return self._is_woken or self.is_closing or bool(self._ended) or self.session.has_news
+        return self._is_woken or self.is_closing or self._telling.has_callbacks or self.session.has_news
 
     def pulse(self) -> Steps[None]:
         """The application works on what iteration gives it: its group hears of that, and it of its group."""
         self._check_open()
         self._show_life(self._clock())
-        yield from self._tell()
+        yield from self._telling.everything()
 
     def _show_life(self, now: Instant) -> None:
         self.attention.shown(now, is_subscribed=self.session.subscription is not None)
@@ -162,70 +151,21 @@ class ConsumerCalls:
         if not self._is_polling:
             self.attention.watch(self._clock(), is_subscribed=self.session.subscription is not None)
 
-    # --- what the application is told -----------------------------------------------------------------------
-
-    def _gather(self) -> None:
-        for event in self.session.take_events():
-            match event:
-                case Assigned() | Revoked() | Lost():
-                    self._untold.append(event)
-                case AutoCommitFailed(offsets, error):
-                    log.warning("offsets of %s were not committed: %s", _names(offsets), error)
-                case LogTruncated(at, before, after):
-                    log.warning(
-                        "records of partition %s that were read are gone: a new leader never had those "
-                        "between offsets %d and %d",
-                        at,
-                        after,
-                        before,
-                    )
-                case PositionReset(at, before, after, reason):
-                    level = logging.INFO if before is None else logging.WARNING
-                    log.log(level, "partition %s is read from offset %d on: %s", at, after, reason)
-                case PolledTooLate():
-                    pass  # the application was warned when it happened
-
-    def _tell(self) -> Steps[None]:
-        """Calls listeners and callbacks, in the order of what happened."""
-        while True:
-            self._gather()
-            while self._ended:
-                yield Call(*_call(self._ended.popleft()))
-            if not self._untold:
-                return
-            event = self._untold.popleft()
-            match event:
-                case Assigned(partitions):
-                    self._rebalances += 1
-                    yield Tell(self._listener.on_assign, (sorted(partitions),))
-                case Lost(partitions, reason):
-                    log.warning("%s lost: %s", _names(partitions), reason)
-                    self.unread.drop(partitions.__contains__)
-                    yield Tell(self._listener.on_lost, (sorted(partitions),))
-                case Revoked(partitions):
-                    self._seek_back(self.unread)
-                    self.session.polled(self._clock())  # what was handed out is read: automatic commits tell
-                    try:
-                        yield Tell(self._listener.on_revoke, (sorted(partitions),))
-                    finally:  # the group waits, also for a listener that fails
-                        if not any(isinstance(each, Revoked) for each in self._untold):
-                            self.session.acknowledge(self._clock())
-
     # --- what is read ---------------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
         self._check_open()
         self._seek_back(self.unread)
         self.session.subscribe(self._clock(), subscription)
-        self._listener = listener
+        self._telling.listener = listener
 
     def unsubscribe(self) -> Steps[None]:
         """Gives everything up; the listener is told before this returns."""
         self._check_open()
         self._check_idle("unsubscribe")
         self._seek_back(self.unread)
-        yield from self._telling(self.session.unsubscribe(self._clock()), self._until(None))
-        self._listener = RebalanceListener()
+        yield from self._all_told(self.session.unsubscribe(self._clock()), self._until(None))
+        self._telling.listener = RebalanceListener()
 
     def assign(self, partitions: Iterable[Place] | Mapping[P, int]) -> None:
         self._check_open()
@@ -286,6 +226,14 @@ class ConsumerCalls:
         for at in firsts.keys() & self.session.assignment:
             self.session.seek(self._clock(), at, firsts[at])
         self.unread.drop(firsts.__contains__)
+
+    def _give_up(self) -> None:
+        """Before something is revoked: exactly what was handed out is read, and automatic commits tell."""
+        self._seek_back(self.unread)
+        self.session.polled(self._clock())
+
+    def _forget(self, partitions: Partitions) -> None:
+        self.unread.drop(partitions.__contains__)
 
     # --- how far -------------------------------------------------------------------------------------------
 
@@ -356,8 +304,7 @@ class ConsumerCalls:
     ) -> Steps[Committed]:
         """Gives what was committed; callbacks of earlier commits are called before it returns."""
         committed = yield from self._done(self._commit(offsets, timeout_s))
-        while self._ended:
-            yield Call(*_call(self._ended.popleft()))
+        yield from self._telling.callbacks()
         return committed
 
     def commit_async(
@@ -368,7 +315,7 @@ class ConsumerCalls:
 
         def ended(pending: Pending[Committed]) -> None:
             if callback is not None:
-                self._ended.append((callback, pending.value or {}, pending.error))
+                self._telling.commit_ended(callback, pending.value or {}, pending.error)
             elif pending.error is not None:
                 log.warning("offsets were not committed: %s", pending.error)
 
@@ -388,11 +335,7 @@ class ConsumerCalls:
             }
         else:
             wanted = {_place(at): offset for at, offset in offsets.items()}
-        self._gather()
-        for event in self._untold:
-            # whoever owns them now may be further: committing would take it back
-            if isinstance(event, Lost) and (gone := event.partitions & wanted.keys()):
-                raise PartitionsLost(f"{_names(gone)} lost: {event.reason}")
+        self._telling.check_not_lost(wanted)
         return self.session.commit(self._clock(), wanted, timeout_s)
 
     def positions(self) -> Committed:
@@ -422,7 +365,7 @@ class ConsumerCalls:
             "lag_max": max(told.lag.values(), default=0),
             "partitions": len(self.session.assignment),
             "polls": self._polls,
-            "rebalances": self._rebalances,
+            "rebalances": self._telling.rebalances,
         }
 
     # --- waiting and ending ---------------------------------------------------------------------------------
@@ -446,34 +389,30 @@ class ConsumerCalls:
             yield Wait(lambda: not self._is_polling, until)
             self._seek_back(self.unread)
             now = self._clock()
-            yield from self._telling(self.session.close(now, max(0.0, until - now)), until)
+            yield from self._all_told(self.session.close(now, max(0.0, until - now)), until)
         except TimedOut as error:
             log.warning("closing did not end in time: %s", error)
         finally:
             self.is_closed = True
 
-    def _telling(self, pending: Pending[None], until: Instant) -> Steps[None]:
+    def _all_told(self, pending: Pending[None], until: Instant) -> Steps[None]:
         """Until it is done, whatever listeners say: the first of their errors is raised in the end."""
         failure: Exception | None = None
         while True:
             try:
-                yield from self._tell()
+                yield from self._telling.everything()
             except Exception as error:
                 failure = failure or error
                 continue
             if pending.is_done or self._clock() >= until:
                 break
-            yield Wait(lambda: pending.is_done or self._has_to_tell(), until)
+            yield Wait(lambda: pending.is_done or self._telling.has_more, until)
         if failure is not None:
             raise failure
         if pending.is_done:
             pending.result()
         else:
             raise TimedOut(pending.what)
-
-    def _has_to_tell(self) -> bool:
-        self._gather()
-        return bool(self._untold) or bool(self._ended)
 
     def _done(self, pending: Pending[T]) -> Steps[T]:
         """Every Pending has a deadline of its own."""
@@ -503,12 +442,3 @@ class ConsumerCalls:
 
 def _place(at: Place) -> TopicPartition:
     return at if isinstance(at, TopicPartition) else TopicPartition(*at)
-
-
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(partitions)))
-
-
-def _call(ended: tuple[OnCommit, Committed, ClientError | None]) -> tuple[OnCommit, tuple[Any, ...]]:
-    callback, offsets, error = ended
-    return callback, (offsets, error)
