@@ -15,8 +15,7 @@ from headrace.cli.options import KEY_VALUE, SIZE, bootstrap_option, timeout_opti
 from headrace.cli.progress import ProgressBar
 from headrace.cli.terminal import count_text, note, print_json
 from headrace.cli.writing import BATCH_BYTES, Writer
-from headrace.client.envelope import NewRecord, read_envelope
-from headrace.client.record import Header
+from headrace.client.envelope import Header, NewRecord, read_envelope
 from headrace.records.compression import CODEC_NAMES
 
 ACKS = ("all", "-1", "1", "0")

@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.client.cluster import TopicPartition
-from headrace.client.record import Header
+from headrace.client.envelope import Header
 from headrace.client.threads.producer import Producer
 from headrace.records._outgoing import Delivery
 
