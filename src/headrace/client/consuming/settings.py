@@ -80,7 +80,7 @@ class ConsumerSettings:
     fetch_bytes_min: int = 1
     fetch_bytes_max: int = 50 << 20  # of an answer, and of all that is fetched ahead
     fetch_wait_max_ms: int = 500
-    partition_bytes_max: int = 1 << 20  # of an answer
+    partition_bytes_max: int = 8 << 20  # of an answer
     max_poll_records: int = 500
     request_timeout_s: float = 30.0
     api_timeout_s: float = 60.0  # of calls without a timeout of their own
