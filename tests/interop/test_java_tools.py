@@ -20,9 +20,9 @@ SHOW = [
     for word in ("--formatter-property", f"print.{what}=true")
 ]
 
-# what a cluster, its security and kinds of groups to come will need
+# what a cluster, its security and kinds of groups to come will need, and what only Headrace has
 LATER = re.compile(
-    "Sasl|Acls|DelegationToken|ClientQuotas|Scram|Share|Streams|RaftVoter|UnregisterBroker|"
+    "UNKNOWN|Sasl|Acls|DelegationToken|ClientQuotas|Scram|Share|Streams|RaftVoter|UnregisterBroker|"
     "AlterPartitionReassignments"
 )
 

@@ -1,4 +1,4 @@
-"""One group of six clients in four languages, under an assignor that all of them have.
+"""One group of seven clients in four languages, under an assignor that all of them have.
 
 Whoever joined first decides who gets what. The members leave in the order in which they joined, so every
 client decides for the others once.
@@ -46,13 +46,13 @@ def join(franz: Path, modules: Path) -> Callable[..., Any]:
 
 
 ORDERS = {
-    "range": ["java", "kafkajs", "confluent-kafka", "franz-go", "aiokafka", "kafka-python"],
-    "roundrobin": ["franz-go", "kafka-python", "kafkajs", "aiokafka", "java", "confluent-kafka"],
+    "range": ["java", "headrace", "kafkajs", "confluent-kafka", "franz-go", "aiokafka", "kafka-python"],
+    "roundrobin": ["headrace", "franz-go", "kafka-python", "kafkajs", "aiokafka", "java", "confluent-kafka"],
 }
 
 
 @pytest.mark.parametrize("assignor", ORDERS)
-def test_six_clients_share_one_group(
+def test_seven_clients_share_one_group(
     brokers: tuple[Broker, Broker], join: Callable[..., Any], topic: str, assignor: str
 ) -> None:
     _, broker = brokers
