@@ -1,0 +1,1 @@
+"""Protobuf schemas without protobuf's compiler: .proto text and file descriptors, read and written."""

@@ -1,0 +1,72 @@
+"""A file as .proto text, always laid out the same way: for people, and to tell whether two are the same."""
+
+from collections.abc import Iterator
+
+from headrace.machines.schemas.protobuf.model import Enum, Field, File, Message, Option
+from headrace.machines.schemas.protobuf.tokens import quoted
+
+
+def print_file(file: File) -> str:
+    return "\n".join(_file(file)) + "\n"
+
+
+def _file(file: File) -> Iterator[str]:
+    yield f"syntax = {quoted(file.syntax)};"
+    if file.package:
+        yield f"package {file.package};"
+    for path, modifier in file.imports:
+        yield f"import {modifier + ' ' if modifier else ''}{quoted(path)};"
+    yield from _option_statements(file.options, "")
+    for message in file.messages:
+        yield ""
+        yield from _message(message, "")
+    for enum in file.enums:
+        yield ""
+        yield from _enum(enum, "")
+    for kept in file.kept:
+        yield ""
+        yield kept
+
+
+def _message(message: Message, indent: str) -> Iterator[str]:
+    inner = indent + "  "
+    yield f"{indent}message {message.name} {{"
+    for kept in message.kept:
+        yield inner + kept
+    yield from _option_statements(message.options, inner)
+    for field in message.fields:
+        if not field.oneof:
+            yield inner + _field(field)
+    for oneof in message.oneofs:
+        yield f"{inner}oneof {oneof} {{"
+        for field in message.fields:
+            if field.oneof == oneof:
+                yield f"{inner}  {_field(field)}"
+        yield inner + "}"
+    for nested in message.messages:
+        yield from _message(nested, inner)
+    for enum in message.enums:
+        yield from _enum(enum, inner)
+    yield indent + "}"
+
+
+def _enum(enum: Enum, indent: str) -> Iterator[str]:
+    yield f"{indent}enum {enum.name} {{"
+    for kept in enum.kept:
+        yield f"{indent}  {kept}"
+    yield from _option_statements(enum.options, indent + "  ")
+    for name, number in enum.values:
+        yield f"{indent}  {name} = {number};"
+    yield indent + "}"
+
+
+def _field(field: Field) -> str:
+    kind = f"map<{field.key_type}, {field.type}>" if field.is_map else field.type
+    label = field.label + " " if field.label else ""
+    options = ", ".join(f"{name} = {value}" for name, value in field.options)
+    return f"{label}{kind} {field.name} = {field.number}{f' [{options}]' if options else ''};"
+
+
+def _option_statements(options: list[Option], indent: str) -> Iterator[str]:
+    for name, value in options:
+        yield f"{indent}option {name} = {value};"

@@ -1,0 +1,110 @@
+"""What stands in the `_schemas` topic: JSON keys and values as Confluent's registry writes them.
+
+So one registry can take over the topic of the other. A key says what it is (`keytype`) and of which subject;
+a null value is a tombstone. Kinds that we do not know are stepped over.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from headrace.machines.schemas.schema import Reference, Schema, SchemaType
+
+
+class Record(NamedTuple):
+    key: bytes
+    value: bytes | None
+
+
+class Version(NamedTuple):
+    """One version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema: Schema
+    is_deleted: bool = False
+
+
+def schema_record(version: Version) -> Record:
+    schema = version.schema
+    value: dict[str, Any] = {"subject": version.subject, "version": version.version, "id": version.id}
+    if schema.type is not SchemaType.AVRO:
+        value["schemaType"] = schema.type.value
+    if schema.references:
+        value["references"] = [reference._asdict() for reference in schema.references]
+    value |= {"schema": schema.text, "deleted": version.is_deleted}
+    return Record(_schema_key(version.subject, version.version), _dump(value))
+
+
+def schema_tombstone(subject: str, version: int) -> Record:
+    return Record(_schema_key(subject, version), None)
+
+
+def delete_subject_record(subject: str, version: int) -> Record:
+    """All versions up to this one are deleted softly."""
+    return Record(_key("DELETE_SUBJECT", subject, magic=0), _dump({"subject": subject, "version": version}))
+
+
+def delete_subject_tombstone(subject: str) -> Record:
+    return Record(_key("DELETE_SUBJECT", subject, magic=0), None)
+
+
+def config_record(subject: str | None, level: str | None) -> Record:
+    value = None if level is None else _dump({"subject": subject, "compatibilityLevel": level})
+    return Record(_key("CONFIG", subject, magic=0), value)
+
+
+def mode_record(subject: str | None, mode: str | None) -> Record:
+    value = None if mode is None else _dump({"subject": subject, "mode": mode})
+    return Record(_key("MODE", subject, magic=0), value)
+
+
+def _key(kind: str, subject: str | None, *, magic: int) -> bytes:
+    return _dump({"keytype": kind, "subject": subject, "magic": magic})
+
+
+def _schema_key(subject: str, version: int) -> bytes:
+    return _dump({"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1})
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class Unreadable(ValueError):
+    """A record of the topic that is none of a registry's."""
+
+
+def read_key(key: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(key)
+        if not isinstance(found, dict) or not isinstance(found.get("keytype"), str):
+            raise Unreadable(f"{key[:100]!r} is no key of a registry")
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"{key[:100]!r} is no key of a registry") from error
+    return found
+
+
+def read_value(value: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"{value[:100]!r} is no value of a registry") from error
+    if not isinstance(found, dict):
+        raise Unreadable(f"{value[:100]!r} is no value of a registry")
+    return found
+
+
+def read_version(value: dict[str, Any]) -> Version:
+    try:
+        references = tuple(
+            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in value.get("references") or ()
+        )
+        kind = SchemaType(value.get("schemaType") or "AVRO")
+        schema = Schema(str(value["schema"]), kind, references)
+        return Version(
+            str(value["subject"]), int(value["version"]), int(value["id"]), schema, bool(value.get("deleted"))
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"a schema's record lacks something: {error!r}") from error

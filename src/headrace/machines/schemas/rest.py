@@ -1,0 +1,406 @@
+"""Confluent's REST API over the registry: a request in, a status and a body out, and what has to be written.
+
+Pure: the server reads and writes HTTP, appends the records, and only then sends the answer.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from headrace.machines.schemas import errors
+from headrace.machines.schemas.errors import RegistryError
+from headrace.machines.schemas.protobuf.schema import ProtobufSchema
+from headrace.machines.schemas.records import Record, Version
+from headrace.machines.schemas.registry import LATEST, Registry, guid
+from headrace.machines.schemas.schema import Reference, Schema, SchemaType
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+VERSION_MAX = 2**31 - 1
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    records: tuple[Record, ...] = ()
+    content_type: str = CONTENT_TYPE
+
+
+class Call(NamedTuple):
+    registry: Registry
+    query: Mapping[str, str]
+    body: Any
+
+    def flag(self, name: str) -> bool:
+        return self.query.get(name, "").lower() == "true"
+
+    def field(self, name: str) -> Any:
+        return self.body.get(name) if isinstance(self.body, dict) else None
+
+
+def answer(registry: Registry, method: str, target: str, body: bytes = b"") -> Answer:
+    """What to reply to `method target`. Nothing in the registry has changed yet: that is what replaying the
+    answer's records does.
+    """
+    try:
+        path, _, query = target.partition("?")
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        handler, arguments, allowed = _find(method, parts)
+        if handler is None:
+            if allowed:
+                raise RegistryError(405, f"HTTP 405 Method Not Allowed: {', '.join(sorted(allowed))} {path}")
+            raise RegistryError(404, "HTTP 404 Not Found")
+        call = Call(registry, dict(parse_qsl(query, keep_blank_values=True)), _json(body))
+        return handler(call, *arguments)
+    except RegistryError as error:
+        return failure(error)
+
+
+def failure(error: RegistryError) -> Answer:
+    return _reply({"error_code": error.code, "message": error.message}, status=error.status)
+
+
+def _json(body: bytes) -> Any:
+    if not body:
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RegistryError(400, f"the body is not JSON: {error}") from error
+
+
+def _reply(value: Any, records: tuple[Record, ...] = (), *, status: int = 200) -> Answer:
+    return Answer(status, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), records)
+
+
+# --- routes -----------------------------------------------------------------------------------------------
+
+Handler = Callable[..., Answer]
+_ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {}
+
+
+def _route(method: str, path: str) -> Callable[[Handler], Handler]:
+    """`*` stands for an argument."""
+
+    def add(handler: Handler) -> Handler:
+        _ROUTES.setdefault(tuple(path.strip("/").split("/")), {})[method] = handler
+        return handler
+
+    return add
+
+
+def _find(method: str, parts: list[str]) -> tuple[Handler | None, list[str], set[str]]:
+    for pattern, handlers in _ROUTES.items():
+        if len(pattern) == len(parts) and all(
+            expected in ("*", part) for expected, part in zip(pattern, parts, strict=True)
+        ):
+            arguments = [part for expected, part in zip(pattern, parts, strict=True) if expected == "*"]
+            found = handlers.get("GET" if method == "HEAD" else method)
+            return found, arguments, set(handlers)
+    return None, [], set()
+
+
+def _number(version: str) -> int:
+    if version == "latest" or version == "-1":
+        return LATEST
+    if not version.isdigit() or not 1 <= int(version) <= VERSION_MAX:
+        raise errors.invalid_version(version)
+    return int(version)
+
+
+def _id(text: str) -> int:
+    if not text.isdigit():
+        raise errors.schema_not_found(text)
+    return int(text)
+
+
+def _given_schema(call: Call) -> Schema:
+    text = call.field("schema")
+    if not isinstance(text, str) or not text.strip():
+        raise errors.invalid_schema("there is no schema in the request")
+    for unsupported in ("metadata", "ruleSet"):
+        if call.field(unsupported):
+            raise RegistryError(42201, f"This registry keeps no {unsupported}: leave it out")
+    kind = call.field("schemaType") or "AVRO"
+    if kind not in SchemaType.__members__:
+        raise errors.invalid_schema(f"{kind!r} is neither AVRO, JSON nor PROTOBUF")
+    return Schema(text, SchemaType(kind), tuple(_reference(each) for each in call.field("references") or ()))
+
+
+def _reference(given: Any) -> Reference:
+    match given:
+        case {"name": str(name), "subject": str(subject), "version": int(version)}:
+            return Reference(name, subject, version)
+    raise errors.invalid_schema(f"a reference needs a name, a subject and a version: {given!r}")
+
+
+def _described(call: Call, version: Version) -> dict[str, Any]:
+    return {"subject": version.subject, "id": version.id, "version": version.version} | _content(
+        call, version.schema
+    )
+
+
+def _content(call: Call, schema: Schema) -> dict[str, Any]:
+    shown: dict[str, Any] = {"guid": guid(schema)}
+    if schema.type is not SchemaType.AVRO:
+        shown["schemaType"] = schema.type.value
+    if schema.references:
+        shown["references"] = [each._asdict() for each in schema.references]
+    return shown | {"schema": _text(call, schema)}
+
+
+def _text(call: Call, schema: Schema) -> str:
+    if call.query.get("format") == "serialized" and schema.type is SchemaType.PROTOBUF:
+        parsed = call.registry.parsed(schema)
+        assert isinstance(parsed, ProtobufSchema)
+        return base64.b64encode(parsed.descriptor).decode()
+    return schema.text
+
+
+def _page(call: Call, items: list[Any]) -> list[Any]:
+    try:
+        offset, limit = int(call.query.get("offset") or 0), int(call.query.get("limit") or -1)
+    except ValueError:
+        raise RegistryError(400, "offset and limit are numbers") from None
+    return items[max(0, offset) :][: limit if limit >= 0 else None]
+
+
+# --- schemas ----------------------------------------------------------------------------------------------
+
+
+@_route("GET", "/")
+def _root(call: Call) -> Answer:
+    return _reply({})
+
+
+@_route("GET", "/schemas/types")
+def _types(call: Call) -> Answer:
+    return _reply(["JSON", "PROTOBUF", "AVRO"])
+
+
+@_route("GET", "/schemas")
+def _schemas(call: Call) -> Answer:
+    prefix = call.query.get("subjectPrefix", "")
+    found = [
+        one for one in call.registry.all(with_deleted=call.flag("deleted")) if one.subject.startswith(prefix)
+    ]
+    if call.flag("latestOnly"):
+        found = list({one.subject: one for one in found}.values())
+    return _reply([_described(call, one) for one in _page(call, found)])
+
+
+@_route("GET", "/schemas/ids/*")
+def _schema_of_id(call: Call, id: str) -> Answer:
+    schema = call.registry.schema(_id(id))
+    extra = {"maxId": call.registry.id_max} if call.flag("fetchMaxId") else {}
+    return _reply(_content(call, schema) | extra)
+
+
+@_route("GET", "/schemas/ids/*/schema")
+def _text_of_id(call: Call, id: str) -> Answer:
+    return Answer(200, _text(call, call.registry.schema(_id(id))).encode())
+
+
+@_route("GET", "/schemas/ids/*/subjects")
+def _subjects_of_id(call: Call, id: str) -> Answer:
+    found = call.registry.uses_of(_id(id), with_deleted=call.flag("deleted"))
+    return _reply(sorted({one.subject for one in found}))
+
+
+@_route("GET", "/schemas/ids/*/versions")
+def _versions_of_id(call: Call, id: str) -> Answer:
+    found = call.registry.uses_of(_id(id), with_deleted=call.flag("deleted"))
+    return _reply([{"subject": one.subject, "version": one.version} for one in found])
+
+
+@_route("GET", "/schemas/guids/*")
+def _schema_of_guid(call: Call, guid: str) -> Answer:
+    id = call.registry.id_of_guid(guid)
+    return _reply({"id": id} | _content(call, call.registry.schema(id)))
+
+
+@_route("GET", "/schemas/guids/*/ids")
+def _ids_of_guid(call: Call, guid: str) -> Answer:
+    return _reply([{"context": ".", "id": call.registry.id_of_guid(guid)}])
+
+
+@_route("GET", "/contexts")
+def _contexts(call: Call) -> Answer:
+    return _reply(["."])
+
+
+@_route("GET", "/v1/metadata/id")
+def _cluster(call: Call) -> Answer:
+    return _reply({"scope": {"path": [], "clusters": {"schema-registry-cluster": "headrace"}}, "id": ""})
+
+
+# --- subjects ---------------------------------------------------------------------------------------------
+
+
+@_route("GET", "/subjects")
+def _subjects(call: Call) -> Answer:
+    prefix = call.query.get("subjectPrefix", "")
+    found = call.registry.subjects(with_deleted=call.flag("deleted"), only_deleted=call.flag("deletedOnly"))
+    return _reply(_page(call, [name for name in found if name.startswith(prefix)]))
+
+
+@_route("POST", "/subjects/*")
+def _look_up(call: Call, subject: str) -> Answer:
+    found = call.registry.find(subject, _given_schema(call), with_deleted=call.flag("deleted"))
+    return _reply(_described(call, found))
+
+
+@_route("DELETE", "/subjects/*")
+def _delete_subject(call: Call, subject: str) -> Answer:
+    return _reply(*call.registry.delete_subject(subject, is_permanent=call.flag("permanent")))
+
+
+@_route("GET", "/subjects/*/versions")
+def _versions(call: Call, subject: str) -> Answer:
+    if call.flag("deletedOnly"):
+        everything = call.registry.versions(subject, with_deleted=True)
+        return _reply(_page(call, [one.version for one in everything if one.is_deleted]))
+    found = call.registry.versions(subject, with_deleted=call.flag("deleted"))
+    return _reply(_page(call, [one.version for one in found]))
+
+
+@_route("POST", "/subjects/*/versions")
+def _register(call: Call, subject: str) -> Answer:
+    if not subject.strip():
+        raise RegistryError(42208, "The specified subject is not a valid subject name.")
+    id, number = call.field("id"), call.field("version")
+    for given in (id, number):
+        if given is not None and (type(given) is not int or not -1 <= given <= VERSION_MAX):
+            raise errors.invalid_version(given)
+    version, records = call.registry.register(
+        subject,
+        _given_schema(call),
+        id=id if id is not None and id > 0 else None,
+        number=number if number is not None and number > 0 else None,
+    )
+    shown = {"id": version.id, "version": version.version} | _content(call, version.schema)
+    return _reply(shown, records)
+
+
+@_route("GET", "/subjects/*/versions/*")
+def _version(call: Call, subject: str, version: str) -> Answer:
+    found = call.registry.version(subject, _number(version), with_deleted=call.flag("deleted"))
+    return _reply(_described(call, found))
+
+
+@_route("GET", "/subjects/*/versions/*/schema")
+def _version_text(call: Call, subject: str, version: str) -> Answer:
+    found = call.registry.version(subject, _number(version), with_deleted=call.flag("deleted"))
+    return Answer(200, _text(call, found.schema).encode())
+
+
+@_route("GET", "/subjects/*/versions/*/referencedby")
+def _referenced_by(call: Call, subject: str, version: str) -> Answer:
+    found = call.registry.version(subject, _number(version), with_deleted=True)
+    return _reply(_page(call, call.registry.referrers(subject, found.version)))
+
+
+@_route("DELETE", "/subjects/*/versions/*")
+def _delete_version(call: Call, subject: str, version: str) -> Answer:
+    is_permanent = call.flag("permanent")
+    return _reply(*call.registry.delete_version(subject, _number(version), is_permanent=is_permanent))
+
+
+# --- compatibility, levels, modes -------------------------------------------------------------------------
+
+
+@_route("POST", "/compatibility/subjects/*/versions")
+def _compatible(call: Call, subject: str) -> Answer:
+    return _compatibility(call, call.registry.violations(subject, _given_schema(call)))
+
+
+@_route("POST", "/compatibility/subjects/*/versions/*")
+def _compatible_with(call: Call, subject: str, version: str) -> Answer:
+    number = _number(version)
+    return _compatibility(call, call.registry.violations(subject, _given_schema(call), number))
+
+
+def _compatibility(call: Call, found: list[str]) -> Answer:
+    reply: dict[str, Any] = {"is_compatible": not found}
+    if call.flag("verbose"):
+        reply["messages"] = found
+    return _reply(reply)
+
+
+@_route("GET", "/config")
+def _level(call: Call) -> Answer:
+    return _reply({"compatibilityLevel": call.registry.level()})
+
+
+@_route("PUT", "/config")
+def _set_level(call: Call) -> Answer:
+    level, records = call.registry.set_level(None, call.field("compatibility"))
+    return _reply({"compatibility": level}, records)
+
+
+@_route("DELETE", "/config")
+def _unset_level(call: Call) -> Answer:
+    level, records = call.registry.unset_level(None)
+    return _reply({"compatibilityLevel": level}, records)
+
+
+@_route("GET", "/config/*")
+def _level_of(call: Call, subject: str) -> Answer:
+    level = call.registry.level(subject)
+    if level is None and call.flag("defaultToGlobal"):
+        level = call.registry.level()
+    if level is None:
+        raise errors.no_level(subject)
+    return _reply({"compatibilityLevel": level})
+
+
+@_route("PUT", "/config/*")
+def _set_level_of(call: Call, subject: str) -> Answer:
+    level, records = call.registry.set_level(subject, call.field("compatibility"))
+    return _reply({"compatibility": level}, records)
+
+
+@_route("DELETE", "/config/*")
+def _unset_level_of(call: Call, subject: str) -> Answer:
+    level, records = call.registry.unset_level(subject)
+    return _reply({"compatibilityLevel": level}, records)
+
+
+@_route("GET", "/mode")
+def _mode(call: Call) -> Answer:
+    return _reply({"mode": call.registry.mode()})
+
+
+@_route("PUT", "/mode")
+def _set_mode(call: Call) -> Answer:
+    mode, records = call.registry.set_mode(None, call.field("mode"), is_forced=call.flag("force"))
+    return _reply({"mode": mode}, records)
+
+
+@_route("DELETE", "/mode")
+def _unset_mode(call: Call) -> Answer:
+    mode, records = call.registry.unset_mode(None)
+    return _reply({"mode": mode}, records)
+
+
+@_route("GET", "/mode/*")
+def _mode_of(call: Call, subject: str) -> Answer:
+    mode = call.registry.mode(subject)
+    if mode is None and call.flag("defaultToGlobal"):
+        mode = call.registry.mode()
+    if mode is None:
+        raise errors.no_mode(subject)
+    return _reply({"mode": mode})
+
+
+@_route("PUT", "/mode/*")
+def _set_mode_of(call: Call, subject: str) -> Answer:
+    mode, records = call.registry.set_mode(subject, call.field("mode"), is_forced=call.flag("force"))
+    return _reply({"mode": mode}, records)
+
+
+@_route("DELETE", "/mode/*")
+def _unset_mode_of(call: Call, subject: str) -> Answer:
+    mode, records = call.registry.unset_mode(subject)
+    return _reply({"mode": mode}, records)
