@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from headrace.client.membership.events import CommittedOffset
     from headrace.client.producing.admission import TopicUnknown
     from headrace.client.producing.table_delivery import PartitionRows, TableDelivery, TableMetadata
-    from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+    from headrace.client.producing.transaction_requests import GroupMembership
     from headrace.client.security.mechanism import Token
     from headrace.client.serializers import (
         BYTES,
@@ -116,7 +116,6 @@ __all__ = [
     "NotSerializable",
     "OffsetAndTimestamp",
     "OffsetAt",
-    "OffsetToCommit",
     "OffsetsMovedOn",
     "OutsideTransaction",
     "PartitionRows",
@@ -182,7 +181,7 @@ _HOMES = {
     "headrace.client.membership.events": "CommittedOffset",
     "headrace.client.producing.admission": "TopicUnknown",
     "headrace.client.producing.table_delivery": "PartitionRows TableDelivery TableMetadata",
-    "headrace.client.producing.transaction_requests": "GroupMembership OffsetToCommit",
+    "headrace.client.producing.transaction_requests": "GroupMembership",
     "headrace.client.security.mechanism": "Token",
     "headrace.client.serializers": (
         "BYTES JSON TEXT NotSerializable Serializer Undecodable dataclass_json msgspec_json"

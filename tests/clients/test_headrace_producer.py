@@ -276,7 +276,7 @@ class TestTransactions:
                 producer.send_offsets({(topic, 0): 7}, f"{topic}-group")
             producer.begin_transaction()
             producer.send_offsets(
-                {headrace.TopicPartition(topic, 0): headrace.OffsetToCommit(9)}, f"{topic}-group"
+                {headrace.TopicPartition(topic, 0): headrace.CommittedOffset(9)}, f"{topic}-group"
             )
             producer.abort_transaction()
         assert offset_of(admin, f"{topic}-group", topic) == 7

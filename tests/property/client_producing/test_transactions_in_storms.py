@@ -12,8 +12,9 @@ import pytest
 from harness.producer_stage import TOPIC, Stage
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, ProducerUnusable, TransactionMustAbort
+from headrace.client.membership.events import CommittedOffset
 from headrace.client.pending import Pending
-from headrace.client.producing.transaction_session import GroupMembership, OffsetToCommit
+from headrace.client.producing.transaction_session import GroupMembership
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -71,7 +72,7 @@ def transaction(stage: Stage, number: int, offset: int | None, sent: dict[int, l
     error: ClientError | None = None
     try:
         if offset is not None:
-            offsets = {TopicPartition(TOPIC, 0): OffsetToCommit(offset)}
+            offsets = {TopicPartition(TOPIC, 0): CommittedOffset(offset)}
             error = play(stage, session.send_offsets(offsets, GroupMembership(GROUP)))
         if error is None and stage.dice.randrange(4):
             error = play(stage, session.commit())

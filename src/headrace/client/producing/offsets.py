@@ -6,7 +6,7 @@ from typing import Protocol
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput
 from headrace.client.membership.events import CommittedOffset
-from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+from headrace.client.producing.transaction_requests import GroupMembership
 
 
 class Member(Protocol):
@@ -16,7 +16,7 @@ class Member(Protocol):
 
 
 Group = str | GroupMembership | Member
-Committable = int | OffsetToCommit | CommittedOffset
+Committable = int | CommittedOffset
 Offsets = Mapping[TopicPartition, Committable] | Mapping[tuple[str, int], Committable]
 
 
@@ -29,14 +29,11 @@ def membership_of(group: Group) -> GroupMembership:
     return group.group_metadata()
 
 
-def offsets_to_commit(offsets: Offsets) -> dict[TopicPartition, OffsetToCommit]:
+def offsets_to_commit(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
     """An offset is the next one to read, as everywhere; others have its leader epoch and a note beside it."""
-    read: dict[TopicPartition, OffsetToCommit] = {}
+    read: dict[TopicPartition, CommittedOffset] = {}
     for (topic, partition), given in offsets.items():
-        if isinstance(given, int):
-            offset = OffsetToCommit(given)
-        else:
-            offset = OffsetToCommit(given.offset, given.leader_epoch, given.metadata)
+        offset = CommittedOffset(given) if isinstance(given, int) else given
         if offset.offset < 0:
             raise InvalidInput(f"offset {offset.offset} of {topic}-{partition} cannot be committed")
         read[TopicPartition(topic, partition)] = offset

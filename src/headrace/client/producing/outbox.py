@@ -14,6 +14,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.configuration import sending_settings, strategy
 from headrace.client.errors import ClientError, InvalidInput, RecordLost, TimedOut
+from headrace.client.membership.events import CommittedOffset
 from headrace.client.partitioner import AdaptiveTurns
 from headrace.client.pending import Pending
 from headrace.client.producing.admission import TopicUnknown, hopeless
@@ -22,7 +23,8 @@ from headrace.client.producing.options import Options
 from headrace.client.producing.pace import Pace
 from headrace.client.producing.sending import Sending
 from headrace.client.producing.table_delivery import TableDelivery
-from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+from headrace.client.producing.transaction import Transact
+from headrace.client.producing.transaction_requests import GroupMembership
 from headrace.client.producing.transaction_session import TransactionSession
 from headrace.client.producing.transaction_states import State
 from headrace.client.steps import Call, Steps, Wait
@@ -53,6 +55,7 @@ class Outbox:
         *,
         clock: Callable[[], Instant],
         wall_ms: Callable[[], int],
+        transact: Transact = TransactionSession,
     ) -> None:
         configuration = options.configuration
         settings = sending_settings(configuration)
@@ -71,7 +74,7 @@ class Outbox:
             buffer_bytes=configuration.number("buffer.memory"),
             request_bytes_max=settings.request_bytes_max,
         )
-        self.sending = Sending(settings, self.accumulator, Cluster(), dice)
+        self.sending = Sending(settings, self.accumulator, Cluster(), dice, transact=transact)
         self.wake: Callable[[], object] = lambda: None  # the driver's, once there is one
         self._waiter = waiter
         self._clock = clock
@@ -253,7 +256,10 @@ class Outbox:
         sending.close()
         until = self._until(timeout_s)
         transaction = sending.transaction
-        if transaction is not None and transaction.state in (State.IN_TRANSACTION, State.ABORTABLE):
+        if isinstance(transaction, TransactionSession) and transaction.state in (
+            State.IN_TRANSACTION,
+            State.ABORTABLE,
+        ):
             aborting = transaction.abort()
             yield Wait(lambda: aborting.is_done, until)
         flush = sending.flush()
@@ -270,7 +276,7 @@ class Outbox:
     @property
     def transaction(self) -> TransactionSession:
         session = self.sending.transaction
-        if session is None:
+        if not isinstance(session, TransactionSession):
             error = InvalidInput("this producer has no transactional.id, and so no transactions")
             error.advice = "Give the producer a transactional_id that no other one uses at the same time."
             raise error
@@ -301,7 +307,7 @@ class Outbox:
 
     def offsets_sent(
         self,
-        offsets: dict[TopicPartition, OffsetToCommit],
+        offsets: dict[TopicPartition, CommittedOffset],
         member: GroupMembership,
         timeout_s: float | None,
     ) -> Steps[None]:

@@ -32,6 +32,7 @@ from headrace.client.producing.meter import Meter
 from headrace.client.producing.sequences import Sequences
 from headrace.client.producing.settings import SendingSettings
 from headrace.client.producing.topics import Event, Topics
+from headrace.client.producing.transaction import Transact, Transaction
 from headrace.client.producing.transaction_session import TransactionSession
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from headrace.records._accumulator import Accumulator
@@ -55,6 +56,7 @@ class Sending:
         cluster: Cluster,
         dice: Dice,
         mailbox: Mailbox | None = None,
+        transact: Transact = TransactionSession,
     ) -> None:
         self.settings = settings
         self.accumulator = accumulator
@@ -62,9 +64,9 @@ class Sending:
         self.mailbox = mailbox or Mailbox()
         self.sequences = Sequences()
         self.topics = Topics(cluster, accumulator, self.mailbox, settings, dice)
-        self.transaction: TransactionSession | None = None
+        self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
-            self.transaction = TransactionSession(settings, self.sequences, self.mailbox, dice)
+            self.transaction = transact(settings, self.sequences, self.mailbox, dice)
             self.transaction.when_moved = self._open_or_close
         self.meter = Meter()
         self.is_closed = False
@@ -389,7 +391,7 @@ class Sending:
             self.sequences.of(at).given_up(batch)
         self._fail(batch, error)
 
-    def _drop_unsent(self, transaction: TransactionSession) -> None:
+    def _drop_unsent(self, transaction: Transaction) -> None:
         """Of a transaction that will not be committed; what was sent once must become clear (KIP-98)."""
         error = TransactionAborted("the record's transaction was aborted before it was sent")
         error.__cause__ = transaction.error

@@ -11,6 +11,7 @@ from headrace import __version__
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.mailbox import Answer
+from headrace.client.membership.events import CommittedOffset
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -33,12 +34,6 @@ END_TXN_FIRST_PROTOCOL = 4
 OFFSET_COMMIT_FIRST_PROTOCOL = 4
 ADD_PARTITIONS_BY_CLIENTS = 3  # from 4 on brokers speak to each other
 _MEMBER_SINCE = 3  # TxnOffsetCommit says who commits (KIP-447)
-
-
-class OffsetToCommit(NamedTuple):
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
 
 
 class GroupMembership(NamedTuple):
@@ -92,7 +87,7 @@ def offsets_request(
     transactional_id: str,
     producer: tuple[int, int],
     member: GroupMembership,
-    offsets: Mapping[TopicPartition, OffsetToCommit],
+    offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> ByVersion:
     topics: dict[str, TxnOffsetCommitRequestTopic] = {}
     for at, offset in offsets.items():

@@ -29,6 +29,7 @@ from headrace.client.errors import (
     TransactionMustAbort,
 )
 from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.membership.events import CommittedOffset
 from headrace.client.pending import Pending
 from headrace.client.producing.sequences import Sequences
 from headrace.client.producing.settings import SendingSettings
@@ -39,7 +40,6 @@ from headrace.client.producing.transaction_requests import (
     PRODUCE_FIRST_PROTOCOL,
     SECOND_PROTOCOL,
     GroupMembership,
-    OffsetToCommit,
     add_partitions_request,
     error_of_adding,
     features_request,
@@ -70,7 +70,7 @@ class _Offsets:
     def __init__(
         self,
         member: GroupMembership,
-        offsets: Mapping[TopicPartition, OffsetToCommit],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         coordinator: Coordinator,
         pending: Pending[None],
     ) -> None:
@@ -141,7 +141,7 @@ class TransactionSession:
             )
 
     def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetToCommit], member: GroupMembership
+        self, offsets: Mapping[TopicPartition, CommittedOffset], member: GroupMembership
     ) -> Pending[None]:
         """The group's offsets count when the transaction commits."""
         self.check_may_send()

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from headrace.base.time import NEVER
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, TimedOut
+from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription
 from headrace.client.producing.outbox import Outbox
-from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+from headrace.client.producing.transaction_requests import GroupMembership
 from headrace.client.steps import Steps, Wait
 from headrace.records._messages import Message
 from headrace.simulator.clients.topics import Topic
@@ -95,7 +96,7 @@ class Copier(Reading):
             yield from outbox.sent(self._target.name, None, value, (), partition, wall_ms)
             self.holds("buffer.memory", accumulator.buffered_bytes, accumulator.buffer_bytes)
         ends = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in messages}
-        offsets = {at: OffsetToCommit(offset) for at, offset in ends.items()}
+        offsets = {at: CommittedOffset(offset) for at, offset in ends.items()}
         yield from outbox.offsets_sent(offsets, member, None)
         if not self.is_careful and self.world.chance(0.15):
             yield from self._abort()

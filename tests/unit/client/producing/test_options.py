@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from headrace.client.configuration import InvalidSetting
+from headrace.client.membership.events import CommittedOffset
 from headrace.client.producing.headers import headers_of
 from headrace.client.producing.offsets import membership_of, offsets_to_commit
 from headrace.client.producing.options import producer_options
-from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+from headrace.client.producing.transaction_requests import GroupMembership
 from headrace.client.serializers import JSON, NotSerializable
 
 SERVERS = "localhost:9092"
@@ -91,5 +92,5 @@ def test_a_group_is_named_or_asked_who_it_is() -> None:
 
 
 def test_offsets_are_numbers_or_carry_more() -> None:
-    read = offsets_to_commit({("t", 0): 5, ("t", 1): OffsetToCommit(6, 2, "note")})
-    assert read == {("t", 0): OffsetToCommit(5), ("t", 1): OffsetToCommit(6, 2, "note")}
+    read = offsets_to_commit({("t", 0): 5, ("t", 1): CommittedOffset(6, 2, "note")})
+    assert read == {("t", 0): CommittedOffset(5), ("t", 1): CommittedOffset(6, 2, "note")}

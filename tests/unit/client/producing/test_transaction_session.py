@@ -16,7 +16,8 @@ from headrace.client.errors import (
     TransactionAborted,
     TransactionMustAbort,
 )
-from headrace.client.producing.transaction_requests import GroupMembership, OffsetToCommit
+from headrace.client.membership.events import CommittedOffset
+from headrace.client.producing.transaction_requests import GroupMembership
 from headrace.client.producing.transaction_states import ALLOWED, State
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
@@ -36,7 +37,7 @@ from headrace.protocol.messages.txn_offset_commit import (
 FIND, INIT = 10, 22
 PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 0, 24, 25, 26, 28
 AT = TopicPartition(TOPIC, 0)
-OFFSETS = {AT: OffsetToCommit(5)}
+OFFSETS = {AT: CommittedOffset(5)}
 
 
 def make(version: int, **more: Any) -> Stage:
@@ -190,7 +191,7 @@ class TestPassingTroubles:
     def test_only_offsets_that_failed_are_sent_again(self, stage: Stage) -> None:
         stage.session.begin()
         pending = stage.session.send_offsets(
-            OFFSETS | {TopicPartition(TOPIC, 1): OffsetToCommit(7)}, GroupMembership("g")
+            OFFSETS | {TopicPartition(TOPIC, 1): CommittedOffset(7)}, GroupMembership("g")
         )
         first = outgoing(stage, TXN_OFFSET_COMMIT)
         told = offsets_told(0)
