@@ -6,18 +6,14 @@ after a revocation), then `take_records`; while there is none, the shell waits u
 application calls may want something to be sent: `needs_turn` says so.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.cluster import Cluster, Partition, TopicPartition
-from headrace.client.consuming.backlog import Backlog
+from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consuming.closing import Closing
 from headrace.client.consuming.events import ConsumerEvent
-from headrace.client.consuming.fetching import Fetching
-from headrace.client.consuming.metrics import ConsumerMetrics
 from headrace.client.consuming.offsets import (
     ByTime,
     Committed,
@@ -27,20 +23,12 @@ from headrace.client.consuming.offsets import (
     check_offset,
     check_partitions,
 )
-from headrace.client.consuming.position import NO_EPOCH, NO_OFFSET, Position
-from headrace.client.consuming.positioning import Positioning
-from headrace.client.consuming.searches import Searches
+from headrace.client.consuming.reader import PartitionReader
 from headrace.client.consuming.settings import (
     EARLIEST,
     LATEST,
-    READ_COMMITTED,
-    TO_EARLIEST,
-    TO_LATEST,
     ConsumerSettings,
-    Reset,
 )
-from headrace.client.consuming.topics import Topics
-from headrace.client.consuming.validation import Validation
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.events import (
@@ -62,82 +50,29 @@ from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
 from headrace.client.producing.transaction_requests import GroupMembership
 from headrace.protocol.messages.metadata import MetadataResponse
-from headrace.records._columns import Columns
-from headrace.records._messages import Message
-
-ERRORS_MAX = 10  # that wait to be raised
 
 
-class ConsumerSession:
+class ConsumerSession(PartitionReader):
     """Invariant: with a subscription the positions are those of what the group has given us and we have not
     acknowledged to lose; otherwise those that the application assigned.
     """
 
     def __init__(self, settings: ConsumerSettings, dice: Dice, *, wall_ms: Callable[[], int]) -> None:
         """`wall_ms` is asked for the time when a reset by duration needs it."""
-        self.settings = settings
-        self.cluster = Cluster()
-        self._records = 0  # handed out, so far
-        self._positions: dict[TopicPartition, Position] = {}
-        self._subscription: Subscription | None = None
-        self._events: list[ConsumerEvent] = []
-        # who we were when the application had heard of all events
-        self._told_identity: Identity | None = NOBODY
-        self._errors: deque[ClientError] = deque()  # that concern no single partition
-        self._failure: ClientError | None = None  # why the group is of no use until we subscribe anew
-        self._needs_turn = True
-        self._wake_at = NEVER  # as the shell was told
-        self._leaving: list[Pending[None]] = []  # done when the group says that we have left
-        self._closing = Closing()
-        mailbox = self._mailbox = Mailbox()
+        self._mailbox = Mailbox()
         self.group: Group | None = None
         if settings.group is not None:
-            self.group = Group(settings.group, dice, mailbox)
+            self.group = Group(settings.group, dice, self._mailbox)
             self.group.topics.heard.append(self._group_heard)
-        self._backlog = Backlog()
-        self._searches = Searches(settings, self.cluster, mailbox, dice)
+        look_up = None if self.group is None else self.group.fetch_committed
+        super().__init__(settings, self._mailbox, dice, wall_ms=wall_ms, look_up=look_up)
         self._offsets = Offsets(self.group, self._searches)
-        self._topics = Topics(
-            settings,
-            self.cluster,
-            mailbox,
-            dice,
-            wanted=lambda: self._positions.keys() | self._searches.partitions(),
-            heard=self._heard,
-            fail=self._fail,
-        )
-        self._positioning = Positioning(
-            settings,
-            self._positions,
-            self._backlog,
-            self._searches,
-            dice,
-            wall_ms=wall_ms,
-            look_up=None if self.group is None else self.group.fetch_committed,
-            found=self._hurry,
-            tell=self._events.append,
-        )
-        self._fetching = Fetching(
-            settings,
-            self._positions,
-            self._backlog,
-            self.cluster,
-            mailbox,
-            dice,
-            out_of_range=self._positioning.out_of_range,
-            met_leader=self._hurry,
-            fail=self._fail,
-        )
-        self._validation = Validation(
-            settings,
-            self._positions,
-            self._backlog,
-            self.cluster,
-            mailbox,
-            dice,
-            passed=self._hurry,
-            truncated=self._positioning.truncated,
-        )
+        self._subscription: Subscription | None = None
+        self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
+        self._failure: ClientError | None = None  # why the group is of no use until we subscribe anew
+        self._leaving: list[Pending[None]] = []  # done when the group says that we have left
+        self._closing = Closing()
+        self._wake_at = NEVER  # as the shell was told
 
     # --- the shell -----------------------------------------------------------------------------------------
 
@@ -145,9 +80,7 @@ class ConsumerSession:
         """What has to be sent now."""
         self._needs_turn = False
         if not self._closing.has_begun:
-            self._positioning.advance(now)
-            self._validation.advance(now)
-            self._fetching.advance(now)
+            self._advance(now)
         self._searches.advance(now)
         self._topics.advance(now)
         if self.group is None:
@@ -171,12 +104,7 @@ class ConsumerSession:
             return Instant(0.0)
         earliest = min(self._searches.deadline(), self._topics.deadline(), self._closing.deadline())
         if not self._closing.has_begun:
-            earliest = min(
-                earliest,
-                self._positioning.deadline(),
-                self._validation.deadline(),
-                self._fetching.deadline(),
-            )
+            earliest = min(earliest, self._reads_again_at())
         return earliest if self.group is None else min(earliest, self.group.deadline())
 
     @property
@@ -191,7 +119,7 @@ class ConsumerSession:
 
     @property
     def has_error(self) -> bool:
-        return bool(self._errors or self._failure) or self._backlog.has_error
+        return self._failure is not None or super().has_error
 
     def take_events(self) -> list[ConsumerEvent]:
         """What listeners have to know, in order; after a `Revoked`, `acknowledge` has to follow."""
@@ -201,20 +129,8 @@ class ConsumerSession:
         return events
 
     def take_error(self) -> ClientError | None:
-        """What `take_records` would raise."""
-        if self._errors:
-            return self._errors.popleft()
-        return self._failure or self._backlog.take_error()
-
-    def _fail(self, error: ClientError) -> None:
-        """The application is to be told; whoever does not poll need not hear the same for each retry."""
-        if len(self._errors) < ERRORS_MAX:
-            self._errors.append(error)
-
-    def _hurry(self) -> None:
-        """Positions or leaders are others than before."""
-        self._positioning.is_due = self._validation.is_due = self._fetching.is_due = True
-        self._needs_turn = True
+        """What `take_records` would raise: that the group is lost, as often as anybody asks."""
+        return self._failure or super().take_error()
 
     # --- what comes from elsewhere -------------------------------------------------------------------------
 
@@ -222,23 +138,11 @@ class ConsumerSession:
         """We have asked for topics, and the group may want to know, too."""
         if self.group is not None:
             self.group.topics.learn(answer)
-        self._see_anew()
+        super()._heard(answer)
 
     def _group_heard(self, now: Instant, answer: MetadataResponse, is_complete: bool) -> None:
         self._topics.hear(now, answer, is_complete=is_complete)
         self._see_anew()
-
-    def _see_anew(self) -> None:
-        """The cluster may have changed."""
-        for position in self._positions.values():
-            topic = self.cluster.topics.get(position.at.topic)
-            if topic is None or topic.topic_id == position.topic_id:
-                continue
-            if position.has_topic_id and topic.has_id:
-                self._positioning.made_anew(position)
-            position.topic_id = topic.topic_id
-        self._searches.hurry()
-        self._hurry()
 
     def _digest(self, now: Instant) -> None:
         """Does what the group's events mean for positions, and passes on what is for the application."""
@@ -253,8 +157,7 @@ class ConsumerSession:
                 self._add(event.partitions)
                 self._events.append(event)
             case Revoked():
-                for at in event.partitions:
-                    self._backlog.stop(self._positions[at])
+                self._stop(event.partitions)
                 self._events.append(event)
             case Lost():
                 self._remove(event.partitions)
@@ -333,31 +236,9 @@ class ConsumerSession:
             if offset is not None:
                 self.seek(now, at, offset)
 
-    def _add(self, partitions: Iterable[TopicPartition]) -> None:
-        for at in sorted(partitions):
-            assert at not in self._positions
-            position = self._positions[at] = Position(at)
-            topic = self.cluster.topics.get(at.topic)
-            if topic is not None:
-                position.topic_id = topic.topic_id
-            self._topics.want(at.topic)
-        self._hurry()
-
-    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
-        for at in partitions:
-            position = self._positions.pop(at, None)
-            if position is not None:
-                self._backlog.remove(position)
-        self._hurry()
-
     @property
     def subscription(self) -> Subscription | None:
         return self._subscription
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        """What is read, including what is about to be given up."""
-        return frozenset(self._positions)
 
     def polled(self, now: Instant) -> None:
         """The application is at work, and done with all that it was given before."""
@@ -384,144 +265,6 @@ class ConsumerSession:
             read = {position.at: position.committable() for position in touched}
             self.group.consumed(now, {at: each for at, each in read.items() if each is not None})
         touched.clear()
-
-    # --- records -------------------------------------------------------------------------------------------
-
-    def take_records(self, now: Instant, max_records: int) -> list[Message]:
-        """The next records, of as many partitions as it takes; positions move behind them.
-
-        Raises what the application has to know: each error once, but that its group is lost as often as it
-        asks. Nothing comes while there are events that were not taken: nobody reads what he does not know to
-        be his.
-        """
-        if self._events:
-            return []
-        self._raise_error()
-        try:
-            messages = self._backlog.take_records(max_records)
-        except ClientError:
-            self._hurry()  # it is fetched anew
-            raise
-        self._records += len(messages)
-        self._fill_up()
-        return messages
-
-    def take_columns(self, now: Instant, columns: Columns) -> bool:
-        """Pours everything that was fetched into the columns, as far as they have room; whether there was
-        anything. Otherwise like `take_records`.
-        """
-        if self._events:
-            return False
-        self._raise_error()
-        before = columns.row_count
-        try:
-            has_moved = self._backlog.take_columns(columns)
-        except ClientError:
-            self._hurry()
-            raise
-        self._records += columns.row_count - before
-        self._fill_up()
-        return has_moved
-
-    def buffered(self) -> tuple[int, int]:
-        """How many records and bytes are there to be taken, at most: columns that have the room need not
-        grow.
-        """
-        return self._backlog.count_records(), self._backlog.size
-
-    def _fill_up(self) -> None:
-        if self._backlog.has_made_room:
-            self._backlog.has_made_room = False
-            self._fetching.is_due = True
-
-    def _raise_error(self) -> None:
-        error = self.take_error()
-        if error is not None:
-            self._hurry()
-            raise error
-
-    # --- positions -----------------------------------------------------------------------------------------
-
-    def seek(self, now: Instant, at: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
-        """The next record is the one at `offset`, or the first behind it."""
-        check_offset(offset)
-        position = self._position(at)
-        self._backlog.drop(position)
-        self._backlog.touched.add(position)
-        position.move(offset, leader_epoch)
-        self._hurry()
-
-    def seek_to_beginning(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of these, or of all."""
-        self._seek(partitions, TO_EARLIEST)
-
-    def seek_to_end(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of these, or of all; reading committed records, before the first open transaction."""
-        self._seek(partitions, TO_LATEST)
-
-    def _seek(self, partitions: Iterable[TopicPartition], reset: Reset) -> None:
-        for position in self._chosen(partitions) or list(self._positions.values()):
-            self._positioning.seek_end(position, reset)
-        self._hurry()
-
-    def position(self, at: TopicPartition) -> int | None:
-        """The offset behind all that was handed out; None while it is not known. Raises why it cannot be."""
-        position = self._position(at)
-        if position.is_known:
-            return position.offset
-        error, position.error = position.error, None
-        if error is not None:
-            self._hurry()
-            raise error
-        return None
-
-    def positions(self) -> Committed:
-        """What `commit` commits if it is not told otherwise."""
-        read = {at: position.committable() for at, position in self._positions.items()}
-        return {at: each for at, each in read.items() if each is not None}
-
-    def _position(self, at: TopicPartition) -> Position:
-        position = self._positions.get(at)
-        if position is None:
-            raise InvalidInput(f"partition {at} is not assigned to this consumer")
-        return position
-
-    def _chosen(self, partitions: Iterable[TopicPartition]) -> list[Position]:
-        return [self._position(at) for at in partitions]
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing is given of these until they are resumed; what was fetched of them is kept."""
-        for position in self._chosen(partitions):
-            self._backlog.hold(position)
-        self._hurry()
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for position in self._chosen(partitions):
-            self._backlog.release(position)
-        self._hurry()
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        return frozenset(at for at, position in self._positions.items() if position.is_paused)
-
-    def lag(self, at: TopicPartition) -> int | None:
-        """How many offsets there are still to read, as of the last answer; None before the first."""
-        position = self._position(at)
-        reads_committed = self.settings.isolation == READ_COMMITTED
-        end = position.last_stable_offset if reads_committed else position.high_watermark
-        if end == NO_OFFSET or position.offset is None:
-            return None
-        return max(0, end - position.offset)
-
-    def metrics(self) -> ConsumerMetrics:
-        lags = {at: self.lag(at) for at in self._positions}
-        return ConsumerMetrics(
-            records=self._records,
-            bytes=self._fetching.bytes,
-            fetches=self._fetching.fetches,
-            buffered_bytes=sum(position.size for position in self._positions.values()),
-            lag={at: lag for at, lag in lags.items() if lag is not None},
-        )
 
     # --- offsets -------------------------------------------------------------------------------------------
 
@@ -617,11 +360,3 @@ class ConsumerSession:
     def _committed_last(self, read: Committed, pending: Pending[Committed]) -> None:
         if pending.error is not None:
             self._events.append(AutoCommitFailed(read, pending.error))
-
-    def check(self) -> None:
-        """The invariants."""
-        self._backlog.check()
-        for position in self._positions.values():
-            position.check()
-        counted = sum(position.size for position in self._positions.values() if not position.is_paused)
-        assert counted == self._backlog.size
