@@ -18,7 +18,7 @@ COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types unit test interop sim fuzz chaos bench docs demo clean
+.PHONY: help setup lint types unit test interop spark sim fuzz chaos bench docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -30,6 +30,10 @@ $(VENV)/.tools: requirements.txt requirements-dev.txt
 
 $(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(wildcard src/headrace/records/_[a-z]*.py src/headrace/records/*.pxd)
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/.spark: requirements-spark.txt $(VENV)/.built
+	$(PY) -m pip install -q --disable-pip-version-check -r requirements-spark.txt
 	@touch $@
 
 setup: $(VENV)/.built  ## virtual environment, test tools, editable install with the compiled module
@@ -53,6 +57,9 @@ test: setup  ## everything that PyPI alone can serve, under ten minutes
 interop: setup  ## clients and tools from other registries, each against Kafka 4.3.1 and against Headrace
 	$(PYTEST) -n 2 --dist loadfile tests/interop --timeout=600
 	$(PYTEST) -n 2 --dist loadfile tests/clients --broker=kafka
+
+spark: setup $(VENV)/.spark  ## PySpark (needs a JDK 17) on Headrace and on Kafka 4.3.1
+	$(PYTEST) tests/spark --timeout=600
 
 sim: setup  ## the node and our client under a seeded clock, network and disk; SEEDS=1000, or SEED=7 PLAY=logs to play one again
 	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY))

@@ -1,0 +1,66 @@
+"""A SparkSession that finds `format("headrace")`, and what a machine must have for one.
+
+Workers must be the Python that has headrace: Spark looks for data sources in a worker, not in the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.spark.machine import check_machine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What is good for topics; whatever the user sets wins.
+DEFAULTS = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+}
+
+
+def session(
+    name: str = "headrace",
+    *,
+    master: str | None = None,
+    config: Mapping[str, object] | None = None,
+) -> SparkSession:
+    """The session of this process, made if there is none.
+
+    `master` is where it runs (all cores of this machine if nobody says otherwise, or `spark://…`), `config`
+    are Spark's own settings. Raises NotReady, in one sentence, if the machine cannot run Spark.
+    """
+    check_machine()
+    from pyspark.sql import SparkSession
+
+    prepare_environment()
+    builder = SparkSession.builder.appName(name)
+    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    builder = builder.master(chosen)
+    settings = {
+        **DEFAULTS,
+        **_local_settings(chosen),
+        **{key: str(value) for key, value in (config or {}).items()},
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment() -> None:
+    """For driver and workers of this machine; what is set already stays."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _local_settings(master: str) -> dict[str, str]:
+    """A session on this machine needs no address that others could reach."""
+    if not master.startswith("local"):
+        return {}
+    return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -1,0 +1,164 @@
+"""`format("headrace")` as Spark sees it. Batch and stream share options, survey and tasks.
+
+Readers travel to the workers as they are, so they hold nothing but options until they are asked something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headrace.spark.batch import plan_batch
+from headrace.spark.columns import KAFKA_COLUMNS, fitted, kafka_columns, kafka_schema
+from headrace.spark.errors import InvalidOption
+from headrace.spark.filters import Bounds
+from headrace.spark.options import SourceOptions, read_options
+from headrace.spark.reading import Task, read_range
+from headrace.spark.stream import Limit, StreamPlanner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+
+class HeadraceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    def schema(self) -> str:
+        return kafka_schema(includes_headers=self.options.get("includeheaders", "").lower() == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return HeadraceReader(read_options(self.options, is_stream=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return HeadraceStreamReader(read_options(self.options, is_stream=True), schema)
+
+
+class TaskPartition(InputPartition):
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+
+def read_task(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """On an executor. Where there is nothing to read, Spark asks for a partition without a value."""
+    task = partition.value
+    if task is None:
+        return
+    for columns in read_range(task):
+        yield from fitted(kafka_columns(columns, task.range.end), schema)
+
+
+def checked_schema(schema: StructType) -> pa.Schema:
+    """Arrow's schema of the columns that are wanted; InvalidOption for those that are not to be had."""
+    for field in schema.fields:
+        kind = KAFKA_COLUMNS.get(field.name)
+        if kind is None:
+            raise InvalidOption(f"there is no column {field.name}; there are {', '.join(KAFKA_COLUMNS)}")
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class HeadraceReader(DataSourceReader):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = checked_schema(schema)
+        self._bounds = Bounds()
+        self.pushFilters = _PushFilters(self._bounds)
+
+    def partitions(self) -> list[InputPartition]:
+        return [TaskPartition(task) for task in plan_batch(self._options, self._bounds)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._schema)
+
+
+class _PushFilters:
+    """Learns from the filters and hands all of them back, so that nothing depends on it.
+
+    A reader with a method of this name is refused by Spark where filters are not pushed down, which is its
+    default; what looks like the method it inherits is not.
+    """
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        self._bounds.learn(filters)
+        return filters
+
+
+class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = checked_schema(schema)
+        self._made: StreamPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}  # connections stay where they are
+
+    @property
+    def _planner(self) -> StreamPlanner:
+        if self._made is None:
+            self._made = StreamPlanner(self._options)
+        return self._made
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._planner.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.offsets_per_trigger_max is not None:
+            return ReadMaxRows(options.offsets_per_trigger_max)
+        if options.bytes_per_trigger_max is not None:
+            return ReadMaxBytes(options.bytes_per_trigger_max)
+        if options.offsets_per_trigger_min is not None:
+            return ReadMinRows(options.offsets_per_trigger_min)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return self._planner.latest(start, self._limit(limit))
+
+    def _limit(self, limit: ReadLimit) -> Limit:
+        """Spark carries one limit only, while a user may have given several."""
+        if isinstance(limit, ReadAllAvailable):
+            return Limit(is_everything=True)
+        rows, size = self._options.offsets_per_trigger_max, self._options.bytes_per_trigger_max
+        if isinstance(limit, ReadMaxRows):
+            rows = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        return Limit(rows=rows, bytes=size)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._planner.newest()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner.stop_at_what_is_there()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [TaskPartition(task) for task in self._planner.tasks(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Progress was committed before: see headrace.spark.stream."""
+
+    def stop(self) -> None:
+        if self._made is not None:
+            self._made.close()

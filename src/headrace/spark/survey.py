@@ -1,0 +1,218 @@
+"""What the cluster says of the topics of a query: which partitions there are, and where their logs begin and
+end. Asked from the planner, never from a task.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Self, TypeVar
+
+from headrace.client.administration.configs import Resource
+from headrace.client.administration.offsets import ListedOffset
+from headrace.client.administration.topic_descriptions import TopicDescription
+from headrace.client.cluster import TopicPartition
+from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
+from headrace.client.threads.admin import Admin
+from headrace.spark.errors import InvalidOption, TopicRecreated
+from headrace.spark.loss import Loss, told
+from headrace.spark.offsets import EARLIEST, LATEST, Offsets
+from headrace.spark.options import At, SourceOptions
+from headrace.spark.planning import Range, cut_evenly, limited, ranges_between
+from headrace.spark.reading import recreated
+
+T = TypeVar("T")
+
+
+class Survey:
+    """Asks through one administrator, which is made with the first question."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._made: Admin | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
+    @property
+    def _admin(self) -> Admin:
+        if self._made is None:
+            self._made = Admin(self._options.admin_settings)
+        return self._made
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """As often as fetchOffset.numRetries allows, for what may pass."""
+        for left in range(self._options.retries, 0, -1):
+            try:
+                return question()
+            except ClientError as error:
+                if not error.is_retriable or not left:
+                    raise
+            time.sleep(self._options.retry_interval_s)
+        return question()
+
+    # --- topics ------------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, TopicDescription]:
+        """Those that the query means and that are there, by name."""
+        options = self._options
+        if options.pattern is not None:
+            matches = re.compile(options.pattern).fullmatch
+            found = self._ask(lambda: self._admin.list_topics(internal=False))
+            return {topic.name: topic for topic in found if matches(topic.name)}
+        names = options.topics or sorted({at.topic for at in options.assigned})
+        try:
+            return self._ask(lambda: self._admin.describe_topics(names))
+        except ClientError:
+            # one of them is missing: that is for the caller to judge
+            found = self._ask(lambda: self._admin.list_topics(internal=True))
+            return {topic.name: topic for topic in found if topic.name in names}
+
+    def partitions(self, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+        """Those that the query means, of these topics."""
+        there = {at for topic in topics.values() for at in topic.all_partitions()}
+        return sorted(there.intersection(self._options.assigned) if self._options.assigned else there)
+
+    def required_topics(self) -> dict[str, TopicDescription]:
+        """As `topics`, but those that the query names have to be there."""
+        topics = self.topics()
+        wanted = self._options.topics or sorted({at.topic for at in self._options.assigned})
+        missing = [name for name in wanted if name not in topics]
+        if missing:
+            raise InvalidOption(f"there is no topic {', '.join(map(repr, missing))}")
+        absent = set(self._options.assigned).difference(self.partitions(topics))
+        if absent:
+            raise InvalidOption(f"there is no partition {min(absent)}")
+        return topics
+
+    # --- offsets -----------------------------------------------------------------------------------------
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends of what may be read: with read_committed, where open transactions begin."""
+        return self._offsets(dict.fromkeys(partitions, LATEST))
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {at: found.offset or 0 for at, found in self.listed(wanted).items()}
+
+    def listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        """By EARLIEST, LATEST or times in milliseconds."""
+        if not wanted:
+            return {}
+        level = self._options.isolation_level
+        return self._ask(lambda: self._admin.list_offsets(wanted, isolation_level=level))
+
+    def resolve(self, at: At, topics: Mapping[str, TopicDescription]) -> Offsets:
+        """Where a query begins or ends, as offsets."""
+        partitions = self.partitions(topics)
+        ids = {name: topic.topic_id for name, topic in topics.items()}
+        if at.each is None:
+            assert at.everywhere is not None
+            wanted = dict.fromkeys(partitions, at.everywhere)
+        else:
+            check_identities(at.each.topic_ids, ids)
+            _check_same(at.each.at, partitions)
+            wanted = at.each.at
+        if at.is_time:
+            return Offsets(self._at_times(wanted, is_late_allowed=at.is_late_allowed), ids)
+        asked = {where: offset for where, offset in wanted.items() if offset < 0}
+        return Offsets({**wanted, **self._offsets(asked)}, ids)
+
+    def _at_times(
+        self, times: Mapping[TopicPartition, int], *, is_late_allowed: bool
+    ) -> dict[TopicPartition, int]:
+        found = {at: listed.offset for at, listed in self.listed(times).items()}
+        late = [at for at, offset in found.items() if offset is None]
+        if late and not is_late_allowed:
+            raise InvalidOption(
+                f"partition {late[0]} has no record as late as {times[late[0]]} ms; set "
+                "startingOffsetsByTimestampStrategy to latest to begin at its end then"
+            )
+        ends = self.latest(late)
+        return {at: ends[at] if offset is None else offset for at, offset in found.items()}
+
+    # --- bytes -------------------------------------------------------------------------------------------
+
+    def cut_by_bytes(self, ranges: list[Range], bytes_max: int) -> list[Range]:
+        """Parts of about so many bytes each, as far as somebody knows where bytes lie."""
+        sizes = self._record_sizes(ranges)
+        return [
+            part
+            for each in ranges
+            for part in cut_evenly(each, -(-each.size * sizes.get(each.at, 0) // bytes_max))
+        ]
+
+    def _record_sizes(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
+        """Bytes per offset, on average over the whole log; without those that nobody tells."""
+        partitions = {each.at for each in ranges}
+        try:
+            directories = self._admin.describe_log_dirs()
+        except (KafkaError, UnsupportedByBroker):
+            return {}  # not allowed, or not offered
+        sizes = {at: size for one in directories for at, size in one.partition_bytes.items()}
+        starts, ends = self.earliest(partitions), self.latest(partitions)
+        return {
+            at: -(-sizes[at] // (ends[at] - starts[at]))
+            for at in partitions
+            if at in sizes and ends[at] > starts[at]
+        }
+
+    def limited_by_bytes(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], bytes_max: int
+    ) -> dict[TopicPartition, int]:
+        """Ends that leave out what exceeds the limit, shared between partitions by what waits in each."""
+        sizes = self._record_sizes(ranges_between(starts, ends))
+        waiting = sum(each.size * sizes.get(each.at, 0) for each in ranges_between(starts, ends))
+        count = sum(each.size for each in ranges_between(starts, ends))
+        if waiting <= bytes_max:
+            return dict(ends)
+        return limited(starts, ends, max(1, count * bytes_max // waiting))
+
+    # --- losses ------------------------------------------------------------------------------------------
+
+    def explain(self, losses: Iterable[Loss]) -> str:
+        return told(losses, config_of=self._config_of, first_ms=self._first_ms)
+
+    def _config_of(self, topic: str) -> dict[str, str | None]:
+        try:
+            described = self._admin.describe_config(Resource.topic(topic))
+        except ClientError:
+            return {}  # not allowed to know, or gone
+        return {name: entry.value for name, entry in described.items()}
+
+    def _first_ms(self, at: TopicPartition) -> int | None:
+        """The time of the first record that has one."""
+        return self.listed({at: 0})[at].timestamp_ms
+
+    # --- progress ----------------------------------------------------------------------------------------
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Shows how far a stream is, as the progress of a group without members."""
+        if offsets.at:
+            self._admin.alter_group_offsets(group, offsets.at)
+
+
+def check_identities(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """A topic that has another id than it had is another topic."""
+    for topic, topic_id in before.items():
+        if topic in now and now[topic] != topic_id:
+            raise TopicRecreated(recreated(topic, topic_id, now[topic]))
+
+
+def _check_same(given: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> None:
+    missing, extra = set(partitions).difference(given), set(given).difference(partitions)
+    if missing:
+        raise InvalidOption(f"offsets must be given for all partitions, and {min(missing)} has none")
+    if extra:
+        raise InvalidOption(f"an offset is given for {min(extra)}, which is not read")
