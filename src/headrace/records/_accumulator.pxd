@@ -18,6 +18,7 @@ cdef int _CUSTOM
 cdef bytes _NO_HEADERS
 
 
+@cython.final
 cdef class Crossing:
     cdef public str topic
     cdef public list lanes
@@ -33,6 +34,7 @@ cpdef unsigned int murmur2(bytes data)
 cdef unsigned int _murmur2(const unsigned char* source, Py_ssize_t start, Py_ssize_t length) noexcept
 
 
+@cython.final
 cdef class Accumulator:
     cdef public object waiter
     cdef public object choose_sticky
@@ -41,6 +43,7 @@ cdef class Accumulator:
     cdef public Py_ssize_t batch_bytes
     cdef public Py_ssize_t batch_bytes_max
     cdef public double linger_s
+    cdef public object clock
     cdef public Py_ssize_t buffer_bytes
     cdef public Py_ssize_t request_bytes_max
     cdef public Py_ssize_t buffered_bytes

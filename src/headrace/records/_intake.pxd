@@ -11,7 +11,6 @@ from headrace.records._outgoing cimport Delivery
 cdef class Intake:
     cdef Accumulator accumulator
     cdef object guard
-    cdef object clock
     cdef object wall_ns
     cdef object wake
 

@@ -22,7 +22,7 @@ class Guard(Protocol):
 class Intake:
     """Takes records into an accumulator that another thread empties."""
 
-    __slots__ = ("accumulator", "clock", "guard", "wake", "wall_ns")
+    __slots__ = ("accumulator", "guard", "wake", "wall_ns")
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Intake:
         wake: Callable[[], object],
     ) -> None:
         self.accumulator = accumulator
+        accumulator.clock = clock
         self.guard = guard
-        self.clock = clock
         self.wall_ns = wall_ns
         self.wake = wake  # called only when a batch was begun or is full
 
@@ -63,7 +63,7 @@ class Intake:
         lock = self.guard.lock
         lock.acquire()
         try:
-            delivery = accumulator.append(self.clock(), topic, key, value, headers, at, stamp)
+            delivery = accumulator.append(-1.0, topic, key, value, headers, at, stamp)
             if accumulator.has_news:
                 accumulator.has_news = False
                 self.wake()

@@ -12,6 +12,7 @@ cdef Py_ssize_t _FIRST_BUFFER_BYTES
 cdef bytes NO_HEADERS
 
 
+@cython.final
 cdef class Delivery:
     cdef public Batch batch
     cdef public Py_ssize_t index
@@ -21,6 +22,7 @@ cdef class Delivery:
     cdef tuple _place(self)
 
 
+@cython.final
 cdef class Batch:
     cdef public Lane lane
     cdef public double created_at
@@ -56,6 +58,7 @@ cdef class Batch:
     ) except -1
 
 
+@cython.final
 cdef class Lane:
     cdef public str topic
     cdef public int partition
