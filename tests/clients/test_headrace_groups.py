@@ -138,6 +138,27 @@ def test_commits(bootstrap: str, new_topic: NewTopic, new_consumer: NewConsumer,
     assert consumer.group_metadata().generation > 0
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_whoever_is_no_member_does_not_commit_for_those_who_are(
+    bootstrap: str, new_topic: NewTopic, new_consumer: NewConsumer, protocol: str
+) -> None:
+    topic = new_topic()
+    at = TopicPartition(topic, 0)
+    produce(bootstrap, topic, partitions=1, per_partition=3)
+    diary = Diary()
+    member = new_consumer(group_protocol=protocol)
+    member.subscribe([topic], listener=diary)
+    assert len(read(member, 3)) == 3
+    outsider = new_consumer(group_protocol=protocol, enable_auto_commit=False)
+    outsider.assign({at: 1})
+    with pytest.raises(KafkaError) as refused:
+        outsider.commit({at: 1})
+    assert refused.value.name == "UNKNOWN_MEMBER_ID"
+    assert len(read(outsider, 2)) == 2
+    assert member.poll(0.2) == []
+    assert diary.pages == [("assigned", [0])], "nobody has joined"
+
+
 def test_offsets_that_are_committed_with_a_transaction(
     bootstrap: str, new_topic: NewTopic, new_consumer: NewConsumer
 ) -> None:

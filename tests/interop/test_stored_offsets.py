@@ -17,6 +17,7 @@ import pytest
 
 from harness.broker import Broker
 from harness.fetching import alone
+from harness.fetching import alone
 from harness.ledger import BALANCES, LEDGER, balances, book, deposit, read_until_done
 from headrace import Consumer, Message, OffsetsMovedOn, StoredOffsets
 
@@ -26,15 +27,14 @@ WAIT_S = 60
 @pytest.fixture(scope="module")
 def programs() -> Path:
     """Where Debian puts the server's programs; they are not on the path."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    if not found:
-        with alone():
+    place = Path("/usr/lib/postgresql")
+    with alone():
+        if not list(place.glob("*/bin/initdb")):
+            quietly = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
             subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
             install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]
-            environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-            subprocess.run(install, check=True, timeout=600, env=environment)
-        found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    return found[-1]
+            subprocess.run(install, check=True, timeout=600, env=quietly)
+    return max(place.glob("*/bin"))
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from headrace import (
     Consumer,
     InvalidInput,
     InvalidSetting,
+    KafkaError,
     Message,
     PartitionsLost,
     TopicPartition,
@@ -184,6 +185,26 @@ def test_no_broker_at_all() -> None:
             consumer.end_offsets([ORDERS])
         assert raised.value.is_retriable
         consumer.close(0.1)
+
+
+def test_what_cannot_be_mended_is_told_at_every_poll(servers: str) -> None:
+    """Whoever catches and polls on must not wait for messages that will never come."""
+    names = {"group_instance_id": "the-one", "heartbeat_interval_ms": 50}
+    with member(servers, **names) as first, member(servers, **names) as second:
+        first.subscribe("orders")
+        assert len(first.poll(WAIT_S)) == 3
+        second.subscribe("orders")
+        second.poll(0)
+        for _ in range(2):
+            with pytest.raises(KafkaError) as raised:
+                first.poll(WAIT_S)
+            assert raised.value.name == "FENCED_INSTANCE_ID"
+        second.close()
+        first.unsubscribe()
+        assert first.poll(0) == []
+        first.assign([ORDERS])
+        first.seek(ORDERS, 2)
+        assert [message.offset for message in first.poll(WAIT_S)] == [2]
 
 
 def test_a_slow_loop_is_told_so(servers: str, caplog: pytest.LogCaptureFixture) -> None:

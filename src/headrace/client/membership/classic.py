@@ -464,6 +464,8 @@ class ClassicMembership:
 
     def refused(self, code: int) -> None:
         """A heartbeat or a commit of this very generation was answered with an error."""
+        if self.is_out:
+            return  # who assigned partitions by hand does not join for being refused
         match code:
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 if self.phase is Phase.STABLE and self._rejoin_reason is None:
