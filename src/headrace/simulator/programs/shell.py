@@ -62,7 +62,7 @@ class Line:
 
     def _check(self, ticket: int) -> None:
         if ticket in self._waiting:
-            self.wire.close()
+            self._shell.give_up(self.wire)
             self.fail(TimedOut("no answer came in time"))
 
     def fail(self, error: ClientError) -> None:
@@ -188,9 +188,9 @@ class Shell:
                 line.wire.stall(self._stall_s())
             elif harm == 1:
                 line.wire.vanish()
-            elif harm == 2 and self._leaves_ghosts:
+            elif harm == 2:
                 line.wire.stall(self._stall_s())
-                line.wire.close()
+                self.give_up(line.wire)
                 line.fail(ConnectionLost("the connection was reset"))
             else:
                 line.wire.cut()
@@ -203,9 +203,13 @@ class Shell:
         """kill -9: nobody hears anything any more; what was sent may still arrive."""
         self.is_alive = False
         for line in self._lines.values():
-            if self._leaves_ghosts:
-                line.wire.stall(self._stall_s())
-                line.wire.close()
-            else:
-                line.wire.cut()
+            line.wire.stall(self._stall_s())
+            self.give_up(line.wire)
         self._lines.clear()
+
+    def give_up(self, wire: Wire) -> None:
+        """What was sent may still arrive, long after; or never, where nobody could tell it from a repeat."""
+        if self._leaves_ghosts:
+            wire.close()
+        else:
+            wire.cut()
