@@ -7,6 +7,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,6 @@ import psycopg
 import pytest
 
 from harness.broker import Broker
-from harness.fetching import alone
 from harness.fetching import alone
 from harness.ledger import BALANCES, LEDGER, balances, book, deposit, read_until_done
 from headrace import Consumer, Message, OffsetsMovedOn, StoredOffsets
@@ -38,30 +38,34 @@ def programs() -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address; the server refuses to run as root."""
-    place = tmp_path_factory.mktemp("postgresql")
-    data = place / "data"
+def server(programs: Path) -> Iterator[str]:
+    """Its address; the server refuses to run as root, and whoever it runs as must reach its directory."""
     user = pwd.getpwnam("postgres") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
-    shutil.chown(place, user.pw_uid, user.pw_gid)
-    for parent in place.parents:
-        if parent.owner() == pwd.getpwuid(os.getuid()).pw_name and parent != Path("/tmp"):
-            parent.chmod(parent.stat().st_mode | 0o011)  # pytest's directories are closed to others
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-postgresql-") as place,
+        socket.create_server(("127.0.0.1", 0)) as free,
+    ):
+        shutil.chown(place, user.pw_uid, user.pw_gid)
         port = free.getsockname()[1]
+        free.close()
 
-    def run(*command: str) -> None:
-        subprocess.run(
-            command, check=True, timeout=WAIT_S, user=user.pw_uid, group=user.pw_gid, cwd=place,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        def run(program: str, *arguments: str) -> None:
+            command = [str(programs / program), "-D", f"{place}/data", *arguments]
+            subprocess.run(
+                command,
+                check=True,
+                timeout=WAIT_S,
+                cwd=place,
+                user=user.pw_uid,
+                group=user.pw_gid,
+                stdout=subprocess.DEVNULL,
+            )
 
-    run(str(programs / "initdb"), "-D", str(data), "-U", "headrace", "-A", "trust", "--no-sync")
-    settings = f"-p {port} -h 127.0.0.1 -k {place} -F"
-    control = (str(programs / "pg_ctl"), "-D", str(data), "-w")
-    run(*control, "-l", str(place / "log"), "-o", settings, "start")
-    yield f"host=127.0.0.1 port={port} user=headrace dbname=postgres"
-    run(*control, "-m", "immediate", "stop")
+        run("initdb", "-U", "headrace", "-A", "trust", "--no-sync")
+        options = f"-p {port} -h 127.0.0.1 -k {place} -F"
+        run("pg_ctl", "-w", "-l", f"{place}/log", "-o", options, "start")
+        yield f"host=127.0.0.1 port={port} user=headrace dbname=postgres"
+        run("pg_ctl", "-w", "-m", "immediate", "stop")
 
 
 @pytest.fixture
