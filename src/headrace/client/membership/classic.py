@@ -26,9 +26,9 @@ from headrace.client.cluster import Address
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError
 from headrace.client.mailbox import REBALANCE, Answer, Mailbox
+from headrace.client.membership.classic_heartbeat import Heartbeat
 from headrace.client.membership.classic_requests import (
     Generation,
-    heartbeat_request,
     join_request,
     leave_request,
     sync_request,
@@ -43,12 +43,10 @@ from headrace.client.membership.events import (
 from headrace.client.membership.holdings import Holdings
 from headrace.client.membership.identity import NOBODY, Identity
 from headrace.client.membership.leadership import Leadership
-from headrace.client.membership.pulse import Pulse
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
 from headrace.protocol.errors import ErrorCode, ProtocolError
-from headrace.protocol.messages.heartbeat import HeartbeatResponse
 from headrace.protocol.messages.join_group import JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
 from headrace.protocol.notation import Request
@@ -104,9 +102,7 @@ class ClassicMembership:
         self._topics = topics
         self._dice = dice
         self._tell = tell
-        self._pulse = Pulse(
-            dice, interval_s=settings.heartbeat_interval_s, session_s=settings.session_timeout_s
-        )
+        self._heartbeat = Heartbeat(settings, mailbox, coordinator, dice, answered=self._judged)
         self._holdings = Holdings(tell)
         self._last = LastAssignment()
         self._joined_topics: frozenset[str] = frozenset()  # those of the subscription that we joined with
@@ -209,7 +205,8 @@ class ClassicMembership:
                 self._sync()
         if self.phase is Phase.LEAVING and not self.revoking and not self._awaits_answer:
             self._leave()
-        self._beat(now)
+        if self._beats:
+            self._heartbeat.advance(now, self.generation)
 
     def deadline(self) -> Instant:
         if self.phase in _AT_REST:
@@ -219,7 +216,7 @@ class ClassicMembership:
             if self.phase in (Phase.JOINING, Phase.SYNCING) and not self._awaits_answer:
                 earliest = min(earliest, self._retry_at)
             if self._beats:
-                earliest = min(earliest, self._pulse.beat_at(), self._pulse.session_until)
+                earliest = min(earliest, self._heartbeat.deadline())
         return earliest
 
     def _check_polling(self, now: Instant) -> None:
@@ -333,7 +330,7 @@ class ClassicMembership:
             return
         self.generation = Generation(answer.generation_id, answer.member_id, protocol)
         self._failures = 0
-        self._pulse.start(now)
+        self._heartbeat.start(now)
         self._shares = []
         if answer.leader != answer.member_id:
             self.phase = Phase.SYNCING
@@ -420,41 +417,8 @@ class ClassicMembership:
             return False
         return self.phase is not Phase.JOINING or not self._awaits_answer
 
-    def _beat(self, now: Instant) -> None:
-        if not self._beats:
-            return
-        to = self._coordinator.address()
-        if to is None:
-            return
-        if now >= self._pulse.session_until:
-            self._coordinator.failed(to)  # it may be another's by now: Java, too, looks for it anew
-            self._coordinator.address()
-            self._pulse.start(now)
-            return
-        if now < self._pulse.beat_at():
-            return
-        self._pulse.sent(now)
-        generation = self.generation
-
-        def then(now: Instant, answer: Answer) -> None:
-            self._heard(now, to, generation, answer)
-
-        timeout_s = min(self._settings.request_timeout_s, self._settings.session_timeout_s)
-        self._mailbox.post(to, heartbeat_request(self._settings, generation), then, timeout_s=timeout_s)
-
-    def _heard(self, now: Instant, to: Address, generation: Generation, answer: Answer) -> None:
-        if isinstance(answer, ClientError):
-            self._pulse.missed(now)
-            self._coordinator.failed(to)
-            return
-        assert isinstance(answer, HeartbeatResponse)
-        code = answer.error_code
-        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            self._pulse.heard(now)
-        else:
-            self._pulse.missed(now)
-            if code in NOT_THE_ONE:
-                self._coordinator.failed(to)
+    def _judged(self, generation: Generation, code: int) -> None:
+        """A heartbeat was answered."""
         if generation != self.generation:
             return
         if code in _ABOUT_US:
