@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.node.metrics import ApiMetrics, Metrics
 from headrace.server import metrics as metrics_module
-from headrace.server.metrics import HEAD_BYTES_MAX, SCRAPERS_MAX, Text
+from headrace.server.http import HEAD_BYTES_MAX
+from headrace.server.metrics import SCRAPERS_MAX, Text
 from server.fake_node import ECHO, Rig, rig
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -78,10 +79,13 @@ def test_the_nodes_own_numbers(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /elsewhere HTTP/1.1\r\n\r\n", b"404"),
         (b"GET /../metrics HTTP/1.1\r\n\r\n", b"404"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
-        (b"nonsense\r\n\r\n", b"405"),
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"PUT /config HTTP/1.1\r\nContent-Length: 9999999\r\n\r\n", b"413"),
+        (b"PUT /config HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
+        (b"PUT /config HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"),
         (b"HEAD /metrics?x=1 HTTP/1.1\r\n\r\n", b"200"),
     ],
 )

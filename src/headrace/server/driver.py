@@ -19,6 +19,7 @@ from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proc
 from headrace.node.settings import Settings
 from headrace.server.disk import RealFile
 from headrace.server.gate import Gate
+from headrace.server.insider import Insider
 from headrace.server.jobs import Finished, Jobs, Threads
 from headrace.storage.disk import Disk, File
 from headrace.storage.jobs import Job
@@ -77,6 +78,7 @@ class Driver:
         "_watches",
         "gate",
         "handle",
+        "insiders",
         "jobs",
         "node",
         "soon",
@@ -105,6 +107,7 @@ class Driver:
         self._armed_at = float("inf")
         self.soon = loop.call_soon
         self._watches: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self.insiders: dict[int, Insider] = {}  # clients without a socket, by their connections' ids
 
     def next_connection_id(self) -> int:
         return next(self._ids)
@@ -215,8 +218,10 @@ class Driver:
         match effect:
             case Answer():
                 channel = self.gate.channels.get(effect.connection.id)
-                if channel is not None:  # else it has gone meanwhile
+                if channel is not None:
                     channel.answer(effect.parts)
+                elif effect.connection.id in self.insiders:  # else it has gone meanwhile
+                    self.insiders[effect.connection.id].answer(effect.parts)
             case Run():
                 self.jobs.start(effect.ticket, effect.directory, effect.lane, effect.job)
             case Report():
@@ -225,6 +230,8 @@ class Driver:
                 channel = self.gate.channels.get(effect.connection.id)
                 if channel is not None:
                     channel.close(effect.reason)
+                elif effect.connection.id in self.insiders:
+                    self.insiders[effect.connection.id].close(effect.reason)
             case Proceed():
                 channel = self.gate.channels.get(effect.connection.id)
                 if channel is not None:

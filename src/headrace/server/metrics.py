@@ -1,4 +1,4 @@
-"""What is counted, as Prometheus reads it: `GET /metrics` on a port of its own.
+"""What is counted, as Prometheus reads it: `GET /metrics` on a port that it shares with the schema registry.
 
 The node and the gate keep plain integers; they are put into words only when somebody asks. The loop's lag
 is measured by a probe that wants to be called every 50 ms and notes how late it was: what a request would
@@ -18,17 +18,22 @@ from headrace.node.connection import Connection
 from headrace.node.effects import Parts
 from headrace.node.metrics import LATENCY_BOUNDS, Metrics
 from headrace.protocol.api import APIS, ApiKey
+from headrace.server.http import BODY_BYTES_MAX, HEAD_BYTES_MAX, Refused, read_request, response
 
 if TYPE_CHECKING:
     from headrace.server.process import Process
+    from headrace.server.registry import RegistryService
+
+# Whose first word in a path is one of these, speaks to the registry.
+REGISTRY_ROOTS = frozenset(("", "subjects", "schemas", "config", "mode", "compatibility", "contexts", "v1"))
 
 PROBE_PERIOD_S = 0.05
 LAG_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
-# A scraper sends a few hundred bytes and is done; who does not, is not one.
-HEAD_BYTES_MAX = 8 * 1024
+# Who has not sent its request and taken its answer by then is neither a scraper nor a registry's client.
 REQUEST_S_MAX = 5.0
-SCRAPERS_MAX = 16
+# The tasks of a big job all ask the registry at once when they start.
+SCRAPERS_MAX = 128
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -156,12 +161,15 @@ def _escaped(text: str) -> str:
 
 
 class MetricsEndpoint:
-    """A tiny HTTP server for one page. One request per connection, with limits on everything."""
+    """A tiny HTTP server for one page and the registry. One request per connection, with limits on
+    everything.
+    """
 
     def __init__(self, process: "Process") -> None:
         self._process = process
         self._server: asyncio.Server | None = None
         self._scrapers: set[asyncio.Task[Any]] = set()
+        self._registry: RegistryService | None = None
         self.lag = LoopLag(asyncio.get_running_loop())
         self.pauses = CollectorPauses()
         self.port = 0
@@ -183,6 +191,8 @@ class MetricsEndpoint:
         for task in list(self._scrapers):
             task.cancel()
         await asyncio.gather(*self._scrapers, return_exceptions=True)
+        if self._registry is not None:
+            self._registry.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -193,8 +203,7 @@ class MetricsEndpoint:
         self._scrapers.add(task)
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(await self._answer(reader, writer))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -204,23 +213,30 @@ class MetricsEndpoint:
             writer.close()
             self._scrapers.discard(task)
 
-    def _answer(self, head: bytes) -> bytes:
-        method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if method not in (b"GET", b"HEAD"):
-            status, body = "405 Method Not Allowed", "only GET\n"
-        elif path != b"/metrics":
-            status, body = "404 Not Found", "see /metrics\n"
-        else:
-            status, body = "200 OK", self.text()
-        content = body.encode()
-        lines = [
-            f"HTTP/1.1 {status}",
-            f"Content-Type: {CONTENT_TYPE}",
-            f"Content-Length: {len(content)}",
-            "Connection: close",
-        ]
-        return "\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if method == b"HEAD" else content)
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        try:
+            request = await read_request(reader, writer, body_bytes_max=BODY_BYTES_MAX)
+        except Refused as refused:
+            return response(refused.status, "text/plain", f"{refused}\n".encode())
+        with_body = request.method != "HEAD"
+        if request.path == "/metrics":
+            if request.method not in ("GET", "HEAD"):
+                return response(405, "text/plain", b"only GET\n")
+            return response(200, CONTENT_TYPE, self.text().encode(), with_body=with_body)
+        if request.path.strip("/").partition("/")[0] not in REGISTRY_ROOTS:
+            return response(404, "text/plain", b"see /metrics and /subjects\n", with_body=with_body)
+        answer = await self.registry.answer(request)
+        return response(answer.status, answer.content_type, answer.body, with_body=with_body)
+
+    @property
+    def registry(self) -> "RegistryService":
+        """Made when somebody first asks: a broker without schemas does not load it."""
+        if self._registry is None:
+            from headrace.server.registry import RegistryService
+
+            listener = self._process.settings.listeners[0].name
+            self._registry = RegistryService(self._process.driver, listener)
+        return self._registry
 
     def text(self) -> str:
         text = Text()

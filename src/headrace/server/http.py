@@ -1,0 +1,74 @@
+"""As much HTTP as a broker's side door needs: one request per connection, everything bounded.
+
+A body needs a Content-Length: who sends chunks of unknown number is told so.
+"""
+
+import asyncio
+from http import HTTPStatus
+from typing import NamedTuple
+
+# A scraper sends a few hundred bytes and a registry's client little more; who sends more is neither.
+HEAD_BYTES_MAX = 8 * 1024
+
+# A schema this long would hardly fit into a record; 128 connections with such a body are 64 MB.
+BODY_BYTES_MAX = 512 * 1024
+
+END_OF_HEAD = b"\r\n\r\n"
+
+
+class HttpRequest(NamedTuple):
+    method: str
+    target: str  # path and query, as sent
+    body: bytes = b""
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+
+class Refused(Exception):
+    """A request that is not even looked at."""
+
+    def __init__(self, status: HTTPStatus, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+async def read_request(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, body_bytes_max: int
+) -> HttpRequest:
+    """Refused, or what asyncio raises for streams that end or run over."""
+    head = (await reader.readuntil(END_OF_HEAD)).decode("latin-1")
+    first, *lines = head.split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1")
+    headers = {
+        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
+    if "transfer-encoding" in headers:
+        raise Refused(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length instead of chunks")
+    length = headers.get("content-length", "0")
+    if not length.isdigit():
+        raise Refused(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
+    if len(length) > 12 or int(length) > body_bytes_max:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {body_bytes_max} bytes")
+    if headers.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    body = await reader.readexactly(int(length))
+    return HttpRequest(words[0], words[1], body)
+
+
+def response(status: int, content_type: str, body: bytes, *, with_body: bool = True) -> bytes:
+    """The whole answer; without the body for HEAD."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    lines = [
+        f"HTTP/1.1 {status} {phrase}",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "\r\n".join(lines).encode() + END_OF_HEAD + (body if with_body else b"")
