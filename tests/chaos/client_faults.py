@@ -154,12 +154,12 @@ class Worker:
         if self.error is not None:
             raise self.error
 
-    def wait(self, is_over: Callable[[], bool], what: Callable[[], str]) -> None:
+    def wait_for(self, count: Callable[[], int], aim: int, what: str) -> None:
         deadline = time.monotonic() + WAIT_S
-        while not is_over():
+        while count() < aim:
             if self.error is not None:
                 raise self.error
-            assert time.monotonic() < deadline, what()
+            assert time.monotonic() < deadline, f"{count()} of {aim} {what}"
             time.sleep(0.01)
 
 
@@ -170,6 +170,7 @@ class Delivering:
         self.rig, self.plan = rig, plan
         self.acknowledged: dict[int, tuple[int, int]] = {}  # number → partition and offset
         self.handled: dict[bytes, list[int]] = defaultdict(list)  # by key, as they came
+        self.handled_numbers: set[int] = set()
         self.failures: list[BaseException] = []
         self.sent = 0
 
@@ -177,17 +178,11 @@ class Delivering:
         self.rig.begin_storm()
         with Worker(self._consume) as consumer, Worker(self._produce) as producer:
             for number, aim in enumerate(aims(self.plan), 1):
-                producer.wait(
-                    lambda aim=aim: len(self.acknowledged) >= aim,  # type: ignore[misc]
-                    lambda: f"{len(self.acknowledged)} of {self.sent} records are acknowledged",
-                )
+                producer.wait_for(lambda: len(self.acknowledged), aim, "records are acknowledged")
                 if aim < self.plan.records:
                     self.rig.strike(number)
             self.rig.end_storm()
-            consumer.wait(
-                lambda: len({number for each in self.handled.values() for number in each}) >= self.sent,
-                lambda: f"{sum(map(len, self.handled.values()))} of {self.sent} records are handled",
-            )
+            consumer.wait_for(lambda: len(self.handled_numbers), self.sent, "records are handled")
         self._judge()
 
     def _produce(self, worker: Worker) -> None:
@@ -209,6 +204,7 @@ class Delivering:
             while not worker.is_stopping:
                 for message in consumer.poll(0.2):
                     self.handled[message.key].append(int(message.value))
+                    self.handled_numbers.add(int(message.value))
 
     def _judge(self) -> None:
         assert not self.failures, self.failures[:3]
@@ -236,10 +232,7 @@ class Copying:
         self.rig.begin_storm()
         with Worker(self._copy) as copier:
             for number, aim in enumerate(aims(self.plan), 1):
-                copier.wait(
-                    lambda aim=aim: self.copied >= aim,  # type: ignore[misc]
-                    lambda: f"{self.copied} of {self.plan.records} records are copied",
-                )
+                copier.wait_for(lambda: self.copied, aim, "records are copied")
                 if aim < self.plan.records:
                     self.rig.strike(number)
         self.rig.end_storm()

@@ -130,11 +130,11 @@ class Copier(Reading):
 
     def _go_back(self) -> Steps[None]:
         """Nothing is read before it is known where to go on."""
-        while True:
-            pending = self.consumer.committed(self.now, self.consumer.assignment)
-            yield Wait(lambda pending=pending: pending.is_done, NEVER)  # type: ignore[misc]
-            if pending.error is None:
-                break
+        pending = self.consumer.committed(self.now, self.consumer.assignment)
+        yield Wait(lambda: pending.is_done, NEVER)
+        if pending.error is not None:
+            yield from self._go_back()
+            return
         for at, committed in pending.result().items():
             if at in self.consumer.assignment:
                 offset = 0 if committed is None else committed.offset
