@@ -1,4 +1,4 @@
-"""Which broker looks after our group, or our transactional id.
+"""Which broker looks after our group, our transactional id or our sink.
 
     unknown --somebody wants it--> asked --answered--> known --it failed us--> unknown
                                          --failed--> unknown, asked again after a while
@@ -34,10 +34,11 @@ class CoordinatorKind(IntEnum):
 
     GROUP = 0
     TRANSACTION = 1
+    SINK = 100  # Headrace's own
 
     @property
     def noun(self) -> str:
-        return "group" if self is CoordinatorKind.GROUP else "transactional id"
+        return "transactional id" if self is CoordinatorKind.TRANSACTION else self.name.lower()
 
 
 class Coordinator:

@@ -22,7 +22,9 @@ from headrace.client.administration import (
     log_dirs,
     offsets,
     quotas,
+    ranges,
     replicas,
+    sinks,
     tokens,
     topic_descriptions,
     topics,
@@ -136,6 +138,7 @@ class Admin:
     # offsets and records
     list_offsets = _awaited(offsets.list_offsets)
     delete_records = _awaited(offsets.delete_records)
+    split_ranges = _awaited(ranges.split_ranges)
 
     # configs
     describe_config = _awaited(configs.describe_config)
@@ -167,6 +170,12 @@ class Admin:
     find_open_transactions = _awaited(transactions.find_open_transactions)
     find_hanging_transactions = _awaited(transactions.find_hanging_transactions)
     abort_transaction = _awaited(transactions.abort_transaction)
+
+    # sinks
+    list_sinks = _awaited(sinks.list_sinks)
+    commit_sink = _awaited(sinks.commit_sink)
+    abort_sink = _awaited(sinks.abort_sink)
+    reset_sink = _awaited(sinks.reset_sink)
 
     # the cluster
     list_brokers = _awaited(cluster.list_brokers)

@@ -22,7 +22,9 @@ from headrace.client.administration import (
     log_dirs,
     offsets,
     quotas,
+    ranges,
     replicas,
+    sinks,
     tokens,
     topic_descriptions,
     topics,
@@ -127,6 +129,7 @@ class Admin:
     # offsets and records
     list_offsets = _blocking(offsets.list_offsets)
     delete_records = _blocking(offsets.delete_records)
+    split_ranges = _blocking(ranges.split_ranges)
 
     # configs
     describe_config = _blocking(configs.describe_config)
@@ -158,6 +161,12 @@ class Admin:
     find_open_transactions = _blocking(transactions.find_open_transactions)
     find_hanging_transactions = _blocking(transactions.find_hanging_transactions)
     abort_transaction = _blocking(transactions.abort_transaction)
+
+    # sinks
+    list_sinks = _blocking(sinks.list_sinks)
+    commit_sink = _blocking(sinks.commit_sink)
+    abort_sink = _blocking(sinks.abort_sink)
+    reset_sink = _blocking(sinks.reset_sink)
 
     # the cluster
     list_brokers = _blocking(cluster.list_brokers)
