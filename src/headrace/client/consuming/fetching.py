@@ -24,9 +24,9 @@ from headrace.protocol.messages.fetch import FetchResponse, PartitionData
 from headrace.records.errors import BadRecords
 from headrace.records.fetched import Fetched
 
-# A partition is asked for while less than so many answers of max.partition.fetch.bytes each wait of it:
-# enough that nobody waits for the network, and that poll_arrow has large tables to give.
-ANSWERS_AHEAD = 4
+# A partition is asked for while less than so many answers of max.partition.fetch.bytes each wait of it: one
+# that is being handed out, and the next, so that nobody waits for the network.
+ANSWERS_AHEAD = 2
 
 # Of the whole fetch: the session is not what we think it is, which the next, full fetch mends.
 _OF_SESSIONS = frozenset(
