@@ -11,3 +11,7 @@ class DataLost(Exception):
 
 class TopicRecreated(DataLost):
     """The topic was deleted, and another one has its name; offsets of the old one mean nothing in it."""
+
+
+class SinkUnusable(Exception):
+    """Rows cannot be written as they have to be."""

@@ -30,7 +30,7 @@ from headrace.spark.stream import Limit, StreamPlanner
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, Filter
 
 
 class HeadraceSource(DataSource):
@@ -46,6 +46,16 @@ class HeadraceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return HeadraceStreamReader(read_options(self.options, is_stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from headrace.spark.sink import batch_writer  # who reads does not load what writing needs
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from headrace.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
 
 
 class TaskPartition(InputPartition):
