@@ -67,6 +67,10 @@ FETCH_SESSION_PARTITIONS_MAX = 500_000
 # without records gigabytes of them. At the edge the connection is closed.
 ELEMENTS_PER_REQUEST_MAX = 40_000
 
+# Parts that one range of offsets is cut into for whoever shares it out (SplitRanges): as many tasks as any
+# cluster of readers has. At the edge the parts become larger.
+SPLITS_PER_RANGE_MAX = 10_000
+
 # --- records --------------------------------------------------------------------------------------------
 # What one compressed batch may become when it is opened: bombs are refused beyond either bound.
 UNCOMPRESSED_BATCH_BYTES_MAX = 256 * 1024 * 1024

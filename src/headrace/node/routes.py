@@ -59,6 +59,7 @@ SERVED: dict[int, tuple[str, int, int]] = {
     69: ("consumer_group_describe", 0, 1),
     74: ("list_config_resources", 0, 1),
     75: ("describe_topic_partitions", 0, 0),
+    30001: ("split_ranges", 0, 0),
     30010: ("join_sink", 0, 0),
     30011: ("commit_sink", 0, 0),
     30012: ("abort_sink", 0, 0),

@@ -108,6 +108,7 @@ class ApiKey(IntEnum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
     # Headrace's own, far from where Kafka's will ever be.
+    SPLIT_RANGES = 30001
     JOIN_SINK = 30010
     COMMIT_SINK = 30011
     ABORT_SINK = 30012
@@ -216,6 +217,7 @@ _TABLE = (
     Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, BOTH),
     Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, BOTH),
     Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, CONTROLLER),
+    Api(ApiKey.SPLIT_RANGES, 0, 0, 0, BROKER),
     Api(ApiKey.JOIN_SINK, 0, 0, 0, BROKER),
     Api(ApiKey.COMMIT_SINK, 0, 0, 0, BROKER),
     Api(ApiKey.ABORT_SINK, 0, 0, 0, BROKER),

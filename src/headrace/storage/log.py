@@ -89,6 +89,34 @@ class PartitionLog(CompactedLog):
         between = sum(segment.measure() for segment in segments.items[first:last])
         return max(between + self._place(last, limit_offset) - self._place(first, offset), 0)
 
+    @guarded
+    def split_offsets(self, offset: int, limit_offset: int, part_bytes: int) -> list[int]:
+        """Offsets that cut [offset, limit_offset) into parts of about so many bytes, as far as the indexes
+        know: each is the first one of a batch, so that nobody opens a batch for its half.
+        """
+        if limit_offset <= offset:
+            return []
+        segments = self._segments
+        first, last = segments.number_of(offset), segments.number_of(limit_offset)
+        cuts: list[int] = []
+        taken = 0  # bytes since the last cut
+        for number in range(first, last + 1):
+            segment = segments.items[number]
+            segment.load()
+            position = self._place(number, offset) if number == first else 0
+            end = self._place(number, limit_offset) if number == last else segment.size
+            if taken >= part_bytes:
+                cuts.append(segment.base_offset)
+                taken = 0
+            while taken + end - position > part_bytes:
+                cut = segment.index.first_cut(position, position + part_bytes - taken)
+                if cut is None or cut[1] >= end:
+                    break
+                cuts.append(cut[0])
+                position, taken = cut[1], 0
+            taken += max(end - position, 0)
+        return sorted({cut for cut in cuts if offset < cut < limit_offset})
+
     def _place(self, number: int, offset: int) -> int:
         """Roughly where `offset` lies in the segment of that number."""
         segment = self._segments.items[number]

@@ -41,6 +41,18 @@ class OffsetIndex(EntryFile):
         count = self.count_up_to(_INT32, 4, position)
         return self.at(count - 1)[1] if count else 0
 
+    def first_cut(self, position: int, wanted: int) -> tuple[int, int] | None:
+        """An offset that a batch begins with and about where it lies: at `wanted` or shortly before, but
+        behind `position`; if there is none, the next one. None when nothing is known behind `position`.
+        """
+        number = self.count_up_to(_INT32, 4, wanted) - 1
+        if number < 0 or self.at(number)[1] <= position:
+            number = max(number + 1, self.count_up_to(_INT32, 4, position))
+        if number >= len(self):
+            return None
+        last_offset, found = self.at(number)
+        return last_offset + 1, found
+
     def cut_to(self, end_offset: int) -> None:
         """Forget the batches that reach to or beyond `end_offset`."""
         self.cut(self.count_up_to(_INT32, 0, end_offset - 1 - self.base_offset))
