@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import doctest
+import asyncio
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import headrace
 import headrace.aio
+from docs.docstring_examples import documented, examples, run
 from headrace.testing import Broker
-
-DOCUMENTED = [headrace.Producer, headrace.aio.Producer]
 
 
 def test_every_name_is_there_and_nothing_else_is_promised() -> None:
@@ -36,23 +37,59 @@ def test_names_are_loaded_when_they_are_used() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize("kind", DOCUMENTED, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_examples_run(kind: type, headrace_broker: Broker) -> None:
-    names = {"headrace": headrace, "bootstrap": headrace_broker.bootstrap_servers}
-    examples = doctest.DocTestFinder(recurse=True).find(kind, kind.__name__, globs=names)
-    assert any(example.examples for example in examples)
-    for example in examples:
-        headrace_broker.reset()
-        with headrace.Producer(headrace_broker.bootstrap_servers) as producer:
-            example.globs.setdefault("producer", producer)
-            results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
-        assert results.failed == 0
+KINDS = [headrace.Producer, headrace.aio.Producer]
+OTHERS = [
+    headrace.Delivery,
+    headrace.GroupMembership,
+    headrace.PartitionRows,
+    headrace.RecordMetadata,
+    headrace.Serializer,
+    headrace.TableDelivery,
+    headrace.TableMetadata,
+    headrace.TopicPartition,
+    headrace.dataclass_json,
+    headrace.msgspec_json,
+    headrace.msgspec_messagepack,
+    headrace.pydantic_json,
+    headrace.serializer_for,
+]
+CALLS = [(kind, name) for kind in KINDS for name in documented(kind)]
 
 
-@pytest.mark.parametrize("kind", DOCUMENTED, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_every_public_method_is_documented_and_typed(kind: type) -> None:
-    for name, member in inspect.getmembers(kind, inspect.isfunction):
-        if not name.startswith("_"):
-            assert inspect.getdoc(member), name
-            hints = inspect.get_annotations(member)
-            assert {*inspect.signature(member).parameters} - {"self"} | {"return"} == set(hints), name
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def names(headrace_broker: Broker) -> dict[str, Any]:
+    return {"__name__": "example", "headrace": headrace, "servers": headrace_broker.bootstrap_servers}
+
+
+@pytest.mark.parametrize(("kind", "name"), CALLS, ids=lambda part: getattr(part, "__module__", part))
+def test_every_call_of_a_producer_has_an_example_that_runs(
+    kind: Any, name: str, names: dict[str, Any], runner: asyncio.Runner
+) -> None:
+    producer = names["producer"] = kind(names["servers"])
+    call = getattr(kind, name)
+    assert examples(call)
+    run(call, names, runner)
+    closing = producer.close()
+    if closing is not None:
+        runner.run(closing)
+
+
+@pytest.mark.parametrize("subject", [*KINDS, *OTHERS], ids=lambda subject: subject.__name__)
+def test_and_so_has_everything_else(subject: Any, names: dict[str, Any], runner: asyncio.Runner) -> None:
+    with headrace.Producer(names["servers"]) as producer:
+        names["producer"] = producer
+        assert examples(subject)
+        run(subject, names, runner)
+
+
+@pytest.mark.parametrize(("kind", "name"), CALLS, ids=lambda part: getattr(part, "__module__", part))
+def test_every_call_is_typed(kind: Any, name: str) -> None:
+    call = inspect.unwrap(getattr(kind, name))
+    hints = inspect.get_annotations(call)
+    assert {*inspect.signature(call).parameters} - {"self"} | {"return"} == set(hints)

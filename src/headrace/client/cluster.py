@@ -23,6 +23,12 @@ class Address(NamedTuple):
 
 
 class TopicPartition(NamedTuple):
+    """One partition of a topic; an ordinary tuple otherwise.
+
+    >>> str(headrace.TopicPartition("orders", 3)), headrace.TopicPartition("orders", 3) == ("orders", 3)
+    ('orders-3', True)
+    """
+
     topic: str
     partition: int
 

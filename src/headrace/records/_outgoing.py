@@ -37,7 +37,12 @@ _FIRST_BUFFER_BYTES = 2048  # doubled as a batch fills, so that a thousand idle 
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record came to lie. The offset is −1 if the broker was not asked for it (acks=0)."""
+    """Where a record came to lie. The offset is −1 if the broker was not asked for it (acks=0).
+
+    >>> metadata = producer.send("orders", b"tea", timestamp_ms=1_700_000_000_000).get(timeout=30)
+    >>> metadata.topic, metadata.partition, metadata.offset, metadata.timestamp_ms
+    ('orders', 0, 0, 1700000000000)
+    """
 
     topic: str
     partition: int
@@ -72,7 +77,14 @@ WhenDone = Callable[["Delivery"], object]
 
 
 class Delivery:
-    """What becomes of one record that was sent."""
+    """What becomes of one record that was sent.
+
+    >>> delivery = producer.send("orders", b"tea")
+    >>> delivery.get(timeout=30).offset
+    0
+    >>> delivery.is_done, delivery.error
+    (True, None)
+    """
 
     __slots__ = ("batch", "index", "timestamp_ms")
 
@@ -215,7 +227,12 @@ class Batch:
         needed = self.used + size
         length = len(self.buffer)
         if needed > length:
-            self.buffer.extend(bytes(max(length, needed - length)))
+            # doubled, but not beyond what a batch can become
+            grown = max(needed, min(2 * length, self.lane.batch_bytes_max))
+            if self.count == 0:
+                self.buffer = bytearray(grown)
+            else:
+                self.buffer.extend(bytes(grown - length))
 
     def write(
         self,
@@ -356,6 +373,7 @@ class Lane:
         "batch_bytes",
         "batch_bytes_max",
         "is_available",
+        "last_bytes",
         "left_at",
         "open",
         "partition",
@@ -372,6 +390,7 @@ class Lane:
         self.batch_bytes = batch_bytes  # from here on a batch may leave, if none has just left
         self.batch_bytes_max = max(batch_bytes, batch_bytes_max)  # and here it is closed
         self.left_at = -float("inf")  # when the last one left
+        self.last_bytes = 0  # how large the last one became that was closed
         self.waiter = waiter
         self.waiting: deque[Batch] = deque()
         self.open: Batch | None = None  # the last of those that wait, if it takes more
@@ -386,6 +405,7 @@ class Lane:
         """What comes next begins a batch."""
         if self.open is not None:
             self.open.is_closed = True
+            self.last_bytes = self.open.used
             self.open = None
 
 

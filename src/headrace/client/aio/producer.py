@@ -76,14 +76,11 @@ class Producer:
     Settings, serializers and partitioners are those of `headrace.Producer`. It begins to work when it is
     first used, on the loop that runs then.
 
-    >>> import asyncio
     >>> import headrace.aio
-    >>> async def main() -> None:
-    ...     async with headrace.aio.Producer(bootstrap, linger_ms=5) as producer:
-    ...         delivery = await producer.send("orders", b"tea", key=b"customer-7")
-    ...         metadata = await delivery
-    ...         print(metadata.topic, metadata.partition)
-    >>> asyncio.run(main())
+    >>> async with headrace.aio.Producer(servers, linger_ms=5) as producer:
+    ...     delivery = await producer.send("orders", b"tea", key=b"customer-7")
+    ...     metadata = await delivery
+    ...     print(metadata.topic, metadata.partition)
     orders 0
     """
 
@@ -114,14 +111,20 @@ class Producer:
         self._is_paced = outbox.pace.is_limited
         self._is_started = False
 
-    def start(self) -> None:
-        """Begins to work on the running loop; the first call that needs it does so too."""
+    async def start(self) -> None:
+        """Begins to work on the running loop; the first call that needs it does so too.
+
+        >>> await producer.start()
+        """
+        self._start()
+
+    def _start(self) -> None:
         if not self._is_started:
             self._is_started = True
             self._driver.start()
 
     async def __aenter__(self) -> Self:
-        self.start()
+        self._start()
         return self
 
     async def __aexit__(
@@ -130,7 +133,7 @@ class Producer:
         await self.close()
 
     async def _take(self, steps: Steps[Any]) -> Any:
-        self.start()
+        self._start()
         return await take(steps, self._driver, self, self._driver.wake)
 
     # Records
@@ -150,6 +153,10 @@ class Producer:
         Waits only if the topic is not known yet or `buffer.memory` is used up, for at most `max.block.ms`;
         then it raises `TopicUnknown` or `BufferExhausted`. Without a serializer keys and values are bytes or
         text. A value of None is a tombstone.
+
+        >>> delivery = await producer.send("orders", b"tea", key=b"customer-7", headers={"trace": b"1f"})
+        >>> (await delivery).offset
+        0
         """
         if self._encode_key is not None:
             key = self._encode_key(key)
@@ -187,7 +194,11 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersGiven | None = None,
     ) -> RecordMetadata:
-        """Sends a record and waits until it is delivered: where it lies, or the error is raised."""
+        """Sends a record and waits until it is delivered: where it lies, or the error is raised.
+
+        >>> (await producer.send_and_wait("orders", b"tea")).offset
+        0
+        """
         delivery = await self.send(
             topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
@@ -204,7 +215,14 @@ class Producer:
         headers: str | None = None,
         partition: int | str | None = None,
     ) -> TableDelivery:
-        """Sends the rows of a table, column by column; see `headrace.Producer.send_arrow`."""
+        """Sends the rows of a table, column by column; see `headrace.Producer.send_arrow`.
+
+        >>> import pyarrow
+        >>> table = pyarrow.table({"value": ["tea", "salt"], "customer": ["7", "8"]})
+        >>> delivery = await producer.send_arrow("orders", table, key="customer")
+        >>> (await delivery).records
+        2
+        """
         if isinstance(partition, int) and partition < 0:
             raise InvalidInput(f"partition {partition}: partitions are counted from 0")
         steps = self._outbox.table_sent(
@@ -214,13 +232,20 @@ class Producer:
         return sent
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic; `TopicUnknown` after `timeout` seconds, else after `max.block.ms`."""
+        """The partitions of a topic; `TopicUnknown` after `timeout` seconds, else after `max.block.ms`.
+
+        >>> await producer.partitions_for("orders")
+        [0]
+        """
         partitions: list[int] = await self._take(self._outbox.partitions_for(topic, timeout))
         return partitions
 
     async def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was sent before is delivered, or known not to be; `TimedOut` if it takes
         longer than `timeout` seconds.
+
+        >>> _ = await producer.send("orders", b"tea")
+        >>> await producer.flush(timeout=30)
         """
         await self._take(self._outbox.flushed(timeout))
 
@@ -228,6 +253,11 @@ class Producer:
         """Delivers what was sent, for `timeout` seconds at most, and ends; an open transaction is aborted.
 
         What is not delivered by then is told so by its delivery. May be called again.
+
+        >>> delivery = await producer.send("orders", b"tea")
+        >>> await producer.close(timeout=30)
+        >>> delivery.result().offset
+        0
         """
         if self._outbox.sending.is_closed:
             return
@@ -239,40 +269,62 @@ class Producer:
             await self._driver.close()
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the producer was made."""
+        """Counts since the producer was made.
+
+        >>> producer.metrics()["records"]
+        0
+        """
         return self._outbox.metrics()
 
     # Transactions
 
     async def init_transactions(self, timeout: float | None = None) -> None:
-        """Takes over the `transactional.id`; the first transaction does so itself."""
+        """Takes over the `transactional.id`; the first transaction does so itself.
+
+        >>> async with headrace.aio.Producer(servers, transactional_id="biller-1") as biller:
+        ...     await biller.init_transactions(timeout=30)
+        """
         await self._take(self._outbox.initialized(timeout))
 
     async def begin_transaction(self) -> None:
-        """What is sent from now on counts when it is committed, or never."""
+        """What is sent from now on counts when it is committed, or never.
+
+        >>> async with headrace.aio.Producer(servers, transactional_id="biller-1") as biller:
+        ...     await biller.begin_transaction()
+        ...     _ = await biller.send("bills", b"3.20")
+        ...     await biller.commit_transaction()
+        """
         await self._take(self._outbox.begun(None))
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """All records and offsets of the transaction count from now on. `TransactionMustAbort` if one of them
         failed; after `TimedOut` call it again.
+
+        >>> async with headrace.aio.Producer(servers, transactional_id="biller-1") as biller:
+        ...     await biller.begin_transaction()
+        ...     _ = await biller.send("bills", b"3.20")
+        ...     await biller.commit_transaction(timeout=30)
         """
         await self._take(self._outbox.committed(timeout))
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
-        """Nothing of the transaction counts."""
+        """Nothing of the transaction counts.
+
+        >>> async with headrace.aio.Producer(servers, transactional_id="biller-1") as biller:
+        ...     await biller.begin_transaction()
+        ...     _ = await biller.send("bills", b"wrong")
+        ...     await biller.abort_transaction(timeout=30)
+        """
         await self._take(self._outbox.aborted(timeout))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
         """A transaction around a block: committed at its end, aborted if it raises.
 
-        >>> import asyncio
-        >>> async def bill() -> None:
-        ...     async with headrace.aio.Producer(bootstrap, transactional_id="biller-1") as producer:
-        ...         async with producer.transaction():
-        ...             await producer.send("orders", b"tea")
-        ...             await producer.send("bills", b"3.20")
-        >>> asyncio.run(bill())
+        >>> async with headrace.aio.Producer(servers, transactional_id="biller-1") as biller:
+        ...     async with biller.transaction():
+        ...         _ = await biller.send("orders", b"tea")
+        ...         _ = await biller.send("bills", b"3.20")
         """
         await self.begin_transaction()
         try:
@@ -287,6 +339,13 @@ class Producer:
             raise
 
     async def send_offsets(self, offsets: Offsets, group: Group, timeout: float | None = None) -> None:
-        """Adds a group's offsets to the transaction; see `headrace.Producer.send_offsets`."""
+        """Adds a group's offsets to the transaction; see `headrace.Producer.send_offsets`.
+
+        >>> order = await producer.send_and_wait("orders", b"tea")
+        >>> async with headrace.aio.Producer(servers, transactional_id="copier-1") as copier:
+        ...     async with copier.transaction():
+        ...         _ = await copier.send("bills", b"3.20")
+        ...         await copier.send_offsets({("orders", 0): order.offset + 1}, "copiers")
+        """
         member = membership_of(group)
         await self._take(self._outbox.offsets_sent(offsets_to_commit(offsets), member, timeout))

@@ -328,6 +328,7 @@ class Sending:
             self._restart(at)
         elif self.settings.is_idempotent:
             self.sequences.of(at).acknowledged(batch, base_offset)
+        self.accumulator.recycle(batch)
         batch.settle(base_offset, append_time_ms)
         self._finish(batch)
 

@@ -37,7 +37,11 @@ _MEMBER_SINCE = 3  # TxnOffsetCommit says who commits (KIP-447)
 
 
 class GroupMembership(NamedTuple):
-    """Who commits: by it a coordinator refuses a member that lost its partitions (KIP-447)."""
+    """Who commits: by it a coordinator refuses a member that lost its partitions (KIP-447).
+
+    >>> headrace.GroupMembership("copiers", generation=3, member_id="consumer-1").group_id
+    'copiers'
+    """
 
     group_id: str
     generation: int = -1

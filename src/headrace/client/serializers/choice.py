@@ -11,7 +11,11 @@ from headrace.client.serializers.serializer import Serializer
 
 
 def serializer_for(kind: Any) -> Serializer[Any]:
-    """By the type alone: text, bytes, JSON for dict and list, and models by their library."""
+    """By the type alone: text, bytes, JSON for dict and list, and models by their library.
+
+    >>> headrace.serializer_for(dict).to_bytes({"item": "tea"})
+    b'{"item":"tea"}'
+    """
     if kind is str:
         return TEXT
     if kind is bytes:

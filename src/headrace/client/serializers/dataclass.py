@@ -22,7 +22,14 @@ _Reader = Callable[[Any], Any]
 
 
 def dataclass_json(kind: type[T]) -> Serializer[T]:
-    """A serializer of the dataclass `kind`."""
+    """A serializer of the dataclass `kind`.
+
+    >>> from dataclasses import make_dataclass
+    >>> Order = make_dataclass("Order", [("item", str), ("count", int)])
+    >>> orders = headrace.dataclass_json(Order)
+    >>> orders.to_bytes(Order("tea", 2)), orders.from_bytes(b'{"item":"tea","count":2}')
+    (b'{"item":"tea","count":2}', Order(item='tea', count=2))
+    """
     read = _reader(kind, {})
 
     def serialize(value: T) -> bytes:

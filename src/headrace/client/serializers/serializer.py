@@ -27,6 +27,13 @@ class Undecodable(ClientError):
 
 @dataclass(slots=True, frozen=True)
 class Serializer(Generic[T]):
+    """How values become bytes, and bytes values again; neither function is ever given None.
+
+    >>> numbers = headrace.Serializer(lambda value: b"%d" % value, int)
+    >>> numbers.to_bytes(42), numbers.from_bytes(b"42"), numbers.to_bytes(None)
+    (b'42', 42, None)
+    """
+
     serialize: Callable[[T], bytes]
     deserialize: Callable[[bytes], T]
 

@@ -53,7 +53,7 @@ class Producer:
     function `(topic, key, value, partition_count) -> partition`; it must be quick and not use the producer.
 
     >>> import headrace
-    >>> with headrace.Producer(bootstrap, linger_ms=5, value_serializer=dict) as producer:
+    >>> with headrace.Producer(servers, linger_ms=5, value_serializer=dict) as producer:
     ...     delivery = producer.send("orders", {"item": "tea", "count": 2}, key="customer-7")
     ...     delivery.get(timeout=30).offset
     0
@@ -208,6 +208,11 @@ class Producer:
 
         What is not delivered by then is told so by its delivery. May be called again. Inside a callback,
         which runs on the producer's own thread, nothing can be waited for: close elsewhere.
+
+        >>> delivery = producer.send("orders", b"tea")
+        >>> producer.close(timeout=30)
+        >>> delivery.get().offset
+        0
         """
         if self._outbox.sending.is_closed:
             return
@@ -235,31 +240,52 @@ class Producer:
         """Takes over the `transactional.id`: whoever had it before is fenced, what it left open is aborted.
 
         The first transaction does so itself; call this to know before that all is well.
+
+        >>> with headrace.Producer(servers, transactional_id="biller-1") as biller:
+        ...     biller.init_transactions(timeout=30)
         """
         self._take(self._outbox.initialized(timeout))
 
     def begin_transaction(self) -> None:
-        """What is sent from now on counts when it is committed, or never."""
+        """What is sent from now on counts when it is committed, or never.
+
+        >>> biller = headrace.Producer(servers, transactional_id="biller-1")
+        >>> biller.begin_transaction()
+        >>> _ = biller.send("bills", b"3.20")
+        >>> biller.commit_transaction()
+        >>> biller.close()
+        """
         self._take(self._outbox.begun(None))
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """All records and offsets of the transaction count from now on. `TransactionMustAbort` if one of them
         failed; after `TimedOut` call it again.
+
+        >>> with headrace.Producer(servers, transactional_id="biller-1") as biller:
+        ...     biller.begin_transaction()
+        ...     _ = biller.send("bills", b"3.20")
+        ...     biller.commit_transaction(timeout=30)
         """
         self._take(self._outbox.committed(timeout))
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        """Nothing of the transaction counts."""
+        """Nothing of the transaction counts.
+
+        >>> with headrace.Producer(servers, transactional_id="biller-1") as biller:
+        ...     biller.begin_transaction()
+        ...     _ = biller.send("bills", b"wrong")
+        ...     biller.abort_transaction(timeout=30)
+        """
         self._take(self._outbox.aborted(timeout))
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
         """A transaction around a block: committed at its end, aborted if it raises.
 
-        >>> with headrace.Producer(bootstrap, transactional_id="copier-1") as copier:
-        ...     with copier.transaction():
-        ...         _ = copier.send("orders", b"tea")
-        ...         _ = copier.send("bills", b"3.20")
+        >>> with headrace.Producer(servers, transactional_id="biller-1") as biller:
+        ...     with biller.transaction():
+        ...         _ = biller.send("orders", b"tea")
+        ...         _ = biller.send("bills", b"3.20")
         """
         self.begin_transaction()
         try:
@@ -280,7 +306,7 @@ class Producer:
         processed, its `group_metadata()`, or a bare group id, which fences nobody who lost its partitions.
 
         >>> order = producer.send("orders", b"tea").get(timeout=30)
-        >>> with headrace.Producer(bootstrap, transactional_id="copier-1") as copier:
+        >>> with headrace.Producer(servers, transactional_id="copier-1") as copier:
         ...     with copier.transaction():
         ...         _ = copier.send("bills", b"3.20")
         ...         copier.send_offsets({("orders", 0): order.offset + 1}, "copiers")
