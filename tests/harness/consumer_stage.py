@@ -5,7 +5,6 @@ Topics are described by themselves, as `leaders`, `epochs` and `topic_ids` have 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from random import Random
 from typing import Any, TypeVar
 
@@ -79,6 +78,7 @@ class Stage:
         self.topic_ids = {"a": b"a" * 16, "b": b"b" * 16}
         self.topic_errors: dict[str, int] = {}
         self.described = 0  # how often topics were asked for
+        self.describes = True  # else the question stays open
         self.session = ConsumerSession(
             ConsumerSettings(reset=parse_reset(reset), **settings), Random(1), wall_ms=lambda: WALL_MS
         )
@@ -89,7 +89,7 @@ class Stage:
 
     def turn(self) -> None:
         for outgoing in self.session.requests(self.now):
-            if isinstance(outgoing.question, MetadataRequest):
+            if isinstance(outgoing.question, MetadataRequest) and self.describes:
                 self.described += 1
                 self.session.answered(self.now, outgoing.ticket, self._description(outgoing.question))
                 self.turn()
@@ -212,7 +212,3 @@ def forgotten(request: FetchRequest) -> list[tuple[bytes, int]]:
 
 def offsets(first: int, count: int, partition: int = 0) -> list[tuple[int, int]]:
     return [(partition, offset) for offset in range(first, first + count)]
-
-
-def numbers(partitions: Iterable[TopicPartition]) -> list[int]:
-    return sorted(at.partition for at in partitions)

@@ -113,10 +113,10 @@ class Fetching:
 
     def _leader(self, now: Instant, position: Position) -> int | None:
         """Who is to be asked now."""
-        at = position.at
-        leader = self._cluster.leader_of(at)
-        if leader is None or at.topic in self._cluster.stale:
-            self._cluster.mark_stale(at.topic)
+        # A topic that is being looked at anew is read on meanwhile: most of its leaders are where they were.
+        leader = self._cluster.leader_of(position.at)
+        if leader is None:
+            self._cluster.mark_stale(position.at.topic)
             return None
         if leader in self._flights:
             return None

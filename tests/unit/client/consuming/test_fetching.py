@@ -326,6 +326,22 @@ def test_a_moved_leader_without_a_hint_is_looked_for() -> None:
     assert not stage.session.has_error
 
 
+def test_a_lost_broker_does_not_hold_up_the_others() -> None:
+    """Nobody says where its partitions went, and the rest of the topic is read on."""
+    stage = Stage()
+    stage.leaders[A1] = 2
+    stage.reading(A0, A1)
+    _, first = stage.fetch()
+    _, second = stage.fetch()
+    stage.describes = False
+    stage.answer(first, ConnectionLost("cut"))
+    for offset in range(3):
+        stage.bring(second, data(1, rows(offset, 1)))
+        request, second = stage.fetch()
+        assert asked(request) == {(A, 1): offset + 1}
+    assert stage.take() == offsets(0, 3, partition=1)
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR]
 )

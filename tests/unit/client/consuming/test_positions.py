@@ -354,9 +354,12 @@ def test_without_a_policy_a_topic_that_was_made_anew_is_raised() -> None:
         stage.advance(5.0)
         with pytest.raises(LogTruncation, match="made anew"):
             stage.take()
+    request, flight = stage.fetch()
+    assert asked(request) == {(A, 0): 5}, "asked before the other topic was known of"
+    stage.answer(flight, FetchResponse(session_id=7))
     assert not stage.asks(FetchRequest), "offset 5 of the other topic is another record"
     stage.session.seek(stage.now, A0, 0)
-    assert stage.asks(FetchRequest)
+    assert asked(stage.fetch()[0]) == {(b"A" * 16, 0): 0}
 
 
 def test_a_missing_topic_is_asked_for_again_and_again_but_ever_more_slowly() -> None:
