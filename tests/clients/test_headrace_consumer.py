@@ -40,7 +40,9 @@ def new_consumer(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[New
 
 @pytest.fixture(scope="module")
 def sender(bootstrap: str) -> Producer:
-    return Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 11 * MIB, "log_level": 0})
+    return Producer(
+        {"bootstrap.servers": bootstrap, "message.max.bytes": 11 * MIB, "enable.idempotence": True}
+    )
 
 
 def send(sender: Producer, topic: str, *rows: Row, partition: int = 0) -> None:
