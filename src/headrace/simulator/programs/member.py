@@ -5,7 +5,6 @@ handled, or lets that be done for it. It leaves in good order, dies without a wo
 from typing import Any
 
 from headrace.client.cluster import TopicPartition
-from headrace.client.errors import ClientError
 from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
@@ -83,11 +82,7 @@ class Member(Reading):
         done, self._done = self._done, {}
         ours = {at: committed for at, committed in done.items() if at in self.consumer.assignment}
         if ours:
-            self.consumer.commit(self.now, ours).when_done(self._committed)
-
-    def _committed(self, pending: Pending[Any]) -> None:
-        """It may have failed; then others do the work again."""
-        assert pending.error is None or isinstance(pending.error, ClientError)
+            self.consumer.commit(self.now, ours)  # if it fails, somebody does the work again
 
     def revoked(self) -> None:
         if not self._is_auto:
