@@ -96,20 +96,24 @@ def test_shares_that_stay(bootstrap: str, new_topic: NewTopic, rule: str) -> Non
 
 @pytest.mark.parametrize("client", ["headrace", "headrace-consumer"])
 def test_offsets_are_the_groups(bootstrap: str, new_topic: NewTopic, client: str) -> None:
-    """One client reads what another one has committed."""
+    """One client reads what another one has committed. Notes are left out: confluent-kafka writes a zero byte
+    behind its own, and reads those of others until it finds one.
+    """
     topic = new_topic(partitions=2)
     first, second = places(topic, 2)
     with leaving([CLIENTS[client](bootstrap, topic, [topic])]) as members:
         share(members, [first, second])
-        members[0].commit({first: Committed(3), second: Committed(4, "a note: größer")})
+        members[0].commit({first: Committed(3), second: Committed(4)})
     other = "confluent-kafka-consumer" if client == "headrace-consumer" else "confluent-kafka"
     with leaving([CLIENTS[other](bootstrap, topic, [topic])]) as members:
         share(members, [first, second])
         assert members[0].committed(first) == Committed(3)
-        assert members[0].committed(second) == Committed(4, "a note: größer")
+        assert members[0].committed(second) == Committed(4)
         members[0].commit({first: Committed(5)})
     with leaving([CLIENTS[client](bootstrap, topic, [topic])]) as members:
-        assert members[0].committed(first).offset == 5  # this other client adds a zero byte to its notes
+        found = members[0].committed(first)
+        assert found is not None
+        assert found.offset == 5
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -124,8 +128,8 @@ def test_commits(bootstrap: str, new_topic: NewTopic, new_consumer: NewConsumer,
     assert consumer.commit(messages[1])[at].offset == 2
     assert consumer.committed([at])[at].offset == 2
     assert consumer.commit()[at].offset == 5
-    consumer.commit({at: CommittedOffset(3, metadata="by hand")})
-    assert consumer.committed([at])[at] == (3, -1, "by hand")
+    consumer.commit({at: CommittedOffset(3, metadata="von Hand, größer")})
+    assert consumer.committed([at])[at] == (3, -1, "von Hand, größer")
     told: list[Any] = []
     for offset in (1, 4):
         consumer.commit_async({at: offset}, lambda offsets, error: told.append((offsets[at].offset, error)))
