@@ -247,3 +247,16 @@ def test_transactions(headrace: Any, cli_broker: Broker, topic: str) -> None:
     eventually(state, "CompleteCommit")
     unknown = headrace.attempt("cluster", "transactions", "no-such-id")
     assert (unknown.code, "TRANSACTIONAL_ID_NOT_FOUND" in unknown.err) == (1, True)
+
+
+def test_sinks(headrace: Any, cli_broker: Broker, topic: str) -> None:
+    name = f"sink-{topic}"
+    with Admin(cli_broker.bootstrap) as admin:
+        admin.commit_sink(name, "query", "run", 4, [])
+    (told,) = [one for one in headrace("cluster", "sinks", "list", "--json").json if one["app_id"] == name]
+    assert (told["query_id"], told["committed_batch_id"], told["batch_id"]) == ("query", 4, None)
+    assert any(line.startswith(name) for line in headrace("cluster", "sinks", "list").lines)
+    assert headrace("cluster", "sinks", "reset", name, "--yes").lines == [f"{name} begins anew"]
+    assert name not in {one["app_id"] for one in headrace("cluster", "sinks", "list", "--json").json}
+    unknown = headrace.attempt("cluster", "sinks", "reset", name, "--yes")
+    assert (unknown.code, f"there is no sink '{name}'" in unknown.err) == (1, True)

@@ -22,6 +22,7 @@ from headrace.client.partitioner import AdaptiveTurns
 from headrace.client.pending import Pending
 from headrace.client.producing.sending import Sending
 from headrace.client.producing.settings import SendingSettings
+from headrace.client.producing.transaction import Transact
 from headrace.client.producing.transaction_session import TransactionSession
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS, request_codec
@@ -86,6 +87,7 @@ class Stage:
         desk_settings: dict[str, str] | None = None,
         topic_configs: dict[str, str] | None = None,
         transaction_version: int = 2,
+        transact: Transact = TransactionSession,
         **settings: Any,
     ) -> None:
         self.dice = Random(seed)
@@ -110,7 +112,7 @@ class Stage:
             buffer_bytes=buffer_bytes,
             request_bytes_max=self.settings.request_bytes_max,
         )
-        self.sending = Sending(self.settings, self.accumulator, self.cluster, self.dice)
+        self.sending = Sending(self.settings, self.accumulator, self.cluster, self.dice, transact=transact)
         self.links: dict[bool, Link] = {}  # by whether a broker was named, as real clients have them
         self.has_ghosts = True
         self.ghosts: list[Link] = []

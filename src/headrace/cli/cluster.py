@@ -6,6 +6,7 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.options import broker_options
+from headrace.cli.sinks import sinks
 from headrace.cli.terminal import bytes_text, print_json, print_table
 from headrace.cli.transactions import transactions
 from headrace.client.administration.cluster import ClusterDescription
@@ -15,10 +16,11 @@ from headrace.client.errors import UnsupportedByBroker
 
 @click.group("cluster")
 def command() -> None:
-    """Show the brokers and the transactions of a cluster."""
+    """Show the brokers, the transactions and the sinks of a cluster."""
 
 
 command.add_command(transactions)
+command.add_command(sinks)
 
 
 @command.command()

@@ -21,7 +21,7 @@ COMMANDS = {
     "consume": ("consume", "Print records of a topic."),
     "group": ("group", "List, describe, reset and delete consumer groups; their lag."),
     "config": ("config", "Show and change settings of topics, brokers and groups."),
-    "cluster": ("cluster", "Show the brokers and the transactions of a cluster."),
+    "cluster": ("cluster", "Show the brokers, the transactions and the sinks of a cluster."),
     "dump": ("dump", "Show and verify the files of a log."),
     "bench": ("bench", "Measure a broker from here, quickly."),
     "demo": ("demo", "A million records, kill -9, and nothing lost."),

@@ -1,4 +1,4 @@
-"""The options of writing to topics: those of Spark's own Kafka connector, and what makes writes count once."""
+"""The options of writing to topics: those of Spark's own Kafka connector, what makes writes count once."""
 
 from __future__ import annotations
 

@@ -20,14 +20,18 @@ NOWHERE = "127.0.0.1:1"  # a port that nobody listens on
 
 
 def all_commands() -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
     context = click.Context(headrace)
-    for name in COMMANDS:
-        command = headrace.get_command(context, name)
-        found.append((name,))
-        if isinstance(command, click.Group):
-            found += [(name, inner) for inner in command.commands]
-    return found
+    return [words for name in COMMANDS for words in _below((name,), headrace.get_command(context, name))]
+
+
+def _below(words: tuple[str, ...], command: click.Command | None) -> list[tuple[str, ...]]:
+    if not isinstance(command, click.Group):
+        return [words]
+    inner = command.commands.items()
+    return [words, *(found for name, each in inner for found in _below((*words, name), each))]
+
+
+GROUPS = (("topic",), ("group",), ("config",), ("cluster",), ("cluster", "sinks"))
 
 
 @pytest.mark.parametrize("words", all_commands(), ids=" ".join)
@@ -39,7 +43,7 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [w for w in all_commands() if w not in (("topic",), ("group",), ("config",), ("cluster",))],
+    [words for words in all_commands() if words not in GROUPS],
     ids=" ".join,
 )
 def test_every_command_has_json(words: tuple[str, ...]) -> None:
@@ -80,6 +84,7 @@ def test_help_lists_all_commands_without_importing_them() -> None:
         ["group", "reset", "g", "-t", "t:3-1", "--to", "latest"],
         ["group", "delete", "g", "-t", "t:x"],
         ["cluster", "transactions", "--hanging", "tx"],
+        ["cluster", "sinks", "reset"],
         ["config", "set", "topic", "t"],
         ["config", "get", "planet", "t"],
         ["consume", "t", "--from", "soon"],
@@ -120,6 +125,7 @@ def test_more_brokers_are_promised_and_not_faked(capsys: pytest.CaptureFixture[s
         ["config", "get", "topic", "t"],
         ["cluster", "describe"],
         ["cluster", "transactions"],
+        ["cluster", "sinks", "list"],
         ["group", "list"],
         ["group", "reset", "g", "--to", "latest", "-t", "t"],
         ["bench"],

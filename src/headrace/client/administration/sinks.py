@@ -26,7 +26,7 @@ NO_BATCH = -1
 class Sink(NamedTuple):
     """A sink and how far it is.
 
-    >>> [(sink.app_id, sink.committed_batch_id) for sink in admin.list_sinks()]
+    >>> [sink.app_id for sink in admin.list_sinks() if sink.batch_id is not None]
     []
     """
 
@@ -37,6 +37,7 @@ class Sink(NamedTuple):
     batch_id: int | None  # the one that is being written
     open_attempts: int
     ending_attempts: int
+    producer_ids: list[int]  # of these attempts
     updated_ms: int
     coordinator: int
 
@@ -48,7 +49,7 @@ def coordinator_of(app_id: str) -> CoordinatorOf:
 def list_sinks() -> Operation[list[Sink]]:
     """Of all coordinators, by name; `UnsupportedByBroker` of a cluster that has no sinks.
 
-    >>> admin.list_sinks()
+    >>> [sink.app_id for sink in admin.list_sinks() if sink.open_attempts]
     []
     """
 
@@ -70,6 +71,7 @@ def _sink(told: Any, coordinator: int) -> Sink:
         None if told.batch_id == NO_BATCH else told.batch_id,
         told.open_attempts,
         told.ending_attempts,
+        told.producer_ids,
         told.updated_ms,
         coordinator,
     )
@@ -110,7 +112,8 @@ def reset_sink(app_id: str) -> Operation[None]:
     """The sink forgets which batches it has; another query may take its name. What it wrote stays, and what
     is written again is there twice. TRANSACTIONAL_ID_NOT_FOUND if there is no such sink.
 
-    >>> admin.reset_sink("copies")
+    >>> admin.commit_sink("yesterday", "query", "run-1", 0, [])
+    >>> admin.reset_sink("yesterday")
     """
     yield from _order(f"resetting sink {app_id!r}", app_id, ResetSinkRequest(app_id=app_id))
 

@@ -28,9 +28,11 @@ from headrace.client.administration.asking import (
     settled,
 )
 from headrace.client.administration.cluster import broker_ids
+from headrace.client.administration.sinks import list_sinks
 from headrace.client.administration.topic_descriptions import list_topics
 from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import CoordinatorKind
+from headrace.client.errors import UnsupportedByBroker
 from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -311,9 +313,20 @@ def find_hanging_transactions(
     listed = yield from list_transactions(producer_ids={one.producer_id for one in candidates})
     known: dict[int, set[TopicPartition]] = {}
     described = yield from describe_transactions(one.transactional_id for one in listed)
+    of_sinks = yield from _producers_of_sinks()
+    candidates = [one for one in candidates if one.producer_id not in of_sinks]
     for transaction in described.values():
         known.setdefault(transaction.producer_id, set()).update(transaction.partitions)
     return hanging(candidates, known)
+
+
+def _producers_of_sinks() -> Operation[set[int]]:
+    """Their attempts are looked after by a coordinator of their own."""
+    try:
+        sinks = yield from list_sinks()
+    except UnsupportedByBroker:
+        return set()
+    return {producer_id for sink in sinks for producer_id in sink.producer_ids}
 
 
 def hanging(

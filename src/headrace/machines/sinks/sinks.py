@@ -188,6 +188,7 @@ class Sinks:
                 batch_id=session.batch_id,
                 open_attempts=len(session.open_attempts),
                 ending_attempts=len(session.ending_attempts),
+                producer_ids=sorted(attempt.producer_id for attempt in session.attempts),
                 updated_ms=session.updated_ms,
             )
             for _, session in sorted(self._sessions.items())

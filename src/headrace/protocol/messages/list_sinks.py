@@ -17,6 +17,7 @@ class ListedSink(Struct):
     batch_id: int = field(INT64)
     open_attempts: int = field(INT32)
     ending_attempts: int = field(INT32)
+    producer_ids: list[int] = field(array(INT64))  # of these attempts
     updated_ms: int = field(INT64)
 
 

@@ -1,0 +1,59 @@
+"""`headrace cluster sinks`: who writes batch by batch, how far it is, and how to begin anew."""
+
+import sys
+
+import click
+
+from headrace.cli.administer import administer
+from headrace.cli.moments import iso_time
+from headrace.cli.options import broker_options
+from headrace.cli.terminal import print_json, print_table
+
+
+@click.group()
+def sinks() -> None:
+    """Show and reset the sinks that are written to exactly once."""
+
+
+@sinks.command("list")
+@broker_options
+def list_command(bootstrap: str, timeout: float, as_json: bool) -> None:
+    """List sinks, and which batches they have."""
+    with administer(bootstrap, timeout) as admin:
+        found = admin.list_sinks()
+    if as_json:
+        print_json([sink._asdict() for sink in found])
+        return
+    rows = [
+        (
+            sink.app_id,
+            sink.query_id,
+            "-" if sink.committed_batch_id is None else sink.committed_batch_id,
+            "-" if sink.batch_id is None else sink.batch_id,
+            sink.open_attempts,
+            sink.ending_attempts,
+            iso_time(sink.updated_ms),
+        )
+        for sink in found
+    ]
+    headings = ("SINK", "QUERY", "COMMITTED", "WRITING", "ATTEMPTS", "ENDING", "LAST CHANGE")
+    print_table(headings, rows, right=("COMMITTED", "WRITING", "ATTEMPTS", "ENDING"))
+
+
+@sinks.command()
+@click.argument("app_id")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@broker_options
+def reset(app_id: str, yes: bool, bootstrap: str, timeout: float, as_json: bool) -> None:
+    """Let a sink forget which batches it has, so that another query may take its name.
+
+    What was written stays. Batches that are written again are there twice.
+    """
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Forget which batches {app_id} has?", abort=True, err=True)
+    with administer(bootstrap, timeout) as admin:
+        admin.reset_sink(app_id)
+    if as_json:
+        print_json(app_id)
+    else:
+        click.echo(f"{app_id} begins anew")
