@@ -10,6 +10,7 @@ from headrace.records._outgoing cimport Batch, Delivery, Lane
 from headrace.records._source_column cimport Column
 
 cdef long long _INT64_MAX
+cdef Py_ssize_t _SPARE_MAX
 cdef Py_ssize_t HEADER_BYTES
 cdef Py_ssize_t _OVERHEAD_BYTES
 cdef int _BY_KEY
@@ -49,6 +50,7 @@ cdef class Accumulator:
     cdef public Py_ssize_t buffered_bytes
     cdef public bint is_open
     cdef public bint has_news
+    cdef public list spare
     cdef public dict crossings
     cdef public dict busy
 
@@ -86,6 +88,9 @@ cdef class Accumulator:
     @cython.locals(batch=Batch)
     cdef Batch _open(self, Lane lane, double now, Py_ssize_t size)
     cdef void _look_at(self, Batch batch, Py_ssize_t size) noexcept
+    @cython.locals(lane=Lane, expected=Py_ssize_t)
+    cdef void _furnish(self, Batch batch) except *
+    cpdef void recycle(self, Batch batch) except *
     cpdef void release(self, Batch batch) except *
 
 

@@ -35,6 +35,7 @@ _NO_HEADERS = b"\x00"  # as they are written
 # Lengths, deltas and counts of one record are varints; together they never take more than this.
 _OVERHEAD_BYTES = 36
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
+_SPARE_MAX = 8  # batches: some more than are under way at a time
 
 Chooser = Callable[[str, bytes | None, bytes | None, int], int]  # topic, key, value, partitions → partition
 
@@ -101,6 +102,7 @@ class Accumulator:
         "is_open",
         "linger_s",
         "request_bytes_max",
+        "spare",
         "strategy",
         "waiter",
     )
@@ -131,6 +133,7 @@ class Accumulator:
         self.buffered_bytes = 0
         self.is_open = True  # else nothing is taken; whoever closed it knows why
         self.has_news = False  # a batch was begun or may leave: whoever sends should look; it resets this
+        self.spare: list[bytearray] = []  # memory of full batches that were delivered
         self.crossings: dict[str, Crossing] = {}
         self.busy: dict[Lane, None] = {}  # those where something waits, in the order in which they got it
 
@@ -392,12 +395,30 @@ class Accumulator:
                 now = self.clock()
             batch = lane.open = Batch(lane, now)
             if now - lane.left_at < self.linger_s:
-                batch.ready_bytes = lane.batch_bytes_max  # many records are coming: it can take its time
+                # many records are coming: it can take its time, and will be about as large as the last one
+                batch.ready_bytes = lane.batch_bytes_max
+                self._furnish(batch)
             lane.waiting.append(batch)
             self.busy[lane] = None
             self.has_news = True
         batch.reserve(size)
         return batch
+
+    def _furnish(self, batch: Batch) -> None:
+        """Gives a new batch memory that was used before, if there is some: the system's is cleared first."""
+        lane = batch.lane
+        expected = min(2 * lane.last_bytes, lane.batch_bytes_max)
+        if self.spare and expected > len(batch.buffer):
+            batch.buffer = self.spare.pop()
+        batch.reserve(max(0, expected - batch.used))
+
+    def recycle(self, batch: Batch) -> None:
+        """The batch was taken by a broker, and so nobody reads its bytes any more: they serve another one.
+
+        One that was merely given up may still be on its way through a socket.
+        """
+        if len(self.spare) < _SPARE_MAX and len(batch.buffer) >= self.batch_bytes_max:
+            self.spare.append(batch.buffer)
 
     def _look_at(self, batch: Batch, size: int) -> None:
         """After a record of at most `size` bytes was written: the batch may just have become ready."""

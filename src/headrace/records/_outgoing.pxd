@@ -47,7 +47,7 @@ cdef class Batch:
     cdef public list parts
     cdef public object listeners
 
-    @cython.locals(needed=Py_ssize_t, length=Py_ssize_t)
+    @cython.locals(needed=Py_ssize_t, length=Py_ssize_t, grown=Py_ssize_t)
     cpdef void reserve(self, Py_ssize_t size) except *
     @cython.locals(delta="long long", size=Py_ssize_t, target="unsigned char*", at=Py_ssize_t, written=Py_ssize_t)
     cdef Py_ssize_t write(
@@ -65,6 +65,7 @@ cdef class Lane:
     cdef public Py_ssize_t batch_bytes
     cdef public Py_ssize_t batch_bytes_max
     cdef public double left_at
+    cdef public Py_ssize_t last_bytes
     cdef public object waiter
     cdef public object waiting
     cdef public Batch open

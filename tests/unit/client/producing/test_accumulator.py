@@ -592,6 +592,58 @@ class TestGrowth:
         assert not any(news[11:])
 
 
+class TestMemory:
+    """Large batches under load: what one had serves the next, and holds only what was written into it."""
+
+    def full(self, accumulator: Any) -> Any:
+        """A batch of 20 records that is closed, and another begun soon after one has left."""
+        (lane,) = accumulator.crossings["t"].lanes
+        lane.left_at = 1.0
+        for _ in range(21):
+            put(accumulator, b"x" * 100)
+        assert len(lane.waiting) == 2
+        return accumulator.take(lane)
+
+    def test_of_a_delivered_batch_is_used_again(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=300, batch_bytes_max=2300, linger_s=60.0)
+        first = self.full(accumulator)
+        memory = first.buffer
+        accumulator.recycle(first)
+        first.settle(0)
+        (lane,) = accumulator.crossings["t"].lanes
+        while lane.open.buffer is not memory:
+            put(accumulator, b"y" * 100)
+        assert accumulator.spare == []
+        put(accumulator, b"z")
+        sealed = bytes(lane.open.seal(0, None, False))
+        rows = read_rows(sealed, 0, check_crc(sealed))
+        assert {row[3] for row in rows} == {b"y" * 100, b"z"}
+
+    def test_of_small_batches_is_not_kept_and_of_many_only_some(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=300, batch_bytes_max=2300, linger_s=60.0)
+        put(accumulator, b"x")
+        (lane,) = accumulator.crossings["t"].lanes
+        accumulator.recycle(accumulator.take(lane))
+        assert accumulator.spare == []
+        for _ in range(50):
+            accumulator.recycle(self.full(accumulator))
+            lane.close()
+            while lane.waiting:
+                accumulator.take(lane)
+        assert 0 < len(accumulator.spare) < 20
+
+    def test_a_record_larger_than_a_batch_gets_its_own(self, make: Any) -> None:
+        accumulator = make(1, batch_bytes=300, batch_bytes_max=2300, linger_s=60.0)
+        first = self.full(accumulator)
+        kept = memoryview(first.buffer)  # whoever looks at it keeps it from growing
+        accumulator.recycle(first)
+        put(accumulator, b"w" * 5000)
+        (lane,) = accumulator.crossings["t"].lanes
+        sealed = bytes(lane.waiting[-1].seal(0, None, False))
+        assert read_rows(sealed, 0, check_crc(sealed))[0][3] == b"w" * 5000
+        assert len(kept) == 2300
+
+
 class TestGate:
     def test_a_closed_one_takes_nothing(self, make: Any, module: Any) -> None:
         accumulator = make(1)
