@@ -3,6 +3,8 @@
 Where it differs, on purpose: only committed records are read unless `kafka.isolation.level` says otherwise;
 a misspelt option is an error; `load("topic")` is short for `subscribe`. What that connector does not have:
 maxBytesPerTrigger, maxBytesPerPartition, keyFormat, valueFormat and the options of those formats.
+fetchOffset.* and partition.metadata.cache.ttl.ms are taken and have no effect: this client tries again on its
+own, and asks for metadata when it needs some.
 """
 
 import re
@@ -62,8 +64,6 @@ class SourceOptions:
     end: At = field(default_factory=lambda: At(LATEST))
     fails_on_data_loss: bool = True
     poll_timeout_s: float = POLL_TIMEOUT_MS / 1000
-    retries: int = 3
-    retry_interval_s: float = 0.01
     offsets_per_trigger_max: int | None = None
     offsets_per_trigger_min: int | None = None
     bytes_per_trigger_max: int | None = None
@@ -113,8 +113,6 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         end=end,
         fails_on_data_loss=_flag(options, "failOnDataLoss", True),
         poll_timeout_s=(_count(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS) / 1000,
-        retries=_whole(options, "fetchOffset.numRetries", 3),
-        retry_interval_s=_whole(options, "fetchOffset.retryIntervalMs", 10) / 1000,
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
         bytes_per_trigger_max=_size(options, "maxBytesPerTrigger"),
@@ -264,22 +262,15 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def _whole(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name.lower(), str(default))
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    """None if it is not given."""
+    text = options.get(name.lower())
+    if text is None:
+        return None
     try:
         number = int(text)
     except ValueError as error:
         raise InvalidOption(f"{name}: {text!r} is no whole number") from error
-    if number < 0:
-        raise InvalidOption(f"{name} cannot be negative, and is {number}")
-    return number
-
-
-def _count(options: Mapping[str, str], name: str) -> int | None:
-    """None if it is not given."""
-    if name.lower() not in options:
-        return None
-    number = _whole(options, name, 0)
     if number < 1:
         raise InvalidOption(f"{name} must be positive, and is {number}")
     return number

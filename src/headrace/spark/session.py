@@ -15,6 +15,8 @@ from headrace.spark.machine import check_machine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOOPBACK = "127.0.0.1"
+
 # What is good for topics; whatever the user sets wins.
 DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -39,10 +41,9 @@ def session(
     check_machine()
     from pyspark.sql import SparkSession
 
-    prepare_environment()
-    builder = SparkSession.builder.appName(name)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    builder = builder.master(chosen)
+    prepare_environment(chosen)
+    builder = SparkSession.builder.appName(name).master(chosen)
     settings = {
         **DEFAULTS,
         **_local_settings(chosen),
@@ -53,8 +54,10 @@ def session(
     return builder.getOrCreate()
 
 
-def prepare_environment() -> None:
+def prepare_environment(master: str) -> None:
     """For driver and workers of this machine; what is set already stays."""
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # else Spark warns of a name that is no address
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
@@ -63,4 +66,4 @@ def _local_settings(master: str) -> dict[str, str]:
     """A session on this machine needs no address that others could reach."""
     if not master.startswith("local"):
         return {}
-    return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}

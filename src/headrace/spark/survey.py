@@ -5,24 +5,21 @@ end. Asked from the planner, never from a task.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Self, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Self
 
 from headrace.client.administration.configs import Resource
 from headrace.client.administration.offsets import ListedOffset
 from headrace.client.administration.topic_descriptions import TopicDescription
 from headrace.client.cluster import TopicPartition
-from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
+from headrace.client.errors import ClientError, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin
 from headrace.spark.errors import InvalidOption, TopicRecreated
 from headrace.spark.loss import Loss, told
 from headrace.spark.offsets import EARLIEST, LATEST, Offsets
 from headrace.spark.options import At, SourceOptions
-from headrace.spark.planning import Range, cut_evenly, limited, ranges_between
+from headrace.spark.planning import Range, cut, cut_evenly, limited, ranges_between
 from headrace.spark.reading import recreated
-
-T = TypeVar("T")
 
 
 class Survey:
@@ -49,17 +46,6 @@ class Survey:
             self._made = Admin(self._options.admin_settings)
         return self._made
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        """As often as fetchOffset.numRetries allows, for what may pass."""
-        for left in range(self._options.retries, 0, -1):
-            try:
-                return question()
-            except ClientError as error:
-                if not error.is_retriable or not left:
-                    raise
-            time.sleep(self._options.retry_interval_s)
-        return question()
-
     # --- topics ------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, TopicDescription]:
@@ -67,15 +53,16 @@ class Survey:
         options = self._options
         if options.pattern is not None:
             matches = re.compile(options.pattern).fullmatch
-            found = self._ask(lambda: self._admin.list_topics(internal=False))
+            found = self._admin.list_topics(internal=False)
             return {topic.name: topic for topic in found if matches(topic.name)}
         names = options.topics or sorted({at.topic for at in options.assigned})
         try:
-            return self._ask(lambda: self._admin.describe_topics(names))
-        except ClientError:
-            # one of them is missing: that is for the caller to judge
-            found = self._ask(lambda: self._admin.list_topics(internal=True))
-            return {topic.name: topic for topic in found if topic.name in names}
+            return self._admin.describe_topics(names)
+        except ClientError as error:
+            if not _is_about_missing(error):
+                raise
+        found = self._admin.list_topics(internal=True)
+        return {topic.name: topic for topic in found if topic.name in names}
 
     def partitions(self, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
         """Those that the query means, of these topics."""
@@ -111,7 +98,7 @@ class Survey:
         if not wanted:
             return {}
         level = self._options.isolation_level
-        return self._ask(lambda: self._admin.list_offsets(wanted, isolation_level=level))
+        return self._admin.list_offsets(wanted, isolation_level=level)
 
     def resolve(self, at: At, topics: Mapping[str, TopicDescription]) -> Offsets:
         """Where a query begins or ends, as offsets."""
@@ -145,7 +132,16 @@ class Survey:
     # --- bytes -------------------------------------------------------------------------------------------
 
     def cut_by_bytes(self, ranges: list[Range], bytes_max: int) -> list[Range]:
-        """Parts of about so many bytes each, as far as somebody knows where bytes lie."""
+        """Parts of about so many bytes each, as far as somebody knows where bytes lie.
+
+        Headrace's own brokers say where; of others a partition's size is known at best, and its records are
+        taken to be equal.
+        """
+        try:
+            found = self._admin.split_ranges({each.at: (each.start, each.end) for each in ranges}, bytes_max)
+            return [part for each in ranges for part in cut(each, found[each.at].offsets)]
+        except UnsupportedByBroker:
+            pass
         sizes = self._record_sizes(ranges)
         return [
             part
@@ -171,13 +167,33 @@ class Survey:
     def limited_by_bytes(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], bytes_max: int
     ) -> dict[TopicPartition, int]:
-        """Ends that leave out what exceeds the limit, shared between partitions by what waits in each."""
-        sizes = self._record_sizes(ranges_between(starts, ends))
-        waiting = sum(each.size * sizes.get(each.at, 0) for each in ranges_between(starts, ends))
-        count = sum(each.size for each in ranges_between(starts, ends))
+        """Ends that leave out what exceeds the limit, shared between partitions by what waits in each; as
+        exact as brokers tell where bytes lie, and never so little that nothing is read.
+        """
+        ranges = ranges_between(starts, ends)
+        sizes = self._range_sizes(ranges)
+        waiting = sum(sizes.values())
         if waiting <= bytes_max:
             return dict(ends)
-        return limited(starts, ends, max(1, count * bytes_max // waiting))
+        count = sum(each.size for each in ranges)
+        reached = limited(starts, ends, max(1, count * bytes_max // waiting))
+        for each in ranges:
+            share = max(1, bytes_max * sizes[each.at] // waiting)
+            part = self.cut_by_bytes([each], share)[0]
+            if part.end < each.end:
+                reached[each.at] = part.end
+        return reached
+
+    def _range_sizes(self, ranges: list[Range]) -> dict[TopicPartition, int]:
+        """Bytes of each range, roughly; 0 where nobody tells."""
+        if not ranges:
+            return {}
+        try:
+            found = self._admin.split_ranges({each.at: (each.start, each.end) for each in ranges}, 1 << 62)
+            return {at: one.total_bytes for at, one in found.items()}
+        except UnsupportedByBroker:
+            sizes = self._record_sizes(ranges)
+            return {each.at: each.size * sizes.get(each.at, 0) for each in ranges}
 
     # --- losses ------------------------------------------------------------------------------------------
 
@@ -201,6 +217,13 @@ class Survey:
         """Shows how far a stream is, as the progress of a group without members."""
         if offsets.at:
             self._admin.alter_group_offsets(group, offsets.at)
+
+
+def _is_about_missing(error: ClientError) -> bool:
+    """Whether topics are not there, which is for the caller to judge."""
+    if isinstance(error, PartlyFailed):
+        return all(_is_about_missing(each) for each in error.failures.values())
+    return isinstance(error, KafkaError) and error.is_unknown_topic
 
 
 def check_identities(before: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -1,0 +1,122 @@
+"""One Spark for all tests, and the brokers that each of them runs against: Headrace and Apache Kafka."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace
+import headrace.spark
+from harness.broker import Broker
+from harness.headrace import Headrace
+from harness.kafka import Kafka
+
+FORMAT = "headrace"
+# One partition each for the coordinators: a Kafka that starts makes fifty of them.
+SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+_names = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the JVM's start: sockets that pyspark leaves to the collector
+        session = headrace.spark.session(
+            "tests",
+            master="local[2]",
+            config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2},
+        )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session", params=[Headrace, Kafka], ids=lambda kind: kind.name)
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with request.param(tmp_path_factory.mktemp(request.param.name), SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def servers(broker: Broker) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(servers: str) -> Iterator[headrace.Admin]:
+    with headrace.Admin(servers) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="session")
+def producer(servers: str) -> Iterator[headrace.Producer]:
+    with headrace.Producer(servers) as producer:
+        yield producer
+
+
+@pytest.fixture
+def new_topic(admin: headrace.Admin) -> Callable[..., str]:
+    """Makes a topic with a name of its own."""
+
+    def make(partitions: int = 1, *, prefix: str = "topic", config: Mapping[str, str] | None = None) -> str:
+        name = f"{prefix}-{next(_names)}"
+        admin.create_topic(name, partitions=partitions, configs=config)
+        return name
+
+    return make
+
+
+Fill = Callable[..., None]
+
+
+@pytest.fixture
+def fill(producer: headrace.Producer) -> Fill:
+    """Writes so many records to each of some partitions: key, value and timestamp tell the offset."""
+
+    def write(
+        topic: str, count: int, partitions: Iterable[int] = (0,), *, first: int = 0, **more: Any
+    ) -> None:
+        for partition in partitions:
+            for number in range(first, first + count):
+                producer.send(
+                    topic,
+                    b"value-%d" % number,
+                    b"key-%d" % number,
+                    partition=partition,
+                    timestamp_ms=1_000 * (number + 1),
+                    **more,
+                )
+        producer.flush()
+
+    return write
+
+
+@pytest.fixture
+def read(spark: SparkSession, servers: str) -> Callable[..., DataFrame]:
+    """A batch query; options by name, with `_` for the dots of Kafka's."""
+
+    def load(topic: str | None = None, *, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = spark.read.format(FORMAT).option("kafka.bootstrap.servers", servers)
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), str(value))
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.load(topic) if topic is not None else reader.load()
+
+    return load
+
+
+@pytest.fixture
+def stream(spark: SparkSession, servers: str) -> Callable[..., DataFrame]:
+    def load(topic: str | None = None, **options: Any) -> DataFrame:
+        reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", servers)
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), str(value))
+        return reader.load(topic) if topic is not None else reader.load()
+
+    return load
