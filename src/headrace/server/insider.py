@@ -6,7 +6,7 @@ wherever a topic's leader may be one day. One request at a time.
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts

@@ -279,7 +279,8 @@ def _register(call: Call, subject: str) -> Answer:
         id=id if id is not None and id > 0 else None,
         number=number if number is not None and number > 0 else None,
     )
-    shown = {"id": version.id, "version": version.version} | _content(call, version.schema)
+    # not the schema itself: clients would keep it, also when they had sent it in another form
+    shown = {"id": version.id, "version": version.version, "guid": guid(version.schema)}
     return _reply(shown, records)
 
 

@@ -1,0 +1,56 @@
+"""Schemas for people: a registry's client, serializers, and whole batches decoded to columns.
+
+Avro needs fastavro and Protobuf needs protobuf, both in the `schemas` extra; columns need pyarrow.
+"""
+
+from headrace.machines.schemas.schema import InvalidSchema, Reference, Schema, SchemaType
+from headrace.schemas.columns import Decoded, Decoder, decoder_for
+from headrace.schemas.dead_letters import DeadLetter
+from headrace.schemas.errors import (
+    Incompatible,
+    MissingLibrary,
+    NotFramed,
+    RegistryRefused,
+    RegistryUnreachable,
+    SchemaError,
+    SchemaUnknown,
+    UnsupportedSchema,
+)
+from headrace.schemas.registry import Registered, Registry
+from headrace.schemas.serializers import (
+    SchemaSerializer,
+    any_deserializer,
+    avro_serializer,
+    json_serializer,
+    protobuf_serializer,
+)
+from headrace.schemas.subjects import by_record, by_topic, by_topic_and_record
+
+__all__ = [
+    "DeadLetter",
+    "Decoded",
+    "Decoder",
+    "Incompatible",
+    "InvalidSchema",
+    "MissingLibrary",
+    "NotFramed",
+    "Reference",
+    "Registered",
+    "Registry",
+    "RegistryRefused",
+    "RegistryUnreachable",
+    "Schema",
+    "SchemaError",
+    "SchemaSerializer",
+    "SchemaType",
+    "SchemaUnknown",
+    "UnsupportedSchema",
+    "any_deserializer",
+    "avro_serializer",
+    "by_record",
+    "by_topic",
+    "by_topic_and_record",
+    "decoder_for",
+    "json_serializer",
+    "protobuf_serializer",
+]

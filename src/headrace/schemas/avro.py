@@ -1,0 +1,63 @@
+"""Avro values as bytes and back, by fastavro."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+from headrace.machines.schemas.schema import Imports
+from headrace.schemas.errors import MissingLibrary
+
+try:
+    import fastavro
+    from fastavro.schema import SchemaParseException
+except ImportError as error:
+    raise MissingLibrary("fastavro, which reads Avro, is not installed") from error
+
+
+def compiled(text: str, imports: Imports = ()) -> Any:
+    """The schema as fastavro wants it."""
+    names: dict[str, Any] = {}
+    try:
+        for _, imported in imports:
+            fastavro.parse_schema(_json(imported), names)
+        return fastavro.parse_schema(_json(text), names)
+    except SchemaParseException as error:
+        raise ValueError(f"this is no Avro schema: {error}") from error
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()  # a bare `string`
+
+
+def writer(schema: Any) -> Callable[[Any], bytes]:
+    write = fastavro.schemaless_writer
+
+    def encode(value: Any) -> bytes:
+        out = io.BytesIO()
+        write(out, schema, value, strict_allow_default=True)
+        return out.getvalue()
+
+    return encode
+
+
+def reader(written: Any, wanted: Any | None = None) -> Callable[[bytes], Any]:
+    """Reads what was written with one schema as the other says: fields added with their defaults, others
+    left out.
+    """
+    read = fastavro.schemaless_reader
+    if wanted == written:
+        wanted = None
+
+    def decode(data: bytes) -> Any:
+        stream = io.BytesIO(data)
+        value = read(stream, written, wanted)
+        left = len(data) - stream.tell()
+        if left:
+            raise ValueError(f"{left} bytes are left over behind the value")
+        return value
+
+    return decode

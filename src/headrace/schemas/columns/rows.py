@@ -1,0 +1,53 @@
+"""Decoding row by row, for formats that Arrow does not read itself."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.schemas.columns.decoder import Decoded, Failure
+from headrace.schemas.errors import RegistryUnreachable
+
+Decode = Callable[[bytes, bytes | None], Any]
+
+
+def decoded_rows(
+    values: pa.Array | pa.ChunkedArray, id_headers: pa.Array | None, decode: Decode, kind: pa.StructType
+) -> Decoded:
+    """`decode` is given a row's bytes and its header, and may raise anything."""
+    data = values.to_pylist()
+    headers: Sequence[bytes | None] = [None] * len(data) if id_headers is None else id_headers.to_pylist()
+    rows: list[Any] = [None] * len(data)
+    failures = []
+    for row, (value, header) in enumerate(zip(data, headers, strict=True)):
+        if value is None:
+            continue
+        try:
+            rows[row] = decode(value, header)
+        except RegistryUnreachable:
+            raise
+        except Exception as error:
+            failures.append(Failure(row, reason_of(error)))
+    return assembled(rows, kind, failures)
+
+
+def assembled(rows: list[Any], kind: pa.StructType, failures: list[Failure]) -> Decoded:
+    """Rows of Python's values as columns; what does not fit into its type is one more failure."""
+    try:
+        return Decoded(pa.array(rows, type=kind), failures)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass  # some row does not fit; which one is found below
+    for row, value in enumerate(rows):
+        if value is not None:
+            try:
+                pa.array([value], type=kind)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                rows[row] = None
+                failures.append(Failure(row, reason_of(error)))
+    return Decoded(pa.array(rows, type=kind), sorted(failures))
+
+
+def reason_of(error: BaseException) -> str:
+    text = str(error).strip()
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,50 @@
+"""What can go wrong between bytes and a schema."""
+
+from headrace.client.errors import ClientError
+
+
+class SchemaError(ClientError):
+    """Base of all that is raised about schemas."""
+
+
+class NotFramed(SchemaError, ValueError):
+    """The bytes do not say which schema they were written with."""
+
+    advice = "They were not written by a serializer with a registry; read them without one."
+
+
+class SchemaUnknown(SchemaError):
+    """The registry has no schema of that id, subject or version."""
+
+    advice = "Check that it is the registry that the producer used."
+
+
+class RegistryUnreachable(SchemaError):
+    """No registry answered."""
+
+    is_retriable = True
+    advice = "Check the address; a broker of Headrace serves one on `headrace.metrics.port`."
+
+
+class RegistryRefused(SchemaError):
+    """The registry does not do what it was asked; `code` is its own, as 42201 for a schema that is none."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{message} (code {code})")
+        self.code = code
+
+
+class Incompatible(RegistryRefused):
+    """The schema cannot follow the versions that the subject has; the message says what is in its way."""
+
+    advice = "Change the schema so that it can, or the subject's compatibility level."
+
+
+class MissingLibrary(SchemaError):
+    """A library that reads this format is not installed."""
+
+    advice = 'Install it: pip install "headrace[schemas]".'
+
+
+class UnsupportedSchema(SchemaError):
+    """The schema is right, and cannot be shown as columns."""

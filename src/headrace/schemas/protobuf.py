@@ -1,0 +1,107 @@
+"""Protobuf messages from a schema's text: descriptors are made here, no compiler and no generated code."""
+
+from typing import Any
+
+from headrace.machines.schemas.protobuf.schema import ProtobufSchema, parse
+from headrace.machines.schemas.protobuf.well_known import types_of
+from headrace.machines.schemas.schema import Imports, InvalidSchema
+from headrace.schemas.errors import MissingLibrary
+from headrace.schemas.wire import FIRST
+
+try:
+    from google.protobuf import (
+        any_pb2,
+        descriptor_pb2,
+        descriptor_pool,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        message_factory,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
+    from google.protobuf.descriptor import Descriptor
+except ImportError as error:
+    raise MissingLibrary("protobuf is not installed") from error
+
+_WELL_KNOWN = {
+    module.DESCRIPTOR.name: module.DESCRIPTOR
+    for module in (
+        any_pb2,
+        descriptor_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
+}
+
+
+class ProtobufFile:
+    """A schema's messages, ready to be used."""
+
+    def __init__(self, text: str, imports: Imports = ()) -> None:
+        self.schema: ProtobufSchema = parse(text, imports)
+        pool = descriptor_pool.DescriptorPool()
+        for path, data in self.schema.descriptors():
+            file = descriptor_pb2.FileDescriptorProto.FromString(data)
+            for needed in file.dependency:
+                if types_of(needed) is not None:
+                    _add_well_known(pool, needed)
+            try:
+                pool.Add(file)
+                pool.FindFileByName(path)
+            except (TypeError, KeyError) as error:
+                raise InvalidSchema(f"protobuf refuses {path}: {error}") from error
+        self._pool = pool
+        self.file = pool.FindFileByName(self.schema.path)
+
+    def message(self, name: str | None = None) -> Descriptor:
+        """The message of that name, full or as the file itself calls it; the first of the file if none is
+        given.
+        """
+        if name is None:
+            return self.at(FIRST)
+        for candidate in (name, f"{self.file.package}.{name}"):
+            try:
+                return self._pool.FindMessageTypeByName(candidate)
+            except KeyError:
+                continue
+        raise InvalidSchema(f"the schema has no message {name!r}")
+
+    def at(self, indexes: tuple[int, ...]) -> Descriptor:
+        """The message that the indexes of a frame lead to."""
+        level = self.schema.file.messages
+        names = [self.file.package] if self.file.package else []
+        for number in indexes:
+            if not 0 <= number < len(level):
+                raise InvalidSchema(f"the schema has no message at {list(indexes)}")
+            names.append(level[number].name)
+            level = level[number].messages
+        return self._pool.FindMessageTypeByName(".".join(names))
+
+    def indexes_of(self, descriptor: Descriptor) -> tuple[int, ...]:
+        """The way to a message: its number among its siblings, behind that of what contains it."""
+        level = self.schema.file.messages
+        names = descriptor.full_name.removeprefix(f"{self.file.package}." if self.file.package else "")
+        way = []
+        for name in names.split("."):
+            number = [each.name for each in level].index(name)
+            way.append(number)
+            level = level[number].messages
+        return tuple(way)
+
+
+def _add_well_known(pool: descriptor_pool.DescriptorPool, path: str) -> None:
+    try:
+        pool.FindFileByName(path)
+    except KeyError:
+        known = _WELL_KNOWN[path]
+        pool.Add(descriptor_pb2.FileDescriptorProto.FromString(known.serialized_pb))
+
+
+def message_class(descriptor: Descriptor) -> Any:
+    return message_factory.GetMessageClass(descriptor)
