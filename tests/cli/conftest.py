@@ -42,7 +42,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic(headrace: Shell) -> str:
-    """A new topic with two partitions, which keeps records however old they are."""
+    """A new topic with two partitions."""
     name = f"cli-{os.getpid()}-{next(_numbers)}"
-    headrace("topic", "create", name, "--partitions", "2", "--config", "retention.ms=-1")
+    headrace("topic", "create", name, "--partitions", "2")
     return name

@@ -119,6 +119,7 @@ def test_ranges_by_time(headrace: Any, topic: str) -> None:
     lines = [
         json.dumps({"value": stamp, "timestamp": base + i * 3_600_000}) for i, stamp in enumerate(stamps)
     ]
+    headrace("config", "set", "topic", topic, "retention.ms=-1")  # however long ago that was
     headrace("produce", topic, "--json", "-p", "0", stdin="\n".join(lines).encode())
     assert headrace("consume", topic, "--from", "2026-01-01T03:00:00Z").lines == stamps[3:]
     assert (
