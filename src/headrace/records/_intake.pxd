@@ -10,7 +10,8 @@ from headrace.records._outgoing cimport Delivery
 @cython.final
 cdef class Intake:
     cdef Accumulator accumulator
-    cdef object guard
+    cdef object acquire
+    cdef object release
     cdef object wall_ns
     cdef object wake
 

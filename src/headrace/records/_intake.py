@@ -13,21 +13,20 @@ from headrace.records._outgoing import Delivery
 from headrace.records.errors import NotTaken
 
 
-class Guard(Protocol):
-    """Has the lock that whoever touches the accumulator holds; it may be another one tomorrow."""
-
-    lock: Any
+class Lock(Protocol):
+    def acquire(self) -> object: ...
+    def release(self) -> None: ...
 
 
 class Intake:
     """Takes records into an accumulator that another thread empties."""
 
-    __slots__ = ("accumulator", "guard", "wake", "wall_ns")
+    __slots__ = ("accumulator", "acquire", "release", "wake", "wall_ns")
 
     def __init__(
         self,
         accumulator: Accumulator,
-        guard: Guard,
+        lock: Lock,
         *,
         clock: Callable[[], float],
         wall_ns: Callable[[], int],
@@ -35,9 +34,14 @@ class Intake:
     ) -> None:
         self.accumulator = accumulator
         accumulator.clock = clock
-        self.guard = guard
+        self.guard_with(lock)
         self.wall_ns = wall_ns
         self.wake = wake  # called only when a batch was begun or is full
+
+    def guard_with(self, lock: Lock) -> None:
+        """Whoever touches the accumulator holds this lock."""
+        self.acquire = lock.acquire  # found once, not for every record
+        self.release = lock.release
 
     def take(
         self,
@@ -60,8 +64,7 @@ class Intake:
         else:
             stamp = timestamp_ms
         accumulator = self.accumulator
-        lock = self.guard.lock
-        lock.acquire()
+        self.acquire()
         try:
             delivery = accumulator.append(-1.0, topic, key, value, headers, at, stamp)
             if accumulator.has_news:
@@ -71,4 +74,4 @@ class Intake:
         except NotTaken:
             return None
         finally:
-            lock.release()
+            self.release()

@@ -35,7 +35,7 @@ def stage(request: pytest.FixtureRequest) -> Any:
     modules: Any = SimpleNamespace(accumulator=_accumulator, intake=_intake)
     if request.param == "interpreted":
         modules = interpreted("_codec", "_outgoing", "_source_column", "_accumulator", "_intake")
-    guard = SimpleNamespace(lock=Lock())
+    lock = Lock()
     rung: list[bool] = []
     accumulator = modules.accumulator.Accumulator(
         NobodyWaits(), lambda crossing: crossing.lanes[1], batch_bytes=400, buffer_bytes=2000
@@ -43,12 +43,12 @@ def stage(request: pytest.FixtureRequest) -> Any:
     accumulator.learn("t", [True, True])
     intake = modules.intake.Intake(
         accumulator,
-        guard,
+        lock,
         clock=lambda: 7.0,
         wall_ns=lambda: 1_700_000_000_123_999_999,
-        wake=lambda: rung.append(guard.lock.is_held),
+        wake=lambda: rung.append(lock.is_held),
     )
-    return SimpleNamespace(take=intake.take, accumulator=accumulator, guard=guard, rung=rung)
+    return SimpleNamespace(intake=intake, take=intake.take, accumulator=accumulator, lock=lock, rung=rung)
 
 
 def test_a_record_is_taken_under_the_lock(stage: Any) -> None:
@@ -57,7 +57,7 @@ def test_a_record_is_taken_under_the_lock(stage: Any) -> None:
     assert delivery.batch.created_at == 7.0
     assert stage.take("t", None, b"v", (), None, 5).timestamp_ms == 5
     assert stage.take("t", None, b"v", (), None, 5).batch.lane.partition == 1
-    assert (stage.guard.lock.times, stage.guard.lock.is_held) == (3, False)
+    assert (stage.lock.times, stage.lock.is_held) == (3, False)
 
 
 def test_it_rings_when_a_batch_begins_or_is_full_and_not_for_each_record(stage: Any) -> None:
@@ -74,7 +74,7 @@ def test_what_is_not_taken_is_left_to_others(stage: Any) -> None:
     assert stage.take("t", None, b"v", (), 2, None) is None
     assert stage.take("t", None, b"v", (), -1, None) is None
     assert stage.take("t", None, bytes(3000), (), None, None) is None
-    assert not stage.guard.lock.is_held
+    assert not stage.lock.is_held
     assert not stage.accumulator.busy
 
 
@@ -82,12 +82,12 @@ def test_the_lock_is_let_go_whatever_happens(stage: Any) -> None:
     stage.accumulator.learn("odd", [True])
     with pytest.raises(IndexError):  # of the one who chooses partitions
         stage.take("odd", None, b"v", (), None, None)
-    assert not stage.guard.lock.is_held
+    assert not stage.lock.is_held
 
 
-def test_the_lock_is_the_one_of_the_moment(stage: Any) -> None:
-    """After a fork it is another one: the old one may be held for ever."""
-    stage.guard.lock.acquire()
-    stage.guard.lock = Lock()
+def test_it_can_be_given_another_lock(stage: Any) -> None:
+    """After a fork the old one may be held for ever."""
+    stage.lock.acquire()
+    stage.intake.guard_with(other := Lock())
     assert stage.take("t", None, b"v", (), None, None) is not None
-    assert stage.guard.lock.times == 1
+    assert (other.times, stage.lock.times) == (1, 1)

@@ -44,6 +44,7 @@ class Driver:
         """`after_turn` is called on the thread, without the lock, after every turn."""
         self.lock = threading.Condition(threading.Lock())
         self.error: ClientError | None = None  # why it runs no more; waits raise it
+        self.relocked: Callable[[threading.Condition], object] | None = None  # hears of another lock
         self._session = session
         self._after_turn = after_turn
         self._selecting = Selecting(settings, random.SystemRandom())
@@ -183,6 +184,8 @@ def _forked() -> None:
     for driver in list(_living):
         # another thread may have held the old lock, and will never let go of its copy here
         driver.lock = threading.Condition(threading.Lock())
+        if driver.relocked is not None:
+            driver.relocked(driver.lock)
         driver._selecting.abandon()
         driver.error = ClientBroken("this client belongs to the parent process; make a new one after a fork")
         driver._finalizer.detach()

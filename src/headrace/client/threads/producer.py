@@ -84,13 +84,15 @@ class Producer:
         self._is_special = not (
             self._encode_key is None and self._encode_value is None and not outbox.pace.is_limited
         )
-        self._intake = Intake(
+        intake = Intake(
             outbox.accumulator,
-            self._driver,
+            self._driver.lock,
             clock=time.monotonic,
             wall_ns=time.time_ns,
             wake=self._driver.wake,
-        ).take
+        )
+        self._driver.relocked = intake.guard_with
+        self._intake = intake.take
         self._driver.start()
         watch(outbox)
 
