@@ -32,9 +32,11 @@ def render_lines(lines: list[str]) -> bytes:
 
 
 def parse_lines(data: bytes) -> list[list[str]]:
-    """The fields of each line."""
+    """The fields of each line; the last one ends in a newline, or it may be half of a number."""
     try:
         lines = data.decode().splitlines()
+        if not data.endswith(b"\n"):
+            raise MalformedCheckpoint("the checkpoint is cut off")
         if len(lines) < 2 or int(lines[0]) != 0 or int(lines[1]) != len(lines) - 2:
             raise MalformedCheckpoint(f"checkpoint begins with {lines[:2]}")
         return [line.split() for line in lines[2:]]

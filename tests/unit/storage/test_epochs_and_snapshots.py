@@ -69,6 +69,22 @@ def test_truncation_takes_epochs_along(scene):
     assert scene.log.epoch_end_offset(1) == (1, 1)
 
 
+def test_a_checkpoint_that_a_lost_machine_cut_off_is_made_anew(scene):
+    """Half of an offset is an offset, too: readers would be told that what they read was truncated."""
+    scene.open()
+    for epoch in (0, 1):
+        for _ in range(12):
+            scene.append(leader_epoch=epoch)
+    path = "orders-0/leader-epoch-checkpoint"
+    assert scene.content("leader-epoch-checkpoint") == b"0\n2\n0 0\n1 12\n"
+    for kept in range(13):
+        scene.disk.open(path).truncate(kept)
+        scene.files = OpenFiles()
+        scene.open("lost", recovery_point=24)
+        assert scene.log.epoch_end_offset(0) == (0, 12)
+        assert scene.log.epoch_end_offset(1) == (1, 24)
+
+
 def test_a_snapshot_is_kafkas_byte_for_byte():
     state = ProducerState()
     state.appended(7, 2, 40, 100, 4, 1_700_000_000_000, 0, is_transactional=True)
