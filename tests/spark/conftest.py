@@ -28,7 +28,7 @@ def spark() -> Iterator[SparkSession]:
         warnings.simplefilter("ignore")  # of the JVM's start: sockets that pyspark leaves to the collector
         session = headrace.spark.session(
             "tests",
-            master="local[2]",
+            master="local[2, 2]",  # tasks are tried twice
             config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2},
         )
     session.sparkContext.setLogLevel("ERROR")
@@ -65,6 +65,7 @@ def new_topic(admin: headrace.Admin) -> Callable[..., str]:
 
     def make(partitions: int = 1, *, prefix: str = "topic", config: Mapping[str, str] | None = None) -> str:
         name = f"{prefix}-{next(_names)}"
+        config = {"retention.ms": "-1", **(config or {})}  # records of these tests are of 1970
         admin.create_topic(name, partitions=partitions, configs=config)
         return name
 
@@ -79,7 +80,13 @@ def fill(producer: headrace.Producer) -> Fill:
     """Writes so many records to each of some partitions: key, value and timestamp tell the offset."""
 
     def write(
-        topic: str, count: int, partitions: Iterable[int] = (0,), *, first: int = 0, **more: Any
+        topic: str,
+        count: int,
+        partitions: Iterable[int] = (0,),
+        *,
+        first: int = 0,
+        each: int = 1000,
+        **more: Any,
     ) -> None:
         for partition in partitions:
             for number in range(first, first + count):
@@ -91,6 +98,8 @@ def fill(producer: headrace.Producer) -> Fill:
                     timestamp_ms=1_000 * (number + 1),
                     **more,
                 )
+                if number % each == each - 1:
+                    producer.flush()  # a batch ends
         producer.flush()
 
     return write

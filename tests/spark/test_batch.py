@@ -98,7 +98,7 @@ def test_an_empty_topic_has_no_rows(read, new_topic):
 @pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition"])
 def test_partitions_are_split_and_nothing_is_read_twice(read, new_topic, fill, option):
     topic = new_topic(2)
-    fill(topic, 3_000, (0,))
+    fill(topic, 3_000, (0,), each=100)
     fill(topic, 10, (1,))
     values = {"minPartitions": 6, "maxRecordsPerPartition": 600, "maxBytesPerPartition": "20k"}
     frame = read(topic, **{option: values[option]})

@@ -17,6 +17,7 @@ import click
 from headrace.cli.options import json_option
 from headrace.cli.terminal import bytes_text, print_json
 from headrace.records.compiled import COMPILED
+from headrace.spark import machine
 
 OPEN_FILES_WANTED = 65_536  # a partition has up to four open files, a connection one
 FREE_BYTES_WANTED = 5 * 2**30  # a few segments of Kafka's default size
@@ -62,6 +63,7 @@ def examine(data: Path, port: int) -> Iterator[Finding]:
     yield _open_files()
     yield _disk(data)
     yield _port(port)
+    yield _spark()
 
 
 def _python() -> Finding:
@@ -79,6 +81,16 @@ def _library(package: str, why: str, *, missing: str) -> Finding:
     if importlib.util.find_spec(package) is None:
         return Finding(package, missing, f"not installed ({why})", f"Run `pip install {package}`.")
     return Finding(package, "ok", importlib.metadata.version(package))
+
+
+def _spark() -> Finding:
+    """Only advice: a broker needs none of it."""
+    if machine.pyspark_problem() is not None:
+        return Finding("Spark", "ok", "not installed, and no broker needs it")
+    problems = machine.problems()
+    if problems:
+        return Finding("Spark", "warning", "cannot run here", " ".join(problems))
+    return Finding("Spark", "ok", f"PySpark {importlib.metadata.version('pyspark')} with a JDK")
 
 
 def _open_files() -> Finding:

@@ -28,7 +28,6 @@ KAFKA_COLUMNS = {
     HEADERS: "array<struct<key: string, value: binary>>",
 }
 
-
 # The same in the order of `table_of`.
 _TABLE_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", HEADERS)
 
@@ -79,7 +78,7 @@ def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     kind = column.type
     if kind == field.type:
         return column
-    if field.name == "timestampType" and pa.types.is_dictionary(kind):
+    if field.name.endswith("timestampType") and pa.types.is_dictionary(kind):
         indices = [chunk.indices for chunk in column.chunks]
         return pa.chunked_array(indices, pa.int8()).cast(field.type)
     return column.cast(field.type)

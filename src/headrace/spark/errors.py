@@ -5,6 +5,10 @@ class InvalidOption(ValueError):
     """An option, or a combination of options, that makes no sense."""
 
 
+class Undecodable(ValueError):
+    """A record is not what keyFormat or valueFormat says."""
+
+
 class DataLost(Exception):
     """Records that the query was to read are gone: which, since when, and why."""
 

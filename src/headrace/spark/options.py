@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from headrace.client.cluster import TopicPartition
-from headrace.client.configuration import admin_keys
+from headrace.client.configuration import Configuration, InvalidSetting, admin_keys, consumer_keys
 from headrace.spark import offsets
 from headrace.spark.errors import InvalidOption
 from headrace.spark.offsets import EARLIEST, LATEST, Offsets
 
 KAFKA = "kafka."
+SERVERS = "HEADRACE_BOOTSTRAP"  # of the environment: the brokers of queries that name none
 GROUP_ID_PREFIX = "spark-headrace-source"
 POLL_TIMEOUT_MS = 120_000  # as spark.network.timeout, which the JVM's connector takes
 TRIGGER_DELAY_MAX = "15m"
@@ -30,10 +31,13 @@ _NAMES = """
     minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix includeHeaders
     partition.metadata.cache.ttl.ms maxBytesPerTrigger maxBytesPerPartition keyFormat valueFormat
 """
-_KNOWN = {name.lower(): name for name in _NAMES.split()}
+# Of formats: see headrace.spark.formats.
+_OF_FORMATS = """
+    schema.registry.url schema.registry.user schema.registry.password keySchema valueSchema keySubject
+    valueSubject keyMessage valueMessage mode deadLetterTopic
+"""
+_KNOWN = {name.lower(): name for name in (_NAMES + _OF_FORMATS).split()}
 
-# Prefixes of what formats and the sink understand themselves.
-_OTHERS = ("schema.", "topic", "txnappid", "deadletter", "deliver", "includetimestamp", "mode")
 
 # What a task decides itself, and what to use instead.
 _TAKEN = {
@@ -89,9 +93,11 @@ class SourceOptions:
         return {name: value for name, value in self.settings.items() if name in known}
 
 
-def read_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-    """Raises InvalidOption for whatever makes no sense."""
+def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | None = None) -> SourceOptions:
+    """Raises InvalidOption for whatever makes no sense; `servers` are those of who names none."""
     options = {name.lower(): value for name, value in given.items()}
+    if servers:
+        options.setdefault(f"{KAFKA}bootstrap.servers", servers)
     settings = _settings(options)
     _check_names(given)
     topics, pattern, assigned = _topics(options)
@@ -125,7 +131,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         group_id_prefix=options.get("groupidprefix", GROUP_ID_PREFIX),
         key_format=_format(options, "keyFormat"),
         value_format=_format(options, "valueFormat"),
-        others={name: value for name, value in options.items() if name.startswith(_OTHERS)},
+        others={name: options[name] for name in _OF_FORMATS.lower().split() if name in options},
     )
 
 
@@ -139,13 +145,17 @@ def _settings(options: Mapping[str, str]) -> dict[str, str]:
     for name, instead in _TAKEN.items():
         if name in settings:
             raise InvalidOption(f"kafka.{name} is not for Spark; use {instead}")
+    try:
+        Configuration(consumer_keys(), settings)
+    except InvalidSetting as error:
+        raise InvalidOption(f"kafka.*: {error}") from error
     return settings
 
 
 def _check_names(given: Mapping[str, str]) -> None:
     for name in given:
         lowered = name.lower()
-        if lowered in _KNOWN or lowered.startswith((KAFKA, *_OTHERS)):
+        if lowered in _KNOWN or lowered.startswith(KAFKA):
             continue
         likely = get_close_matches(lowered, _KNOWN, 1)
         hint = f"; did you mean {_KNOWN[likely[0]]}?" if likely else ""

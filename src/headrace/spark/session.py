@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.spark.machine import check_machine
+from headrace.spark.options import SERVERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,25 +24,28 @@ DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
 }
 
 
 def session(
     name: str = "headrace",
     *,
+    servers: str | None = None,
     master: str | None = None,
     config: Mapping[str, object] | None = None,
 ) -> SparkSession:
     """The session of this process, made if there is none.
 
-    `master` is where it runs (all cores of this machine if nobody says otherwise, or `spark://…`), `config`
-    are Spark's own settings. Raises NotReady, in one sentence, if the machine cannot run Spark.
+    `servers` are the brokers of queries that do not give kafka.bootstrap.servers. `master` is where it runs
+    (all cores of this machine if nobody says otherwise, or `spark://…`), `config` are Spark's own settings.
+    Raises NotReady, in one sentence, if the machine cannot run Spark.
     """
     check_machine()
     from pyspark.sql import SparkSession
 
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    if servers is not None:
+        os.environ[SERVERS] = servers
     prepare_environment(chosen)
     builder = SparkSession.builder.appName(name).master(chosen)
     settings = {
@@ -63,7 +67,11 @@ def prepare_environment(master: str) -> None:
 
 
 def _local_settings(master: str) -> dict[str, str]:
-    """A session on this machine needs no address that others could reach."""
+    """A session on this machine needs no address that others could reach, and no more tasks than cores."""
     if not master.startswith("local"):
         return {}
-    return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    return {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    }

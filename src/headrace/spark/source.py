@@ -5,11 +5,11 @@ Readers travel to the workers as they are, so they hold nothing but options unti
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -21,11 +21,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.spark.batch import plan_batch
-from headrace.spark.columns import KAFKA_COLUMNS, fitted, kafka_columns, kafka_schema
-from headrace.spark.errors import InvalidOption
+from headrace.spark.columns import fitted, kafka_columns, kafka_schema
 from headrace.spark.filters import Bounds
-from headrace.spark.options import SourceOptions, read_options
+from headrace.spark.formats import Decoding, Formats, read_formats
+from headrace.spark.options import SERVERS, SourceOptions, read_options
 from headrace.spark.reading import Task, read_range
+from headrace.spark.schemas import checked_schema, default_schema
 from headrace.spark.stream import Limit, StreamPlanner
 
 if TYPE_CHECKING:
@@ -38,14 +39,22 @@ class HeadraceSource(DataSource):
     def name(cls) -> str:
         return "headrace"
 
-    def schema(self) -> str:
-        return kafka_schema(includes_headers=self.options.get("includeheaders", "").lower() == "true")
+    def schema(self) -> StructType | str:
+        given = {name.lower() for name in self.options}
+        if given.isdisjoint(("keyformat", "valueformat")):
+            return kafka_schema(includes_headers=self.options.get("includeHeaders", "").lower() == "true")
+        # nobody says whether it is a stream; only a batch may have an end
+        is_stream = not any(name.startswith("ending") for name in given)
+        return default_schema(self._read_options(is_stream=is_stream))
+
+    def _read_options(self, *, is_stream: bool) -> SourceOptions:
+        return read_options(self.options, is_stream=is_stream, servers=os.environ.get(SERVERS))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return HeadraceReader(read_options(self.options, is_stream=False), schema)
+        return HeadraceReader(self._read_options(is_stream=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return HeadraceStreamReader(read_options(self.options, is_stream=True), schema)
+        return HeadraceStreamReader(self._read_options(is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from headrace.spark.sink import batch_writer  # who reads does not load what writing needs
@@ -63,36 +72,36 @@ class TaskPartition(InputPartition):
         super().__init__(task)
 
 
-def read_task(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_task(partition: InputPartition, schema: pa.Schema, formats: Formats) -> Iterator[pa.RecordBatch]:
     """On an executor. Where there is nothing to read, Spark asks for a partition without a value."""
     task = partition.value
     if task is None:
         return
-    for columns in read_range(task):
-        yield from fitted(kafka_columns(columns, task.range.end), schema)
-
-
-def checked_schema(schema: StructType) -> pa.Schema:
-    """Arrow's schema of the columns that are wanted; InvalidOption for those that are not to be had."""
-    for field in schema.fields:
-        kind = KAFKA_COLUMNS.get(field.name)
-        if kind is None:
-            raise InvalidOption(f"there is no column {field.name}; there are {', '.join(KAFKA_COLUMNS)}")
-    return to_arrow_schema(schema, timezone="UTC")
+    if formats.is_raw:
+        for columns in read_range(task):
+            yield from fitted(kafka_columns(columns, task.range.end), schema)
+        return
+    decoding = Decoding(formats, schema, task.settings)
+    try:
+        for columns in read_range(task):
+            yield from fitted(decoding.decoded(kafka_columns(columns, task.range.end)), schema)
+    finally:
+        decoding.close()
 
 
 class HeadraceReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = checked_schema(schema)
-        self._bounds = Bounds()
+        self._formats = read_formats(options)
+        self._schema = checked_schema(schema, self._formats)
+        self._bounds = Bounds(prefix=self._formats.prefix)
         self.pushFilters = _PushFilters(self._bounds)
 
     def partitions(self) -> list[InputPartition]:
         return [TaskPartition(task) for task in plan_batch(self._options, self._bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(partition, self._schema)
+        return read_task(partition, self._schema, self._formats)
 
 
 class _PushFilters:
@@ -102,9 +111,8 @@ class _PushFilters:
     default; what looks like the method it inherits is not.
     """
 
-    __func__ = DataSourceReader.pushFilters
-
     def __init__(self, bounds: Bounds) -> None:
+        self.__func__ = DataSourceReader.pushFilters
         self._bounds = bounds
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
@@ -115,7 +123,8 @@ class _PushFilters:
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = checked_schema(schema)
+        self._formats = read_formats(options)
+        self._schema = checked_schema(schema, self._formats)
         self._made: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,7 +173,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(task) for task in self._planner.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(partition, self._schema)
+        return read_task(partition, self._schema, self._formats)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Progress was committed before: see headrace.spark.stream."""
