@@ -279,7 +279,7 @@ class Sending:
         if batch.is_settled:  # its time was over; what the answer says of sequences still counts
             is_current = order is not None and carried[1:3] == order.producer
             if order is not None and is_current and told.error_code == 0:
-                order.acknowledged(batch, told.base_offset)
+                self.sequences.acknowledged(at, batch, told.base_offset)
             return
         verdict = judge(
             told,
@@ -327,7 +327,7 @@ class Sending:
             self.sequences.of(at).drop(batch)
             self._restart(at)
         elif self.settings.is_idempotent:
-            self.sequences.of(at).acknowledged(batch, base_offset)
+            self.sequences.acknowledged(at, batch, base_offset)
         self.accumulator.recycle(batch)
         batch.settle(base_offset, append_time_ms)
         self._finish(batch)

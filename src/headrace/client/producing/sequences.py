@@ -106,6 +106,9 @@ class Sequences:
         self.producer_id = -1  # -1: none yet
         self.producer_epoch = -1
         self.orders: dict[TopicPartition, Order] = {}
+        # Where a batch of this id was acknowledged. A leader that has never seen the id takes any sequence for
+        # its first: if the first batch is sent away and the second is not, the first can never follow.
+        self.acquainted: set[TopicPartition] = set()
         self._to_restart: dict[TopicPartition, None] = {}
 
     @property
@@ -118,6 +121,8 @@ class Sequences:
 
     def identify(self, producer_id: int, producer_epoch: int) -> None:
         """A new id or epoch: whatever is numbered from now on counts from 0."""
+        if producer_id != self.producer_id:
+            self.acquainted.clear()
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.restart_due()
 
@@ -135,9 +140,16 @@ class Sequences:
         if batch.base_sequence != NO_SEQUENCE:
             # a repeat: all that precedes it must be answered for
             return order.tracked[0] is batch
-        if order.tracked and (order.producer != self.producer or len(order.tracked) >= TRACKED_MAX):
-            return False
+        if order.tracked:
+            if order.producer != self.producer or len(order.tracked) >= TRACKED_MAX:
+                return False
+            if at not in self.acquainted:
+                return False
         return order.unresolved is None
+
+    def acknowledged(self, at: TopicPartition, batch: Batch, base_offset: int) -> None:
+        self.of(at).acknowledged(batch, base_offset)
+        self.acquainted.add(at)
 
     def number(self, at: TopicPartition, batch: Batch) -> None:
         """Gives a batch its sequence, once: it is about to be sent."""

@@ -56,7 +56,16 @@ def departures(stage: Stage) -> list[Any]:
 
 
 def identified(**settings: Any) -> Stage:
-    """A producer that knows its topic and its id: its requests are the test's to answer."""
+    """A producer that knows its topic and its id, and whose id is known: its requests are the test's to
+    answer.
+    """
+    made = stranger(**settings)
+    made.sending.sequences.acquainted.update(made.all_at())
+    return made
+
+
+def stranger(**settings: Any) -> Stage:
+    """The same, and no leader has seen its id."""
     made = Stage(**({"linger_s": 0.0} | settings))
     made.learn_topic()
     while made.exchange():
@@ -141,6 +150,20 @@ class TestInFlight:
         assert [numbers(outgoing)[0][1] for outgoing in first] == [0, 1, 2, 3, 4]
         stage.sending.answered(stage.now, first[0].ticket, answer(stage, 0))
         assert len(departures(stage)) == 1
+
+    def test_a_leader_that_has_not_seen_us_gets_one_batch_first(self) -> None:
+        """Else it could send the first away while it is not ready yet, and take the second for our first."""
+        stage = stranger(batch_bytes=200)
+        for _ in range(3):
+            stage.send(0, b"x" * 150)
+        (first,) = departures(stage)
+        assert not departures(stage)
+        stage.sending.answered(stage.now, first.ticket, answer(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        stage.settle()
+        assert stage.values(0) == [b"x" * 150] * 3
+        for _ in range(3):
+            stage.send(0, b"x" * 150)
+        assert len(departures(stage)) == 3
 
     def test_a_request_carries_one_batch_of_each_partition_and_is_bounded(self) -> None:
         stage = identified(partitions=8, batch_bytes=900, request_bytes_max=2000)
