@@ -21,7 +21,7 @@ class Program:
         self.is_careful = False  # lives on from now
         self._leaves_ghosts = leaves_ghosts
         self._shells: list[Shell] = []
-        self._held: dict[str, int] = {}
+        self._held: dict[str, int] = {}  # at most, in this life
 
     # --- what a kind of program says ----------------------------------------------------------------
 
@@ -46,6 +46,7 @@ class Program:
 
     def begin(self) -> None:
         self.life += 1
+        self._held.clear()
         self._shells = [
             Shell(
                 self.machine,
