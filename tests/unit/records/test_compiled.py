@@ -19,11 +19,17 @@ class Refuse:
         if name.lower().split(".")[0] == "cython":
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
-from headrace.records import compiled, reader
+from headrace.records import _intake, compiled, reader
+from headrace.records._columns import Columns
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
+from headrace.records.fetched import Fetched
 raw = build_batch([(1, b"k", b"v", (("h", None),))], codec=4)
 assert reader.read_rows(raw, 0, read_header(raw)) == [(0, 1, b"k", b"v", (("h", None),))]
+assert Fetched("t", 0, raw, 0).take_messages(5)[0].headers == (("h", None),)
+columns = Columns()
+assert Fetched("t", 0, raw, 0).take_columns(columns)
+assert columns.row_count == 1
 print(compiled.COMPILED)
 """
 
