@@ -106,8 +106,8 @@ class Sequences:
         self.producer_id = -1  # -1: none yet
         self.producer_epoch = -1
         self.orders: dict[TopicPartition, Order] = {}
-        # Where a batch of this id was acknowledged. A leader that has never seen the id takes any sequence for
-        # its first: if the first batch is sent away and the second is not, the first can never follow.
+        # Where a batch of this id was acknowledged. A leader that has never seen the id takes any sequence as
+        # the first: if our first batch is sent away and the second is not, the first can never follow.
         self.acquainted: set[TopicPartition] = set()
         self._to_restart: dict[TopicPartition, None] = {}
 
