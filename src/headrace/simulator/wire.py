@@ -95,6 +95,7 @@ class Wire:
     def cut(self) -> None:
         """The connection is gone at once, with all that is under way; the client knows."""
         self._is_void = True
+        self._inbox.clear()
         self.close()
 
     def vanish(self) -> None:
