@@ -19,6 +19,7 @@ COMMANDS = {
     "topic": ("topic", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Write records from stdin or files to a topic."),
     "consume": ("consume", "Print records of a topic."),
+    "redrive": ("redrive", "Send dead letters back to the topics they came from."),
     "group": ("group", "List, describe, reset and delete consumer groups; their lag."),
     "config": ("config", "Show and change settings of topics, brokers and groups."),
     "cluster": ("cluster", "Show the brokers, the transactions and the sinks of a cluster."),

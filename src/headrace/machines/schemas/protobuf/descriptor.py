@@ -38,7 +38,8 @@ def encode(file: File, name: str, known: dict[str, Message | Enum]) -> bytes:
     if file.package:
         parts.append(sized(2, file.package))
     parts += [sized(3, each.path) for each in file.imports]
-    parts += [sized(4, _message(each, file, known)) for each in file.messages]
+    scope = f".{file.package}" if file.package else ""
+    parts += [sized(4, _message(each, scope, file, known)) for each in file.messages]
     parts += [sized(5, _enum(each)) for each in file.enums]
     options = b"".join(
         sized(tag, unquoted(option.value)) if is_text else number(tag, option.value == "true")
@@ -55,7 +56,8 @@ def encode(file: File, name: str, known: dict[str, Message | Enum]) -> bytes:
     return b"".join(parts)
 
 
-def _message(declared: Message, file: File, known: dict[str, Message | Enum]) -> bytes:
+def _message(declared: Message, scope: str, file: File, known: dict[str, Message | Enum]) -> bytes:
+    scope = f"{scope}.{declared.name}"
     parts = [sized(1, declared.name)]
     entries = []
     oneofs = list(declared.oneofs)
@@ -67,8 +69,8 @@ def _message(declared: Message, file: File, known: dict[str, Message | Enum]) ->
         if field.is_map:
             entries.append(_map_entry(field, known))
         oneof_index = oneofs.index(field.oneof) if field.oneof else synthetic
-        parts.append(sized(2, _field(field, known, oneof_index, is_optional=synthetic is not None)))
-    parts += [sized(3, _message(each, file, known)) for each in declared.messages]
+        parts.append(sized(2, _field(field, scope, known, oneof_index, is_optional=synthetic is not None)))
+    parts += [sized(3, _message(each, scope, file, known)) for each in declared.messages]
     parts += [sized(3, entry) for entry in entries]
     parts += [sized(4, _enum(each)) for each in declared.enums]
     parts += [sized(8, sized(1, name)) for name in oneofs]
@@ -76,11 +78,17 @@ def _message(declared: Message, file: File, known: dict[str, Message | Enum]) ->
 
 
 def _field(
-    field: Field, known: dict[str, Message | Enum], oneof_index: int | None, *, is_optional: bool
+    field: Field,
+    scope: str,
+    known: dict[str, Message | Enum],
+    oneof_index: int | None = None,
+    *,
+    is_optional: bool = False,
 ) -> bytes:
     parts = [sized(1, field.name), number(3, field.number)]
     if field.is_map:
-        parts += [number(4, LABELS["repeated"]), number(5, TYPE_MESSAGE), sized(6, entry_name(field.name))]
+        entry = f"{scope}.{entry_name(field.name)}"
+        parts += [number(4, LABELS["repeated"]), number(5, TYPE_MESSAGE), sized(6, entry)]
     else:
         parts += [number(4, LABELS[field.label]), *_type(field.type, known)]
     flags = b""
@@ -108,8 +116,8 @@ def _type(name: str, known: dict[str, Message | Enum]) -> list[bytes]:
 
 
 def _map_entry(field: Field, known: dict[str, Message | Enum]) -> bytes:
-    key = _field(Field("key", 1, field.key_type), known, None, is_optional=False)
-    value = _field(Field("value", 2, field.type), known, None, is_optional=False)
+    key = _field(Field("key", 1, field.key_type), "", known)
+    value = _field(Field("value", 2, field.type), "", known)
     name = entry_name(field.name)
     return b"".join([sized(1, name), sized(2, key), sized(2, value), sized(7, number(7, 1))])
 

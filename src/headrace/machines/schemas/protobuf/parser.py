@@ -291,7 +291,8 @@ class _Parser:
                 self._fail("the value of an option is expected")
             while self._take().kind == "text" and self._now.kind == "text":
                 pass
-        return Option(name, self._between(begin))
+        value = self._between(begin)
+        return Option(name, value.replace(" ", "") if value[0] in "+-" else value)
 
 
 def _integer(text: str) -> int:

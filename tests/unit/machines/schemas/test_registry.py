@@ -1,0 +1,170 @@
+"""The registry as a machine: what it decides is only true once it is replayed, and a restart replays it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from headrace.machines.schemas.records import Record, Unreadable
+from headrace.machines.schemas.registry import Registry
+from headrace.machines.schemas.rest import answer
+
+TEXTS = ['"int"', '"long"', '"string"', '{"type": "record", "name": "R", "fields": []}']
+
+
+class World:
+    """A registry over a log, as the server keeps it."""
+
+    def __init__(self) -> None:
+        self.log: list[Record] = []
+        self.registry = Registry()
+
+    def ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        data = b"" if body is None else json.dumps(body).encode()
+        before = repr(self.registry.state())
+        found = answer(self.registry, method, target, data)
+        assert repr(self.registry.state()) == before, "deciding changes nothing"
+        for record in found.records:
+            self.log.append(record)
+            self.registry.replay(record)
+        self.registry.check()
+        return found.status, json.loads(found.body)
+
+    def rebuilt(self, log: list[Record] | None = None) -> Registry:
+        registry = Registry()
+        for record in self.log if log is None else log:
+            registry.replay(record)
+        return registry
+
+    def compacted(self) -> list[Record]:
+        """What compaction leaves: the last record of each key, tombstones gone too."""
+        last = {record.key: number for number, record in enumerate(self.log)}
+        return [
+            record
+            for number, record in enumerate(self.log)
+            if last[record.key] == number and record.value is not None
+        ]
+
+
+def test_records_are_confluents() -> None:
+    world = World()
+    world.ask("POST", "/subjects/s/versions", {"schema": '"int"'})
+    world.ask("PUT", "/config/s", {"compatibility": "full"})
+    world.ask("PUT", "/mode", {"mode": "READWRITE"})
+    world.ask("DELETE", "/subjects/s")
+    assert [(record.key.decode(), (record.value or b"").decode()) for record in world.log] == [
+        (
+            '{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}',
+            '{"subject":"s","version":1,"id":1,"schema":"\\"int\\"","deleted":false}',
+        ),
+        (
+            '{"keytype":"CONFIG","subject":"s","magic":0}',
+            '{"subject":"s","compatibilityLevel":"FULL"}',
+        ),
+        ('{"keytype":"MODE","subject":null,"magic":0}', '{"subject":null,"mode":"READWRITE"}'),
+        ('{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}', '{"subject":"s","version":1}'),
+    ]
+
+
+def test_what_confluents_registry_wrote_is_understood() -> None:
+    registry = Registry()
+    for key, value in (
+        ('{"keytype":"NOOP","magic":0}', None),
+        ('{"keytype":"CONTEXT","tenant":"default","context":".","magic":0}', '{"tenant":"default"}'),
+        (
+            '{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}',
+            '{"subject":"s","version":1,"id":7,"md5":"x","schema":"\\"int\\"","deleted":false,"ts":1}',
+        ),
+        ('{"keytype":"CONFIG","subject":null,"magic":0}', '{"compatibilityLevel":"NONE","normalize":true}'),
+    ):
+        registry.replay(Record(key.encode(), None if value is None else value.encode()))
+    assert registry.schema(7).text == '"int"'
+    assert registry.level() == "NONE"
+    for broken in (b"[]", b"{", b'{"keytype":"SCHEMA","subject":"s","version":1}'):
+        with pytest.raises(Unreadable):
+            registry.replay(Record(broken, b'{"id":1}'))
+
+
+def test_import_keeps_ids() -> None:
+    world = World()
+    assert world.ask("POST", "/subjects/s/versions", {"schema": '"int"', "id": 70})[0] == 422
+    world.ask("PUT", "/mode/s", {"mode": "IMPORT"})
+    assert world.ask("POST", "/subjects/s/versions", {"schema": '"int"', "id": 70, "version": 5})[0] == 200
+    assert world.ask("GET", "/subjects/s/versions/5")[1]["id"] == 70
+    assert world.ask("POST", "/subjects/s/versions", {"schema": '"long"', "id": 70})[0] == 422
+    assert world.ask("POST", "/subjects/other/versions", {"schema": '"string"'})[1]["id"] == 71
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "code"),
+    [
+        ("GET", "/nowhere", None, 404),
+        ("PATCH", "/subjects", None, 405),
+        ("GET", "/subjects/s/versions/0", None, 42202),
+        ("GET", "/subjects/s/versions/x", None, 42202),
+        ("GET", "/schemas/ids/x", None, 40403),
+        ("POST", "/subjects/s/versions", {}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": "x", "schemaType": "XML"}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "references": [1]}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "ruleSet": {"a": 1}}, 42201),
+        ("PUT", "/mode", {"mode": "SLEEPY"}, 42204),
+        ("GET", "/mode/s", None, 40409),
+        ("DELETE", "/config/s", None, 40408),
+        ("GET", "/subjects?limit=x", None, 400),
+    ],
+)
+def test_refusals(method: str, target: str, body: Any, code: int) -> None:
+    status, reply = World().ask(method, target, body)
+    assert reply["error_code"] == code
+    assert status == (code if code < 1000 else code // 100)
+
+
+class Stories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.ids: dict[int, str] = {}
+
+    subjects = st.sampled_from(["a", "b"])
+
+    @rule(subject=subjects, text=st.sampled_from(TEXTS))
+    def register(self, subject: str, text: str) -> None:
+        status, reply = self.world.ask("POST", f"/subjects/{subject}/versions", {"schema": text})
+        assert status in (200, 409, 422)
+        if status == 200:
+            assert self.ids.setdefault(reply["id"], text) == text, "an id means one schema for ever"
+
+    @rule(subject=subjects, permanent=st.booleans())
+    def delete(self, subject: str, permanent: bool) -> None:
+        assert self.world.ask("DELETE", f"/subjects/{subject}?permanent={permanent}")[0] in (200, 404, 422)
+
+    @rule(subject=subjects, version=st.integers(1, 4), permanent=st.booleans())
+    def delete_version(self, subject: str, version: int, permanent: bool) -> None:
+        self.world.ask("DELETE", f"/subjects/{subject}/versions/{version}?permanent={permanent}")
+
+    @rule(subject=subjects, level=st.sampled_from(["NONE", "BACKWARD", "FULL"]))
+    def set_level(self, subject: str, level: str) -> None:
+        assert self.world.ask("PUT", f"/config/{subject}", {"compatibility": level})[0] == 200
+
+    @rule(subject=subjects, mode=st.sampled_from(["READWRITE", "READONLY"]))
+    def set_mode(self, subject: str, mode: str) -> None:
+        assert self.world.ask("PUT", f"/mode/{subject}", {"mode": mode})[0] == 200
+
+    @invariant()
+    def a_restart_changes_nothing(self) -> None:
+        assert self.world.rebuilt().state() == self.world.registry.state()
+
+    @invariant()
+    def compaction_changes_nothing_that_is_seen(self) -> None:
+        rebuilt = self.world.rebuilt(self.world.compacted())
+        for target in ("/schemas?deleted=true", "/subjects?deleted=true", "/config"):
+            assert answer(rebuilt, "GET", target).body == answer(self.world.registry, "GET", target).body
+
+
+TestStories = Stories.TestCase
+TestStories.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
