@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, UnsupportedByBroker
 from headrace.client.sinks.attempt import Place
 from headrace.client.threads.admin import Admin
 from headrace.spark.errors import SinkUnusable
@@ -81,7 +81,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.guarantee is not Guarantee.AT_LEAST_ONCE:
-            _abort(self._options, self._place())
+            place = self._place()
+            _abort(self._options, place.app_id, place.batch_id, place.run_id)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -115,9 +116,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         written = _written(messages)
         if written:
-            _abort(self._options, written[0].place)
-        else:
-            _abort_open(self._options, batchId)
+            place = written[0].place
+            _abort(self._options, place.app_id, batchId, place.run_id)
+        elif (app_id := self._options.app_id or _query_id(self._options.checkpoint)) is not None:
+            _abort(self._options, app_id, batchId)
 
 
 def _task_context() -> TaskContext:
@@ -153,24 +155,16 @@ def _commit(options: SinkOptions, place: Place, written: list[Written]) -> None:
     log.info("%s %s, exactly once", what, "was committed before" if was_before else "is committed")
 
 
-def _abort(options: SinkOptions, place: Place) -> None:
+def _abort(options: SinkOptions, app_id: str, batch_id: int, run_id: str | None = None) -> None:
     """Nothing depends on it: what is left open is ended by the next run, or by time."""
     try:
         with Admin(options.admin_settings) as admin:
-            admin.abort_sink(place.app_id, place.query_id, place.run_id)
-    except ClientError as error:
-        log.warning("what sink %r has open could not be aborted now: %s", place.app_id, error)
-
-
-def _abort_open(options: SinkOptions, batch_id: int) -> None:
-    app_id = options.app_id or _query_id(options.checkpoint)
-    if app_id is None:
-        return
-    try:
-        with Admin(options.admin_settings) as admin:
             for sink in admin.list_sinks():
-                if (sink.app_id, sink.batch_id) == (app_id, batch_id):
+                is_ours = run_id is None or sink.run_id == run_id
+                if is_ours and (sink.app_id, sink.batch_id) == (app_id, batch_id):
                     admin.abort_sink(app_id, sink.query_id, sink.run_id)
+    except UnsupportedByBroker:
+        log.debug("the brokers have no sinks, and so nothing to abort")
     except ClientError as error:
         log.warning("what sink %r has open could not be aborted now: %s", app_id, error)
 
