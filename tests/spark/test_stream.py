@@ -7,6 +7,7 @@ import json
 import pytest
 from pyspark.errors import PySparkException
 
+import headrace
 from harness.wait import eventually
 
 RUN_S = 120
@@ -101,13 +102,15 @@ def test_progress_is_that_of_a_group(stream, run, new_topic, fill, admin):
     assert committed[topic, 0].offset == 10, "also of the last batch"
 
 
-def test_new_partitions_are_found_and_read_from_their_beginning(stream, run, new_topic, fill, admin):
+def test_new_partitions_are_found_and_read_from_their_beginning(stream, run, new_topic, fill, admin, servers):
     topic = new_topic(1)
     fill(topic, 5)
     frame = stream(topic, startingOffsets="latest")
     assert run(frame) == ([], [])
     admin.create_partitions({topic: 3})
-    fill(topic, 4, (1, 2))
+    with headrace.Producer(servers) as producer:  # one that has not heard of the topic before
+        for number in range(8):
+            producer.send(topic, b"value", partition=1 + number % 2)
     assert run(frame)[0] == everything(4, (1, 2))
     assert run(frame)[1] == []
 

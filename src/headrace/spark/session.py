@@ -5,6 +5,7 @@ Workers must be the Python that has headrace: Spark looks for data sources in a 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+
+log = logging.getLogger("headrace.spark")
 
 # What is good for topics; whatever the user sets wins.
 DEFAULTS = {
@@ -45,7 +48,7 @@ def session(
 
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
     if servers is not None:
-        os.environ[SERVERS] = servers
+        _tell_servers(servers)
     prepare_environment(chosen)
     builder = SparkSession.builder.appName(name).master(chosen)
     settings = {
@@ -56,6 +59,17 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _tell_servers(servers: str) -> None:
+    """To the JVM that is to be started, and so to its workers."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None and os.environ.get(SERVERS) != servers:
+        log.warning(
+            "Spark's JVM runs already, and knows nothing of %s: give kafka.bootstrap.servers", servers
+        )
+    os.environ[SERVERS] = servers
 
 
 def prepare_environment(master: str) -> None:
