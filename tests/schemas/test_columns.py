@@ -77,6 +77,17 @@ def test_no_row_can_borrow_from_its_neighbours() -> None:
     ]
 
 
+def test_a_batch_without_a_bad_row_is_read_at_once() -> None:
+    decoder = decoder_for("json", schema=pa.schema([("n", pa.int64())]))
+    good = [b'{"n": 1}', None, b'{\n"n":\n2}', None, b'{"n":\r\n 3\n}']
+    decoded = decoder.columns(binary(*good))
+    assert decoded.failures == []
+    assert decoded.struct.to_pylist() == [{"n": 1}, None, {"n": 2}, None, {"n": 3}]
+    assert decoder.columns(binary(None, None)).struct.to_pylist() == [None, None]
+    # what looks right one by one is still counted
+    assert [row for row, _ in decoder.columns(binary(*good, b'{"n":4}{"n":5}')).failures] == [5]
+
+
 def test_json_with_inferred_types() -> None:
     sample = binary(b'{"a": 1, "b": null}', b"garbage", b'{"a": 2.5, "c": {"d": ["x"]}}', None)
     decoder = decoder_for("json", sample=sample)

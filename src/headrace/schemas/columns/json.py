@@ -6,7 +6,6 @@ be taken for one, and one that is two is noticed by the count. A part that fails
 blame are alone.
 """
 
-import io
 import json
 from typing import Any
 
@@ -97,19 +96,40 @@ class _Halving:
         self._kind = kind
         self._failures = failures
         self._options = arrow_json.ParseOptions(
-            explicit_schema=pa.schema(list(kind)), newlines_in_values=True, unexpected_field_behavior="ignore"
+            explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"
         )
 
     def decoded(self, values: pa.Array) -> Decoded:
+        found = self._at_once(values) if not self._failures else None
+        return self._by_rows(values) if found is None else Decoded(found, [])
+
+    def _at_once(self, values: pa.Array) -> pa.StructArray | None:
+        """All rows, none of them touched by Python; None: one of them needs a closer look."""
+        present = values.drop_null()
+        if not len(present):
+            return pa.nulls(len(values), self._kind)
+        looks_right = pc.and_(pc.starts_with(present, "{"), pc.ends_with(present, "}"))
+        if not pc.all(looks_right).as_py():
+            return None
+        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(present)], present), b"\n")[0].as_buffer()
+        try:
+            table = _table(joined, len(present), self._options)
+        except (pa.ArrowException, _Miscounted):
+            return None
+        found = _one_struct(table)
+        if len(present) < len(values):
+            places = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
+            found = found.take(pc.if_else(values.is_valid(), places, pa.scalar(None, pa.int64())))
+        return found
+
+    def _by_rows(self, values: pa.Array) -> Decoded:
         rows = objects_in(values, self._failures)
         tables: list[pa.Table] = []
         read: list[int] = []
         self._read(rows, tables, read)
         if not read:
             return Decoded(pa.nulls(len(values), self._kind), sorted(self._failures))
-        found = pa.concat_tables(tables).to_struct_array().combine_chunks()
-        if isinstance(found, pa.ChunkedArray):
-            found = pa.concat_arrays(found.chunks)
+        found = _one_struct(pa.concat_tables(tables))
         if len(read) < len(values):
             places: list[int | None] = [None] * len(values)
             for place, row in enumerate(read):
@@ -138,15 +158,23 @@ class _Miscounted(Exception):
 
 
 def _parsed(rows: list[tuple[int, bytes]], options: Any) -> pa.Table:
-    data = b"\n".join(value for _, value in rows)
+    return _table(pa.py_buffer(b"\n".join(value for _, value in rows)), len(rows), options)
+
+
+def _table(objects: pa.Buffer, count: int, options: Any) -> pa.Table:
+    # One block, so that line ends inside a value part nothing: the last of them is behind the last value.
+    data = objects.to_pybytes() + b"\n"
     table = arrow_json.read_json(
-        io.BytesIO(data),
-        arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        options,
+        pa.BufferReader(data), arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1), options
     )
-    if table.num_rows != len(rows):
+    if table.num_rows != count:
         raise _Miscounted
     return table
+
+
+def _one_struct(table: pa.Table) -> pa.StructArray:
+    found = table.to_struct_array()
+    return pa.concat_arrays(found.chunks) if found.num_chunks != 1 else found.chunk(0)
 
 
 def objects_in(values: pa.Array, failures: list[Failure]) -> list[tuple[int, bytes]]:
@@ -237,7 +265,7 @@ def _infer(rows: list[tuple[int, bytes]], tables: list[pa.Table]) -> None:
     if not rows:
         return
     try:
-        tables.append(_parsed(rows, arrow_json.ParseOptions(newlines_in_values=True)))
+        tables.append(_parsed(rows, arrow_json.ParseOptions()))
     except (pa.ArrowException, _Miscounted):
         if len(rows) > 1:
             middle = len(rows) // 2
