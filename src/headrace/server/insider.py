@@ -27,12 +27,13 @@ class Cut(ConnectionError):
 
 
 class Insider:
-    __slots__ = ("_answer", "_correlation_ids", "_driver", "_name", "connection")
+    __slots__ = ("_answer", "_asked", "_correlation_ids", "_driver", "_name", "connection")
 
     def __init__(self, driver: "Driver", *, listener: str, name: str) -> None:
         self._driver = driver
         self._name = name
         self._correlation_ids = count(1)
+        self._asked = 0  # the correlation id of the request that is waited for
         self._answer: asyncio.Future[bytes] | None = None
         self.connection = Connection(driver.next_connection_id(), listener=listener, address="127.0.0.1")
         driver.insiders[self.connection.id] = self
@@ -41,7 +42,8 @@ class Insider:
     async def ask(self, request: Request, version: int, expected: type[R]) -> R:
         assert self._answer is None, "one request at a time"
         parts = codec(type(request), version).encode_parts(request)
-        frame = request_frame(request.KEY, version, next(self._correlation_ids), self._name, parts)
+        self._asked = next(self._correlation_ids)
+        frame = request_frame(request.KEY, version, self._asked, self._name, parts)
         # the log writes offsets into the batch where it lies
         whole = memoryview(
             bytearray(b"".join(part for part in frame if isinstance(part, bytes | bytearray | memoryview)))
@@ -68,7 +70,9 @@ class Insider:
     def answer(self, parts: Parts) -> None:
         # files are read on the spot: what an insider reads is small, and was written a moment ago
         whole = b"".join(part.read() if isinstance(part, Span) else part for part in parts)
-        if self._answer is not None and not self._answer.done():
+        # an answer to somebody who did not wait for it any longer must not be taken for the next one's
+        is_asked = int.from_bytes(whole[SIZE_BYTES : SIZE_BYTES + 4], "big") == self._asked
+        if is_asked and self._answer is not None and not self._answer.done():
             self._answer.set_result(whole[SIZE_BYTES:])
 
     def leave(self) -> None:
