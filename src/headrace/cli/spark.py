@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import KEY_VALUE, bootstrap_option
+from headrace.cli.options import KEY_VALUE, bootstrap_option, json_option
+from headrace.cli.terminal import print_json
 from headrace.spark.machine import NotReady
-from headrace.spark.session import session
+from headrace.spark.session import default_master, session, session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +27,23 @@ BANNER = """Spark {version} with Headrace: brokers at {bootstrap}, `spark` is th
 @bootstrap_option
 @click.option("--master", help="Where Spark runs: spark://HOST:PORT, or local[N].  [default: local[*]]")
 @click.option("--conf", "-c", "settings", type=KEY_VALUE, multiple=True, help="A setting of Spark's.")
+@json_option
 def command(
-    script: Path | None, bootstrap: str, master: str | None, settings: tuple[tuple[str, str], ...]
+    script: Path | None,
+    bootstrap: str,
+    master: str | None,
+    settings: tuple[tuple[str, str], ...],
+    as_json: bool,
 ) -> None:
     """Open a PySpark shell in which `spark` reads and writes topics, or run SCRIPT in one.
 
-    kafka.bootstrap.servers need not be given there.
+    kafka.bootstrap.servers need not be given there. With --json nothing is started: it prints where the
+    session would run and the settings that it would have, for those who make their own.
     """
+    if as_json:
+        where = master or default_master()
+        print_json({"master": where, "settings": session_settings(where, dict(settings))})
+        return
     try:
         spark = session("headrace", servers=bootstrap, master=master, config=dict(settings))
     except NotReady as error:

@@ -46,19 +46,24 @@ def session(
     check_machine()
     from pyspark.sql import SparkSession
 
-    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    chosen = master or default_master()
     if servers is not None:
         _tell_servers(servers)
     prepare_environment(chosen)
     builder = SparkSession.builder.appName(name).master(chosen)
-    settings = {
-        **DEFAULTS,
-        **_local_settings(chosen),
-        **{key: str(value) for key, value in (config or {}).items()},
-    }
-    for key, value in settings.items():
+    for key, value in session_settings(chosen, config).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def default_master() -> str:
+    return os.environ.get("SPARK_MASTER") or "local[*]"
+
+
+def session_settings(master: str, config: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Spark's settings of a session there."""
+    given = {key: str(value) for key, value in (config or {}).items()}
+    return {**DEFAULTS, **_local_settings(master), **given}
 
 
 def _tell_servers(servers: str) -> None:
