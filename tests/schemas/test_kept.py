@@ -62,6 +62,24 @@ def test_another_registry_may_write_to_the_topic(site: Site, registry: Registry)
         assert settings["cleanup.policy"].value == "compact"
 
 
+def test_a_topic_that_is_cut_or_gone_is_read_anew(tmp_path: Path) -> None:
+    with Headrace(tmp_path, {"headrace.metrics.port": "0"}) as broker:
+        site = Site(broker)
+        with Admin(site.servers) as admin:
+            for number in range(4):
+                Registry(site.url).register(f"cut-{number}", Schema('"string"'))
+            admin.alter_config(Resource.topic("_schemas"), {"cleanup.policy": "delete"})
+            admin.delete_records({("_schemas", 0): 2})
+            assert Registry(site.url).subjects() == [f"cut-{number}" for number in range(4)]  # it knew before
+            broker.kill()
+            broker.start()
+            assert Registry(site.url).subjects() == ["cut-2", "cut-3"]
+            admin.delete_topics(["_schemas"])
+            assert Registry(site.url).subjects() == []
+            assert Registry(site.url).register("fresh", Schema('"long"')) == 1
+            assert Registry(site.url).subjects() == ["fresh"]
+
+
 def test_a_hundred_registrations_at_once_are_one(site: Site) -> None:
     ids: list[int] = []
 

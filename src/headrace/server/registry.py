@@ -19,7 +19,19 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from headrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from headrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.messages.produce import (
     PartitionProduceData,
@@ -41,10 +53,15 @@ CONFIGS = {
     "flush.messages": "1",  # schemas are few, and data that nobody can read any more is worth an fsync each
 }
 
-FETCH_BYTES = 1024 * 1024
+# What is replayed in one go, while everybody else waits: a few hundred schemas at most.
+FETCH_BYTES = 64 * 1024
+# How often a topic may turn out to be another one while it is read.
+RESTARTS_MAX = 3
 WRITE_TIMEOUT_MS = 4_000
 ALL_REPLICAS = -1
+EARLIEST = -2
 METADATA_VERSION, CREATE_VERSION, FETCH_VERSION, PRODUCE_VERSION = 12, 7, 13, 13
+LIST_OFFSETS_VERSION = 7
 
 _GONE = (
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -101,6 +118,9 @@ class RegistryService:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
         reply = await self._insider.ask(request, METADATA_VERSION, MetadataResponse)
         topic = reply.topics[0]
+        if topic.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            # it is there and not to be had: that is no empty registry
+            raise StoreFailed(f"{TOPIC} cannot be found: {_named(topic.error_code)}")
         topic_id = topic.topic_id if topic.error_code == ErrorCode.NONE else None
         if topic_id != self._topic_id:
             self._begin(topic_id)
@@ -121,26 +141,15 @@ class RegistryService:
 
     async def _catch_up(self) -> None:
         """Replay what was appended since the last time, by whomever."""
+        restarts = 0
         await self._look_up()
         while self._topic_id is not None:
-            partition = FetchPartition(
-                partition=0, fetch_offset=self._offset, partition_max_bytes=FETCH_BYTES
-            )
-            request = FetchRequest(
-                max_wait_ms=0,
-                min_bytes=0,
-                topics=[FetchTopic(topic_id=self._topic_id, partitions=[partition])],
-            )
-            reply = await self._insider.ask(request, FETCH_VERSION, FetchResponse)
-            if reply.error_code != ErrorCode.NONE:
-                raise StoreFailed(f"{TOPIC} cannot be read: {_named(reply.error_code)}")
-            fetched = reply.responses[0].partitions[0]
+            fetched = await self._fetched(self._topic_id)
             if fetched.error_code in _GONE:
-                # deleted, or cut by retention that somebody set: what is left of it is what there is
-                self._begin(self._topic_id)
-                self._offset = max(0, fetched.log_start_offset)
-                if fetched.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                    await self._look_up()
+                restarts += 1
+                if restarts > RESTARTS_MAX:
+                    raise StoreFailed(f"{TOPIC} cannot be read: {_named(fetched.error_code)}")
+                await self._start_over()
                 continue
             if fetched.error_code != ErrorCode.NONE:
                 raise StoreFailed(f"{TOPIC} cannot be read: {_named(fetched.error_code)}")
@@ -149,6 +158,27 @@ class RegistryService:
                 self._replay(bytes(fetched.records))  # type: ignore[arg-type]
             if self._offset == before:
                 return
+            await asyncio.sleep(0)  # an answer from inside comes at once: others would never have a turn
+
+    async def _fetched(self, topic_id: bytes) -> PartitionData:
+        partition = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=FETCH_BYTES)
+        topics = [FetchTopic(topic_id=topic_id, partitions=[partition])]
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, topics=topics)
+        reply = await self._insider.ask(request, FETCH_VERSION, FetchResponse)
+        if reply.error_code != ErrorCode.NONE:
+            raise StoreFailed(f"{TOPIC} cannot be read: {_named(reply.error_code)}")
+        return reply.responses[0].partitions[0]
+
+    async def _start_over(self) -> None:
+        """The topic was deleted, or its first records were: what is left of it is what there is."""
+        self._begin(None)
+        await self._look_up()
+        if self._topic_id is not None:
+            partition = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)
+            topic = ListOffsetsTopic(name=TOPIC, partitions=[partition])
+            request = ListOffsetsRequest(replica_id=-1, topics=[topic])
+            reply = await self._insider.ask(request, LIST_OFFSETS_VERSION, ListOffsetsResponse)
+            self._offset = max(0, reply.topics[0].partitions[0].offset)
 
     def _replay(self, view: bytes) -> None:
         for position, header in batches(view):
@@ -167,7 +197,8 @@ class RegistryService:
     async def _append(self, records: tuple[Record, ...]) -> None:
         if self._topic_id is None:
             await self._create()
-        assert self._topic_id is not None
+        if self._topic_id is None:
+            raise StoreFailed(f"{TOPIC} was created and is not there")
         wall_ms = self._driver.gate.clock.now().wall_ms
         batch = build_batch([(wall_ms, record.key, record.value, ()) for record in records])
         data = TopicProduceData(
