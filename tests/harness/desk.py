@@ -103,6 +103,8 @@ class Desk:
     def ask(self, request: Any, version: int, connection: Connection | None = None) -> Any:
         connection = connection or self.connect()
         self.send(connection, request, version)
+        while connection.is_decoding:  # a long one, some of it in each turn
+            self.advance(0.001)
         return self.receive(connection)
 
     def ask_patiently(self, request: Any, version: int) -> Any:
