@@ -54,6 +54,11 @@ def test_a_declared_schema_is_obeyed(read, clicks):
     ]
 
 
+def test_what_a_query_does_not_want_is_not_decoded(read, with_a_bad_one):
+    frame = read(with_a_bad_one, valueFormat="json", keyFormat="json", schema="_offset bigint, _topic string")
+    assert sorted(row._offset for row in frame.collect()) == [0, 1, 2]
+
+
 def test_a_key_is_a_struct(read, clicks):
     frame = read(clicks, keyFormat="json").orderBy("offset")
     assert dict(frame.dtypes)["key"] == "struct<shard:bigint>"

@@ -42,7 +42,7 @@ def without_lost(
 ) -> list[Range]:
     """What is still there of the ranges; DataLost if that is not all, unless failOnDataLoss is false."""
     there = set(partitions).intersection(each.at for each in ranges)
-    losses = find_losses(ranges, survey.earliest(there), survey.latest(there))
+    losses = find_losses(ranges, survey.earliest(there), survey.log_ends(there))
     if losses:
         report_loss(survey, losses, options)
     return remaining(ranges, losses)

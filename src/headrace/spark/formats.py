@@ -127,11 +127,14 @@ class Decoding:
 
     def __init__(self, formats: Formats, schema: pa.Schema, settings: Mapping[str, str]) -> None:
         self._formats = formats
-        self._decoders: dict[str, Decoder] = {}
+        self._decoders: dict[str, tuple[Decoder, bool]] = {}  # and whether headers may name schemas
         for part in (formats.key, formats.value):
             if part is not None:
                 wanted = _wanted(formats, part, schema)
-                decoder = self._decoders[part.name] = part.decoder(wanted=wanted)
+                if not len(wanted):
+                    continue  # the query wants nothing of it
+                decoder = part.decoder(wanted=wanted)
+                self._decoders[part.name] = decoder, part.registry is not None
                 _check_columns(part, decoder, wanted)
         self._dead_letters = (
             None if formats.dead_letter_topic is None else DeadLetters(formats.dead_letter_topic, settings)
@@ -143,8 +146,8 @@ class Decoding:
 
         reasons: dict[int, str] = {}
         structs: dict[str, pa.StructArray] = {}
-        for name, decoder in self._decoders.items():
-            found = decoder.columns(table[name], _id_headers(table, name))
+        for name, (decoder, has_registry) in self._decoders.items():
+            found = decoder.columns(table[name], _id_headers(table, name) if has_registry else None)
             structs[name] = found.struct
             reasons |= {row: f"{name}: {reason}" for row, reason in found.failures if row not in reasons}
         if reasons:
@@ -178,7 +181,7 @@ class Decoding:
             self._dead_letters.close()
 
 
-def _wanted(formats: Formats, part: Part, schema: pa.Schema) -> pa.StructType | None:
+def _wanted(formats: Formats, part: Part, schema: pa.Schema) -> pa.StructType:
     """What the query's schema says about a part."""
     import pyarrow as pa
 
@@ -186,12 +189,17 @@ def _wanted(formats: Formats, part: Part, schema: pa.Schema) -> pa.StructType | 
         kafka = formats.kafka_names(includes_headers=True)
         return pa.struct([field for field in schema if field.name not in kafka])
     index = schema.get_field_index(formats.prefix + "key")
-    return None if index < 0 else schema.field(index).type
+    if index < 0:
+        return pa.struct([])
+    kind = schema.field(index).type
+    if not pa.types.is_struct(kind):
+        raise InvalidOption(f"with keyFormat the key is a struct, and the query's schema says {kind}")
+    return kind
 
 
-def _check_columns(part: Part, decoder: Decoder, wanted: pa.StructType | None) -> None:
+def _check_columns(part: Part, decoder: Decoder, wanted: pa.StructType) -> None:
     there = {field.name for field in decoder.type}
-    missing = [field.name for field in wanted or () if field.name not in there]
+    missing = [field.name for field in wanted if field.name not in there]
     if missing:
         raise InvalidOption(f"{part.name}s have no field {missing[0]}; they have {', '.join(sorted(there))}")
 

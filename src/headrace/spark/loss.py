@@ -16,7 +16,7 @@ from headrace.spark.planning import Range
 class Loss(NamedTuple):
     at: TopicPartition
     start: int
-    end: int  # behind the last offset that is gone
+    end: int | None  # behind the last offset that is gone; None: nobody knows how many there were
     why: str
 
 
@@ -29,9 +29,7 @@ def find_losses(
     losses: list[Loss] = []
     for each in ranges:
         if each.at not in earliest:
-            losses.append(
-                Loss(each.at, each.start, each.end, "the topic, or this partition of it, was deleted")
-            )
+            losses.append(Loss(each.at, each.start, each.end, TOPIC_DELETED))
             continue
         first, end = earliest[each.at], latest[each.at]
         if each.start < first:
@@ -42,7 +40,8 @@ def find_losses(
 
 
 DELETED = "deleted"
-TRUNCATED = "the log was cut: another replica, which did not have them, became the leader"
+TOPIC_DELETED = "the topic, or this partition of it, was deleted"
+TRUNCATED = "the log ends before them: it was cut when a replica without them became the leader"
 
 
 def remaining(ranges: Iterable[Range], losses: Iterable[Loss]) -> list[Range]:
@@ -54,9 +53,10 @@ def remaining(ranges: Iterable[Range], losses: Iterable[Loss]) -> list[Range]:
     for each in ranges:
         start, end = each.start, each.end
         for loss in gone.get(each.at, ()):
-            if loss.start <= start < loss.end:
-                start = min(loss.end, end)
-            elif loss.start < end <= loss.end:
+            loss_end = end if loss.end is None else loss.end
+            if loss.start <= start < loss_end:
+                start = min(loss_end, end)
+            elif loss.start < end <= loss_end:
                 end = loss.start
         if start < end:
             left.append(Range(each.at, start, end))
@@ -78,7 +78,11 @@ def _told(
     config_of: Callable[[str], Mapping[str, str | None]],
     first_ms: Callable[[TopicPartition], int | None],
 ) -> str:
-    said = f"Offsets {loss.start} to {loss.end - 1} of partition {loss.at} are gone"
+    if loss.end is None:
+        which = f"All offsets from {loss.start} on"
+    else:
+        which = f"Offsets {loss.start} to {loss.end - 1}"
+    said = f"{which} of partition {loss.at} are gone"
     if loss.why != DELETED:
         return f"{said}: {loss.why}."
     oldest_ms = first_ms(loss.at)

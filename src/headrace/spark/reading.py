@@ -79,6 +79,7 @@ def _consumer(task: Task) -> Iterator[tuple[ConsumerSession, Driver]]:
     session = ConsumerSession(consumer_settings(configuration), random.SystemRandom(), wall_ms=wall_ms)
     driver = Driver(session, network_settings(configuration), name="headrace-spark")
     session.assign(clock(), {task.range.at: task.range.start})
+    session.fetch_until(task.range.at, task.range.end)
     driver.start()
     try:
         yield session, driver
@@ -134,6 +135,7 @@ def _after_loss(
     at = task.range.at
     if isinstance(error, KafkaError) and error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
         raise error
+    _check_identity(session, task)
     with driver.lock:
         pending = session.beginning_offsets(clock(), [at], task.poll_timeout_s)
         driver.wake()

@@ -39,12 +39,11 @@ def default_schema(options: SourceOptions) -> StructType:
     formats = read_formats(options)
     fields: list[pa.Field] = []
     structs = {part.name: _type(part, options) for part in (formats.key, formats.value) if part is not None}
+    kafka_names = formats.kafka_names(includes_headers=True)
     if "value" in structs:
-        fields += list(structs["value"])
-    taken = {field.name for field in fields}
+        fields += [field for field in structs["value"] if field.name not in kafka_names]
     for own, kafka in formats.kafka_names(includes_headers=options.includes_headers).items():
-        if own not in taken:
-            fields.append(pa.field(own, structs.get(kafka, _KAFKA_TYPES[kafka])))
+        fields.append(pa.field(own, structs.get(kafka, _KAFKA_TYPES[kafka])))
     return from_arrow_schema(pa.schema([field.with_type(_shown(field.type)) for field in fields]))
 
 

@@ -28,6 +28,7 @@ from headrace.spark.options import SERVERS, SourceOptions, read_options
 from headrace.spark.reading import Task, read_range
 from headrace.spark.schemas import checked_schema, default_schema
 from headrace.spark.stream import Limit, StreamPlanner
+from headrace.spark.survey import Survey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +134,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _planner(self) -> StreamPlanner:
         if self._made is None:
-            self._made = StreamPlanner(self._options)
+            self._made = StreamPlanner(self._options, Survey(self._options))
         return self._made
 
     def initialOffset(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -19,7 +19,7 @@ from headrace.client.administration.topic_descriptions import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
 from headrace.spark.batch import report_loss, split, tasks_of, without_lost
-from headrace.spark.loss import Loss
+from headrace.spark.loss import TOPIC_DELETED, TRUNCATED, Loss
 from headrace.spark.offsets import Offsets, from_json
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import is_too_early, limited, ranges_between, waiting
@@ -32,9 +32,12 @@ log = logging.getLogger("headrace.spark")
 class StreamPlanner:
     """Invariant: no batch ends behind `_target`, once there is one (AvailableNow)."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(
+        self, options: SourceOptions, survey: Survey, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._options = options
-        self._survey = Survey(options)
+        self._survey = survey
+        self._clock = clock
         self._group = options.group_id or f"{options.group_id_prefix}-{uuid.uuid4()}"
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at: float | None = None  # None: no batch yet, so the first one need not wait
@@ -63,20 +66,21 @@ class StreamPlanner:
         before = from_json(start)
         topics = self._survey.topics()
         check_identities(before.topic_ids, _ids(topics))
-        self._show(before)
         partitions = self._survey.partitions(topics)
+        self._show({at: before.at[at] for at in partitions if at in before.at})
         self._check_gone(before, partitions)
         ends = self._survey.latest(partitions)
         if self._target is not None:
             ends = {at: min(end, self._target[at]) for at, end in ends.items() if at in self._target}
             ends |= {at: before.at[at] for at in partitions if at in before.at and at not in ends}
+        ends |= self._ends_before(before, ends)
         starts = self._with_new(before, ends)
         count = waiting(starts, ends)
         if self._has_to_wait(count, limit):
             return start
         ends = self._limited(starts, ends, limit)
         if count:
-            self._triggered_at = monotonic()
+            self._triggered_at = self._clock()
         return Offsets(ends, _ids(topics)).to_json()
 
     def _has_to_wait(self, count: int, limit: Limit) -> bool:
@@ -85,7 +89,7 @@ class StreamPlanner:
         return is_too_early(
             count,
             self._options.offsets_per_trigger_min,
-            monotonic() - self._triggered_at,
+            self._clock() - self._triggered_at,
             delay_max_s=self._options.trigger_delay_max_s,
         )
 
@@ -108,18 +112,29 @@ class StreamPlanner:
     def _check_gone(self, before: Offsets, partitions: list[TopicPartition]) -> None:
         gone = sorted(set(before.at).difference(partitions))
         if gone:
-            why = "the topic, or this partition of it, was deleted, with all that was not read yet"
-            report_loss(
-                self._survey, [Loss(at, before.at[at], before.at[at] + 1, why) for at in gone], self._options
-            )
+            losses = [Loss(at, before.at[at], None, TOPIC_DELETED) for at in gone]
+            report_loss(self._survey, losses, self._options)
 
-    def _show(self, done: Offsets) -> None:
+    def _ends_before(self, before: Offsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Of partitions that seem to end before what was read: a log that was cut goes on from its new end,
+        while one in which only an open transaction begins there stays where it is.
+        """
+        behind = [at for at, end in ends.items() if end < before.at.get(at, 0)]
+        log_ends = self._survey.log_ends(behind) if behind else {}
+        losses = [
+            Loss(at, end, before.at[at], TRUNCATED) for at, end in log_ends.items() if end < before.at[at]
+        ]
+        if losses:
+            report_loss(self._survey, losses, self._options)
+        return {at: min(log_ends[at], before.at[at]) for at in behind}
+
+    def _show(self, done: dict[TopicPartition, int]) -> None:
         """Everything before these is read."""
-        if done.at == self._committed:
+        if done == self._committed:
             return
         try:
             self._survey.commit(self._group, done)
-            self._committed = dict(done.at)
+            self._committed = done
         except ClientError as error:
             log.warning("progress is not shown as that of group %r: %s", self._group, error)
 
@@ -129,13 +144,8 @@ class StreamPlanner:
         before, after = from_json(start), from_json(end)
         topics = self._survey.topics()
         check_identities(after.topic_ids, _ids(topics))
-        partitions = set(self._survey.partitions(topics))
-        starts = dict(before.at)
-        new = [at for at in after.at if at not in starts]
-        for at, first in self._survey.earliest(partitions.intersection(new)).items():
-            if first:
-                log.warning("partition %s is new to this query and begins with offset %d, not 0", at, first)
-            starts[at] = first
+        partitions = self._survey.partitions(topics)
+        starts = dict.fromkeys(after.at, 0) | before.at  # a new partition's first record has offset 0
         ranges = ranges_between(starts, after.at)
         ranges = without_lost(self._survey, ranges, partitions, self._options)
         bytes_max = self._options.bytes_per_partition_max

@@ -93,11 +93,18 @@ class Survey:
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {at: found.offset or 0 for at, found in self.listed(wanted).items()}
 
-    def listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends of the logs, open transactions included."""
+        found = self.listed(dict.fromkeys(partitions, LATEST), isolation_level="read_uncommitted")
+        return {at: listed.offset or 0 for at, listed in found.items()}
+
+    def listed(
+        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
         """By EARLIEST, LATEST or times in milliseconds."""
         if not wanted:
             return {}
-        level = self._options.isolation_level
+        level = isolation_level or self._options.isolation_level
         return self._admin.list_offsets(wanted, isolation_level=level)
 
     def resolve(self, at: At, topics: Mapping[str, TopicDescription]) -> Offsets:
@@ -131,7 +138,7 @@ class Survey:
 
     # --- bytes -------------------------------------------------------------------------------------------
 
-    def cut_by_bytes(self, ranges: list[Range], bytes_max: int) -> list[Range]:
+    def cut_by_bytes(self, ranges: list[Range], bytes_max: int | Mapping[TopicPartition, int]) -> list[Range]:
         """Parts of about so many bytes each, as far as somebody knows where bytes lie.
 
         Headrace's own brokers say where; of others a partition's size is known at best, and its records are
@@ -142,11 +149,12 @@ class Survey:
             return [part for each in ranges for part in cut(each, found[each.at].offsets)]
         except UnsupportedByBroker:
             pass
+        limit_of = bytes_max.__getitem__ if isinstance(bytes_max, Mapping) else lambda _: bytes_max
         sizes = self._record_sizes(ranges)
         return [
             part
             for each in ranges
-            for part in cut_evenly(each, -(-each.size * sizes.get(each.at, 0) // bytes_max))
+            for part in cut_evenly(each, -(-each.size * sizes.get(each.at, 0) // limit_of(each.at)))
         ]
 
     def _record_sizes(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
@@ -177,12 +185,10 @@ class Survey:
             return dict(ends)
         count = sum(each.size for each in ranges)
         reached = limited(starts, ends, max(1, count * bytes_max // waiting))
-        for each in ranges:
-            share = max(1, bytes_max * sizes[each.at] // waiting)
-            part = self.cut_by_bytes([each], share)[0]
-            if part.end < each.end:
-                reached[each.at] = part.end
-        return reached
+        shares = {at: max(1, bytes_max * size // waiting) for at, size in sizes.items()}
+        firsts = {part.at: part for part in reversed(self.cut_by_bytes(ranges, shares))}
+        # one that could not be cut stays as it was limited by its count
+        return reached | {each.at: firsts[each.at].end for each in ranges if firsts[each.at] != each}
 
     def _range_sizes(self, ranges: list[Range]) -> dict[TopicPartition, int]:
         """Bytes of each range, roughly; 0 where nobody tells."""
@@ -213,10 +219,10 @@ class Survey:
 
     # --- progress ----------------------------------------------------------------------------------------
 
-    def commit(self, group: str, offsets: Offsets) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Shows how far a stream is, as the progress of a group without members."""
-        if offsets.at:
-            self._admin.alter_group_offsets(group, offsets.at)
+        if offsets:
+            self._admin.alter_group_offsets(group, offsets)
 
 
 def _is_about_missing(error: ClientError) -> bool:

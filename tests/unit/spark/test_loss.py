@@ -1,7 +1,7 @@
 """Records that are gone: found by comparing offsets, left out or told of with their reasons."""
 
 from headrace.client.cluster import TopicPartition
-from headrace.spark.loss import DELETED, TRUNCATED, Loss, find_losses, remaining, told
+from headrace.spark.loss import DELETED, TOPIC_DELETED, TRUNCATED, Loss, find_losses, remaining, told
 from headrace.spark.planning import Range
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
@@ -61,6 +61,15 @@ def test_a_topic_that_keeps_everything_lost_records_on_request():
     assert said.endswith("are gone: deleted on request (retention keeps everything); nothing is left.")
 
 
+def test_nobody_knows_how_much_a_deleted_topic_had():
+    loss = Loss(A, 7, None, TOPIC_DELETED)
+    said = told([loss], config_of=lambda topic: {}, first_ms=lambda at: None)
+    assert said == (
+        "All offsets from 7 on of partition a-0 are gone: the topic, or this partition of it, was deleted."
+    )
+    assert remaining([Range(A, 7, 20)], [loss]) == []
+
+
 def test_a_cut_log_is_told_as_such():
     said = told([Loss(A, 7, 10, TRUNCATED)], config_of=lambda topic: {}, first_ms=lambda at: None)
-    assert said.startswith("Offsets 7 to 9 of partition a-0 are gone: the log was cut")
+    assert said.startswith("Offsets 7 to 9 of partition a-0 are gone: the log ends before them")

@@ -1,6 +1,5 @@
 """Ranges of offsets cut by bytes, for whoever reads a partition with many tasks: an API of Headrace's own."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from headrace.client.administration.asking import (
@@ -33,26 +32,35 @@ class RangeSplits(NamedTuple):
 
 
 def split_ranges(
-    ranges: ByPartition[tuple[int, int]], bytes_per_split: int
+    ranges: ByPartition[tuple[int, int]], bytes_per_split: int | ByPartition[int]
 ) -> Operation[dict[TopicPartition, RangeSplits]]:
     """Offsets that cut each range, from its first offset to behind its last, into parts of about so many
-    bytes. Only brokers of Headrace know; others raise UnsupportedByBroker.
+    bytes, everywhere alike or partition by partition. Only brokers of Headrace know; others raise
+    UnsupportedByBroker.
 
     >>> admin.split_ranges({("orders", 0): (0, 2)}, 1 << 20)["orders", 0].log_start_offset
     0
     """
     wanted = {as_partition(at): bounds for at, bounds in ranges.items()}
+    if isinstance(bytes_per_split, int):
+        sizes = dict.fromkeys(wanted, bytes_per_split)
+    else:
+        sizes = {as_partition(at): size for at, size in bytes_per_split.items()}
     topics = yield from describe_topics(sorted({at.topic for at in wanted}))
     ids = {name: topic_id_from(topic.topic_id) for name, topic in topics.items()}
     names = {topic_id: name for name, topic_id in ids.items()}
 
+    def asked(at: TopicPartition) -> SplitPartition:
+        start, end = wanted[at]
+        return SplitPartition(
+            partition_index=at.partition, start_offset=start, end_offset=end, bytes_per_split=sizes[at]
+        )
+
     def make(partitions: list[TopicPartition], _: int) -> SplitRangesRequest:
         return SplitRangesRequest(
             topics=[
-                SplitTopic(
-                    topic_id=ids[topic], partitions=[_asked(at, wanted, bytes_per_split) for at in asked]
-                )
-                for topic, asked in by_topic(partitions).items()
+                SplitTopic(topic_id=ids[topic], partitions=list(map(asked, its)))
+                for topic, its in by_topic(partitions).items()
             ]
         )
 
@@ -69,12 +77,3 @@ def split_ranges(
 
     places = {at: LeaderOf(at) for at in wanted}
     return (yield from ask_all(Ask("cutting ranges", places, make, read)))
-
-
-def _asked(
-    at: TopicPartition, wanted: Mapping[TopicPartition, tuple[int, int]], bytes_per_split: int
-) -> SplitPartition:
-    start, end = wanted[at]
-    return SplitPartition(
-        partition_index=at.partition, start_offset=start, end_offset=end, bytes_per_split=bytes_per_split
-    )

@@ -42,6 +42,7 @@ class Position:
         "epoch",
         "error",
         "failures",
+        "fetch_end",
         "fetch_epoch",
         "fetch_offset",
         "high_watermark",
@@ -68,6 +69,7 @@ class Position:
         self.offset: int | None = None  # of the next record to hand out
         self.epoch = NO_EPOCH  # the leader's, under which the record before `offset` was written
         self.fetch_offset = NO_OFFSET  # where the next fetch begins
+        self.fetch_end: int | None = None  # nothing from here on is wanted; None: there is no end
         self.fetch_epoch = NO_EPOCH
         self.leader_epoch = NO_EPOCH  # of the leader that is known to have what lies before `fetch_offset`
         self.topic_id: bytes = NO_TOPIC_ID  # of the topic in which the position was found
@@ -104,6 +106,7 @@ class Position:
             and not self.is_spoilt
             and self.error is None
             and self.size < ahead_bytes_max
+            and (self.fetch_end is None or self.fetch_offset < self.fetch_end)
         )
 
     def move(self, offset: int, epoch: int = NO_EPOCH) -> None:

@@ -281,6 +281,11 @@ class PartitionReader:
     def _chosen(self, partitions: Iterable[TopicPartition]) -> list[Position]:
         return [self._position(at) for at in partitions]
 
+    def fetch_until(self, at: TopicPartition, end_offset: int) -> None:
+        """Nothing from that offset on is wanted: no fetch begins there, though the last may reach beyond."""
+        self._position(at).fetch_end = end_offset
+        self._hurry()
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing is given of these until they are resumed; what was fetched of them is kept."""
         for position in self._chosen(partitions):

@@ -150,6 +150,20 @@ def test_a_partition_with_enough_ahead_is_not_asked_for() -> None:
     assert stage.session.needs_turn
 
 
+def test_nothing_is_fetched_from_where_it_is_not_wanted_on() -> None:
+    stage = Stage()
+    stage.reading(A0, A1)
+    stage.session.fetch_until(A0, 4)
+    _, flight = stage.fetch()
+    stage.bring(flight, data(0, rows(0, 3)), data(1))
+    request, flight = stage.fetch()
+    assert asked(request) == {(A, 0): 3}
+    stage.bring(flight, data(0, rows(3, 3)))
+    request, _ = stage.fetch()
+    assert forgotten(request) == [(A, 0)]
+    stage.session.check()
+
+
 def test_all_that_is_ahead_is_bounded_and_no_answer_may_exceed_the_room_that_is_left() -> None:
     batch = rows(0, 10)
     stage = Stage(fetch_bytes_max=2 * len(batch))
