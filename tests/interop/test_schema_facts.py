@@ -135,7 +135,14 @@ def check_kind(
         check_fields(element.__fields__, definition.get("fields") or common[name], valid, common, where)
 
 
-@pytest.mark.parametrize("kind", every_type(), ids=lambda kind: kind.__name__)
+OUR_OWN = 30_000  # API keys from here on are Headrace's
+
+
+def kafkas_types() -> list[type[Message]]:
+    return [kind for kind in every_type() if kind.KEY < OUR_OWN and "sinks" not in kind.__module__]
+
+
+@pytest.mark.parametrize("kind", kafkas_types(), ids=lambda kind: kind.__name__)
 def test_declaration_states_kafkas_facts(kind: type[Message], definitions: dict[str, dict[str, Any]]) -> None:
     definition = definitions[kind.__name__]
     assert definition.get("apiKey", -1) == kind.KEY

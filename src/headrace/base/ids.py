@@ -7,6 +7,8 @@ import base64
 import binascii
 from typing import NewType
 
+from headrace.base.dice import Dice
+
 Offset = NewType("Offset", int)
 Position = NewType("Position", int)  # byte position in a file
 Epoch = NewType("Epoch", int)
@@ -25,6 +27,16 @@ NO_PRODUCER_ID = ProducerId(-1)
 def id_text(raw: bytes) -> str:
     """The 22 characters Kafka prints for a 16-byte id."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def new_id_text(dice: Dice) -> str:
+    """A random id as text. Like Kafka we take none that begins with '-', which command lines would read as an
+    option.
+    """
+    while True:
+        text = id_text(dice.randbytes(16))
+        if not text.startswith("-"):
+            return text
 
 
 def id_from_text(text: str) -> bytes:

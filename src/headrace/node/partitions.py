@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from headrace.base.ids import TopicId, id_text
+from headrace.base.ids import TopicId, new_id_text
 from headrace.base.time import Now
 from headrace.machines.metadata.image import (
     BROKER_RESOURCE,
@@ -413,4 +413,4 @@ def cluster_id_of(node: "Node", disks: dict[str, Disk]) -> str:
             known = parse_properties(read_whole(disk, META_PROPERTIES)).get("cluster.id")
             if known:
                 return known
-    return node.settings.cluster_id or id_text(node.dice.randbytes(16))
+    return node.settings.cluster_id or new_id_text(node.dice)

@@ -26,6 +26,8 @@ def handle(node: Node, request: Request) -> Any:
         partition = node.groups.partition_of(body.group_id)
     if partition is None:
         return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    # loaded while it is empty, in no time: the transaction's end will be written there, offsets or not
+    node.groups.shard_of(request.now, body.group_id)
     shard = node.transactions.shard_of(request.now, body.transactional_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)

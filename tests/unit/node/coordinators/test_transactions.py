@@ -18,6 +18,7 @@ from headrace.protocol.messages.describe_transactions import DescribeTransaction
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.list_groups import ListGroupsRequest
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -335,3 +336,17 @@ def test_only_who_may_change_the_cluster_writes_markers() -> None:
     assert write_marker(desk, producer) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     desk.node.authorizer = allowed
     assert latest(desk, "t", 1) == 0
+
+
+def test_a_group_that_a_transaction_only_announced_is_no_reason_to_wait() -> None:
+    """The end marker lies in the group's partition, where nothing else is."""
+    desk = Desk(SETTINGS)
+    desk.create_topic("t")
+    producer = Producer(desk)
+    request = AddOffsetsToTxnRequest(
+        transactional_id="tx", producer_id=producer.id, producer_epoch=producer.epoch, group_id="announced"
+    )
+    assert desk.ask(request, 3).error_code == 0
+    assert producer.end(commit=False, version=4).error_code == 0
+    desk.runs_jobs = False  # whoever has to read a log waits from here on
+    assert desk.ask(ListGroupsRequest(), 5).error_code == 0

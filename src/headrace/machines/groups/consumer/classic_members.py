@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.base.ids import id_text
+from headrace.base.ids import new_id_text
 from headrace.base.time import Now
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.consumer import embedded
@@ -56,7 +56,7 @@ def _join(
 ) -> Decision:
     if shard.settings.group_consumer_migration_policy.lower() == "disabled":
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group has another protocol")
-    member_id = request.member_id or id_text(shard.dice.randbytes(16))
+    member_id = request.member_id or new_id_text(shard.dice)
     check_room(shard, group, member_id, request.group_instance_id)
     subscription = _subscription(group, request)
     if not request.member_id and request.group_instance_id is None and version >= KNOWN_MEMBER_ID_VERSION:

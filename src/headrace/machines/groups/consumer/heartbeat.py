@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.base.ids import id_text
+from headrace.base.ids import new_id_text
 from headrace.base.time import Now
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.consumer import records
@@ -144,7 +144,7 @@ def _beat(
         group_to_join(shard, request.group_id, decision.records) if is_joining else _existing(shard, request)
     )
     check_room(shard, group, request.member_id, request.instance_id)
-    member_id = request.member_id or id_text(shard.dice.randbytes(16))
+    member_id = request.member_id or new_id_text(shard.dice)
     if request.instance_id is None:
         before = _dynamic_member(group, member_id, request, is_joining=is_joining)
     else:
