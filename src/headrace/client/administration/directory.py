@@ -14,7 +14,7 @@ from headrace.client.administration.asking import CoordinatorOf, LeaderOf, OfBro
 from headrace.client.cluster import Address, Cluster
 from headrace.client.connection import ByVersion
 from headrace.client.coordinator import MANY_KEYS_SINCE, CoordinatorKind
-from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError
+from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError, UnsupportedByBroker
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -229,6 +229,8 @@ class Directory:
 
 
 def _coordinator(name: CoordinatorOf, told: Any) -> tuple[ClientError | None, Found | None]:
+    if told.error_code == ErrorCode.INVALID_REQUEST and name.kind is CoordinatorKind.SINK:
+        return UnsupportedByBroker("sinks"), None  # Apache Kafka knows no such kind of coordinator
     if told.error_code:
         return KafkaError(told.error_code, told.error_message, subject=str(name)), None
     if not told.host:
