@@ -6,7 +6,7 @@ from typing import Self
 from headrace.client.cluster import TopicPartition
 from headrace.client.envelope import Header
 from headrace.client.threads.producer import Producer
-from headrace.records._outgoing import Delivery
+from headrace.records._outgoing import Delivery, Lane
 
 BATCH_BYTES = 256 * 1024
 # A record of a command is as large as its file, and the broker says what is too large.
@@ -29,7 +29,7 @@ class Writer:
         linger_ms: int = 5,
     ) -> None:
         timeout_ms = max(round(timeout_s * 1000), 2 * linger_ms)
-        self.end_offsets: dict[TopicPartition, int] = {}  # behind the last acknowledged record
+        self._acknowledged: dict[Lane, Delivery] = {}  # the last one of each partition
         self._timeout_s = timeout_s
         self._error: Exception | None = None
         self._producer = Producer(
@@ -77,6 +77,12 @@ class Writer:
         )
         delivery.when_done(self._settled)
 
+    @property
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """Behind the last acknowledged record of each partition."""
+        lying = [delivery.result() for delivery in self._acknowledged.values()]
+        return {TopicPartition(lies.topic, lies.partition): lies.offset + 1 for lies in lying}
+
     def flush(self) -> None:
         """Returns when every record is acknowledged."""
         self._producer.flush()
@@ -86,8 +92,7 @@ class Writer:
         if delivery.error is not None:
             self._error = self._error or delivery.error
             return
-        lies = delivery.result()
-        self.end_offsets[TopicPartition(lies.topic, lies.partition)] = lies.offset + 1
+        self._acknowledged[delivery.batch.lane] = delivery
 
     def _raise_error(self) -> None:
         if self._error is not None:

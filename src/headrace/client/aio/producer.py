@@ -164,7 +164,7 @@ class Producer:
             value = self._encode_value(value)
         if self._is_paced:
             await self._take(self._outbox.paced(1, len(key or b"") + len(value or b"")))
-        rows = () if headers is None else headers_of(headers)
+        rows = headers_of(headers) if headers else ()
         if partition is None:
             partition = -1
         elif partition < 0:

@@ -133,7 +133,7 @@ class Producer:
         """
         if self._is_special:
             key, value = self._prepared(key, value)
-        rows = () if headers is None else headers_of(headers)
+        rows = headers_of(headers) if headers else ()
         taken = self._intake(topic, key, value, rows, partition, timestamp_ms)
         if taken is not None:
             return taken
