@@ -1,0 +1,107 @@
+"""A stream under kill -9, at every point of a batch: of its driver, of its workers and of the broker.
+
+Pass: a reader of committed records sees each record once, and a run after the last one adds nothing. Each
+seed kills once at every point, with other victims at other batches; `make spark KILL_SEEDS=10` tries ten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import headrace
+from harness.headrace import Headrace
+from spark.kill_job import POINTS
+
+JOB = Path(__file__).with_name("kill_job.py")
+SEEDS = int(os.environ.get("HEADRACE_KILL_SEEDS", "1"))
+VICTIMS = ("driver", "worker", "broker")
+RECORDS = 120
+ROWS_PER_BATCH = 12
+PARTITIONS = 2
+RUNS_MAX = 30  # more than there are kills: each ends a run at most
+
+
+def plan_of(seed: int, servers: str) -> dict[str, object]:
+    """Every point once, in a random order; over three seeds every victim at every point."""
+    dice = Random(seed)
+    points = list(POINTS[:-1])
+    dice.shuffle(points)
+    kills = [
+        {"point": point, "batch": number, "victim": VICTIMS[(POINTS.index(point) + seed) % len(VICTIMS)]}
+        for number, point in enumerate(points)
+    ]
+    # something must have ended a run before there can be a restart
+    kills.append({"point": POINTS[-1], "batch": 0, "victim": VICTIMS[seed % len(VICTIMS)]})
+    return {
+        "servers": servers,
+        "source": "in",
+        "target": "out",
+        "rows_per_batch": ROWS_PER_BATCH,
+        "kills": kills,
+    }
+
+
+def run_job(directory: Path, broker: Headrace) -> bool:
+    """Whether it ended well; a broker that is killed meanwhile is started again."""
+    with (directory / "output.txt").open("ab") as output:
+        job = subprocess.Popen([sys.executable, str(JOB), str(directory)], stdout=output, stderr=output)
+        try:
+            while True:
+                try:
+                    return job.wait(timeout=0.2) == 0
+                except subprocess.TimeoutExpired:
+                    if not broker.is_running:
+                        broker.start()
+                        (directory / "broker.pids").write_text(str(broker.pid))
+        finally:
+            job.kill()
+            job.wait()
+
+
+def committed(servers: str) -> list[str]:
+    places = [("out", partition) for partition in range(PARTITIONS)]
+    with headrace.Consumer(
+        servers, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        seen: list[str] = []
+        while any(consumer.position(at) < end for at, end in ends.items()):
+            seen += [message.value.decode() for message in consumer.poll(timeout=0.2)]
+    return sorted(seen)
+
+
+@pytest.mark.timeout(1800)  # a JVM starts after each kill that ends a run
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_each_record_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
+    settings = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+    with Headrace(tmp_path / "broker", settings) as broker:
+        servers = broker.bootstrap
+        (tmp_path / "broker.pids").write_text(str(broker.pid))
+        plan = plan_of(seed, servers)
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        expected = sorted(f"{number:04}" for number in range(RECORDS))
+        with headrace.Admin(servers) as admin, headrace.Producer(servers) as producer:
+            for topic in ("in", "out"):
+                admin.create_topic(topic, partitions=PARTITIONS)
+            for number, value in enumerate(expected):
+                producer.send("in", value, partition=number % PARTITIONS)
+            producer.flush()
+        runs = 0
+        while not run_job(tmp_path, broker):
+            runs += 1
+            assert runs < RUNS_MAX, (tmp_path / "output.txt").read_text()[-5000:]
+        if not broker.is_running:
+            broker.start()
+        assert committed(servers) == expected, f"seed {seed}"
+        done = len(list(tmp_path.glob("killed-*")))
+        assert done == len(POINTS), f"seed {seed}: {done} of {len(POINTS)} kills happened"
+        assert run_job(tmp_path, broker)
+        assert committed(servers) == expected, f"seed {seed}: another run wrote something"
