@@ -1,0 +1,48 @@
+"""`headrace spark SCRIPT`: on this machine, and on a cluster with a master and two workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.spark_cluster import environment, spark_cluster
+
+SCRIPT = """
+frame = spark.read.format("headrace").option("minPartitions", 4).load("{topic}")
+print("records", frame.count(), "distinct", frame.select("offset").distinct().count())
+workers = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is told of, too
+print("workers", workers)
+"""
+
+
+@pytest.fixture
+def ask(tmp_path, servers, new_topic, fill):
+    """Runs a script that counts the records of a topic; what it prints."""
+    topic = new_topic()
+    fill(topic, 400, each=50)
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT.format(topic=topic))
+
+    def run(*options: str) -> str:
+        command = [str(Path(sys.executable).with_name("headrace")), "spark", str(script), "-b", servers]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, timeout=280, env=environment()
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    return run
+
+
+def test_a_script_runs_here(ask):
+    assert "records 400 distinct 400" in ask("--master", "local[2]", "-c", "spark.ui.enabled=false")
+
+
+def test_the_same_script_runs_on_a_cluster(ask, tmp_path):
+    with spark_cluster(tmp_path / "cluster", 2) as master:
+        said = ask("--master", master, "-c", "spark.ui.enabled=false")
+    assert "records 400 distinct 400" in said
+    assert "workers 2" in said
