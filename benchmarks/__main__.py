@@ -13,6 +13,7 @@ from benchmarks import (
     lag,
     python_clients,
     report,
+    spark_reading,
     starting,
     testing_bench,
     throughput,
@@ -21,7 +22,7 @@ from benchmarks.bench import Bench
 from harness.broker import CACHE
 
 ROWS = (
-    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T12", "T16", "T17", "lag", "hostile"],
+    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T12", "T13", "T16", "T17", "lag", "hostile"],
     *["G1", "G2", "G3", "G4", "X1", "X2"],
 )
 TOGETHER = {"T1", "T2", "T3", "T4", "T5", "T9"}  # measured on one pair of warm brokers
@@ -59,6 +60,8 @@ def main() -> None:
         starting.restart(bench)
     if "T12" in rows:
         python_clients.run(bench)
+    if "T13" in rows:
+        spark_reading.run(bench)
     if "T16" in rows:
         testing_bench.run(bench)
     if "T17" in rows:

@@ -1,0 +1,42 @@
+"""Spark 4.0.0 with its own Kafka connector, in a virtual environment of its own: what users have today.
+
+There is no connector for Spark 4.3, which ours runs on: whoever compares the two compares two Sparks.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.broker import CACHE
+from harness.fetching import alone
+
+VERSION = "4.0.0"
+HOME = CACHE / f"spark-{VERSION}"
+POM = Path(__file__).with_name("stock-spark.xml")
+
+
+def python() -> str:
+    """The interpreter that has it; everything is fetched on first use."""
+    with alone():
+        if not (HOME / ".complete").exists():
+            _fetch()
+    return str(HOME / "venv" / "bin" / "python")
+
+
+def jars() -> str:
+    """The connector and what it needs, as `spark.jars` wants them."""
+    return ",".join(sorted(str(path) for path in (HOME / "jars").glob("*.jar")))
+
+
+def _fetch() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    subprocess.run([sys.executable, "-m", "venv", HOME / "venv"], check=True, timeout=120)
+    install = [HOME / "venv" / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*install, f"pyspark=={VERSION}"], check=True, timeout=1200)
+    copy = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    subprocess.run([*copy, f"-DoutputDirectory={HOME / 'jars'}"], check=True, timeout=600)
+    (HOME / ".complete").touch()
