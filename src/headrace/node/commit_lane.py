@@ -18,11 +18,17 @@ from headrace.node.coordinators.shard import Shard
 from headrace.node.faults import FAULTS
 from headrace.node.request import Request
 from headrace.node.routes import OFFSET_COMMIT
-from headrace.protocol.api import request_codec
+from headrace.protocol.api import request_codec, response_codec
 from headrace.protocol.coordinator_records import Record, encode
 from headrace.protocol.coordinator_records.groups import OffsetCommitKey, OffsetCommitValue
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from headrace.records.batch import ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CRC_AT, read_header
 from headrace.records.builder import build_batch
 from headrace.records.checksum import crc32c
@@ -82,25 +88,24 @@ class Remembered:
 
 
 class CommitLane:
-    """One connection's memory of its commits, all of one version and one length."""
+    """One connection's memory of its commits, all of one version."""
 
-    __slots__ = ("_commits", "_place_at", "_size", "_topics_version", "_version")
+    __slots__ = ("_commits", "_places", "_topics_version", "_version")
 
-    def __init__(self, version: int, size: int, place_at: int, topics_version: int) -> None:
+    def __init__(self, version: int, topics_version: int) -> None:
         self._version = version
-        self._size = size
-        self._place_at = place_at  # where offset and leader epoch are
         self._topics_version = topics_version
+        self._places: dict[int, int] = {}  # by a frame's length: where offset and leader epoch are
         self._commits: dict[bytes, Remembered] = {}
 
     def serve(self, node: "Node", now: Now, frame: memoryview) -> "Parts | None":
         """The answer to a commit that is recognised; None: take the ordinary way, nothing has happened."""
-        if len(frame) != self._size:
+        place_at = self._places.get(len(frame))
+        if place_at is None:
             return None
         api_key, version, _ = _START.unpack_from(frame)
         if api_key != OFFSET_COMMIT or version != self._version:
             return None
-        place_at = self._place_at
         known = self._commits.get(bytes(frame[8:place_at]) + frame[place_at + _PLACE.size :])
         if known is None or node.authorizer is not None or node.quotas is not None:
             return None
@@ -125,19 +130,22 @@ class CommitLane:
         known.route.metrics.requests += 1
         return [b"".join((known.size, frame[4:8], known.answer))]
 
-    def fits(self, version: int, size: int, place_at: int, topics_version: int) -> bool:
-        return (
-            version == self._version
-            and size == self._size
-            and place_at == self._place_at
-            and topics_version == self._topics_version
-        )
+    def fits(self, version: int, topics_version: int) -> bool:
+        return version == self._version and topics_version == self._topics_version
 
-    def remember(self, frame: memoryview, known: Remembered) -> None:
+    def remember(self, frame: memoryview, place_at: int, known: Remembered) -> None:
         if len(self._commits) >= COMMITS_MAX:
             self._commits.clear()
-        place_at = self._place_at
+            self._places.clear()
+        self._places[len(frame)] = place_at
         self._commits[bytes(frame[8:place_at]) + frame[place_at + _PLACE.size :]] = known
+
+
+def _taken(topic: OffsetCommitRequestTopic, version: int) -> bytes:
+    """The answer to a commit of this one partition that was taken."""
+    partition = OffsetCommitResponsePartition(partition_index=topic.partitions[0].partition_index)
+    named = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[partition])
+    return response_codec(OFFSET_COMMIT, version).encode(OffsetCommitResponse(topics=[named]))
 
 
 def learn(node: "Node", request: Request, answer: bytes, frame: memoryview) -> None:
@@ -154,8 +162,8 @@ def learn(node: "Node", request: Request, answer: bytes, frame: memoryview) -> N
     key = OffsetCommitKey(group=body.group_id, topic=topic.name, partition=partition.partition_index)
     committed = shard.machine.offsets.get(key.group, key.topic, key.partition)
     place = partition.committed_offset, partition.committed_leader_epoch
-    if committed is None or committed[:2] != place:
-        return  # it was refused
+    if committed is None or committed[:2] != place or not answer.endswith(_taken(topic, version)):
+        return  # it was refused, maybe with the offset that was there already
     partition.committed_offset, partition.committed_leader_epoch = _PLACE_SENTINEL
     before, after = request_codec(OFFSET_COMMIT, version).encode(body).split(_PLACE.pack(*_PLACE_SENTINEL))
     said = before + _PLACE.pack(*place) + after
@@ -172,6 +180,6 @@ def learn(node: "Node", request: Request, answer: bytes, frame: memoryview) -> N
     topics_version = node.groups.topics.version
     connection = request.connection
     lane = connection.express
-    if not isinstance(lane, CommitLane) or not lane.fits(version, len(frame), place_at, topics_version):
-        lane = connection.express = CommitLane(version, len(frame), place_at, topics_version)
-    lane.remember(frame, Remembered(request, shard, Record(key, value), answer))
+    if not isinstance(lane, CommitLane) or not lane.fits(version, topics_version):
+        lane = connection.express = CommitLane(version, topics_version)
+    lane.remember(frame, place_at, Remembered(request, shard, Record(key, value), answer))

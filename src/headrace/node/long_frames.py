@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.limits import LONG_FRAME_BYTES, LONG_FRAMES_BYTES_MAX
+from headrace.base.limits import LONG_FRAMES_BYTES_MAX
 from headrace.base.time import Now
 from headrace.node.connection import Connection
 from headrace.node.request import Request
@@ -54,9 +54,8 @@ class LongFrames:
         self._queued_bytes = 0
         self.is_done = False
 
-    def takes(self, size: int) -> bool:
-        """Whether a frame of that size belongs here, and has room."""
-        return size > LONG_FRAME_BYTES and self._queued_bytes + size <= LONG_FRAMES_BYTES_MAX
+    def has_room(self, size: int) -> bool:
+        return self._queued_bytes + size <= LONG_FRAMES_BYTES_MAX
 
     def add(self, now: Now, frame: LongFrame) -> None:
         frame.connection.is_decoding = True

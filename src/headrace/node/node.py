@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from headrace.base.dice import Dice
-from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, PARKED_REQUESTS_MAX
+from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, LONG_FRAME_BYTES, PARKED_REQUESTS_MAX
 from headrace.base.time import Instant, Now
 from headrace.machines.metadata.image import Endpoint
 from headrace.node import commit_lane, express
@@ -118,7 +118,7 @@ class Node:
                     f"API {api_key} with {len(frame)} bytes: too many for a request without records",
                 )
                 return None
-            if self.long_frames.takes(len(frame)) and api_key != PRODUCE:
+            if len(frame) > LONG_FRAME_BYTES and api_key != PRODUCE and self.long_frames.has_room(len(frame)):
                 rest = bytes(frame[position:])
                 self.long_frames.add(now, LongFrame(connection, route, correlation_id, client_id, rest))
                 return None

@@ -148,6 +148,18 @@ def test_only_the_first_of_many_goes_the_ordinary_way(monkeypatch: pytest.Monkey
     assert learned == [1]
 
 
+def test_commits_of_several_lengths_keep_their_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member reads topics whose names are not equally long, and commits one after the other."""
+    desk = desk_with_group()
+    connection = desk.connect()
+    learned = []
+    monkeypatch.setattr(commit_lane, "learn", lambda *given: (learned.append(1), learn(*given)))
+    for offset in range(4):
+        for metadata in ("", "m", "more"):
+            assert error_of(desk, connection, commit(desk, offset, 9, metadata=metadata)) == 0
+    assert len(learned) == 3
+
+
 def test_what_the_group_refuses_is_refused() -> None:
     desk = desk_with_group()
     member = member_of(desk)
@@ -161,6 +173,16 @@ def test_what_the_group_refuses_is_refused() -> None:
     desk.advance(60)  # its session is over
     assert mine(3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.node.groups.at(0).machine.offsets.get("g", "t", 0)[0] == 2
+
+
+def test_a_refusal_is_not_remembered_though_its_offset_is_there_already() -> None:
+    desk = desk_with_group()
+    member = member_of(desk)
+    connection = desk.connect()
+    assert error_of(desk, connection, commit(desk, 2, 9, member=member, generation=1)) == 0
+    assert error_of(desk, connection, commit(desk, 2, 9)) == ErrorCode.UNKNOWN_MEMBER_ID
+    desk.advance(60)  # the member's session is over: now anybody may commit
+    assert error_of(desk, connection, commit(desk, 2, 9)) == 0
 
 
 def test_commits_keep_a_member_alive() -> None:

@@ -105,23 +105,7 @@ class Commit:
 
 
 def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -> Decision:
-    refusal: ErrorCode | PartitionCheck
-    group = shard.groups.get(request.group_id)
-    if group is not None:
-        refusal = group.check_commit(
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            is_transactional=False,
-            version=version,
-        )
-        if refusal is ErrorCode.NONE and isinstance(group, ClassicGroup):
-            _keep_alive(shard, now, group, request.member_id)
-    elif request.generation_id_or_member_epoch < 0:
-        refusal = ErrorCode.NONE  # a simple group begins with its first offset
-    else:
-        is_new = version >= NEW_PROTOCOL_VERSION
-        refusal = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
+    refusal = _refusal(shard, now, request, version)
     commit = Commit(shard, now, request.group_id, refusal, retention_ms=request.retention_time_ms)
     topics = []
     for topic in request.topics:
@@ -151,22 +135,11 @@ def commit_again(
     leader_epoch: int,
 ) -> Record | None:
     """The record of a commit that differs from an earlier one in its offset alone; None: it is more."""
-    group = shard.groups.get(request.group_id)
-    if group is None:
-        return None
-    refusal = group.check_commit(
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        is_transactional=False,
-        version=version,
-    )
     key, said = before
     assert isinstance(said, OffsetCommitValue)
+    refusal = _refusal(shard, now, request, version)
     if refusal is not ErrorCode.NONE or len(said.metadata) > shard.settings.offset_metadata_max_bytes:
         return None
-    if isinstance(group, ClassicGroup):
-        _keep_alive(shard, now, group, request.member_id)
     value = OffsetCommitValue(
         offset=offset,
         leader_epoch=leader_epoch,
@@ -175,6 +148,28 @@ def commit_again(
         topic_id=said.topic_id,
     )
     return Record(key, value)
+
+
+def _refusal(
+    shard: Shard, now: Now, request: OffsetCommitRequest, version: int
+) -> ErrorCode | PartitionCheck:
+    """Why a member's offsets are not taken: all of them, or as a check of each partition says."""
+    group = shard.groups.get(request.group_id)
+    if group is not None:
+        refusal = group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            is_transactional=False,
+            version=version,
+        )
+        if refusal is ErrorCode.NONE and isinstance(group, ClassicGroup):
+            _keep_alive(shard, now, group, request.member_id)
+        return refusal
+    if request.generation_id_or_member_epoch < 0:
+        return ErrorCode.NONE  # a simple group begins with its first offset
+    is_new = version >= NEW_PROTOCOL_VERSION
+    return ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
 
 
 def _keep_alive(shard: Shard, now: Now, group: ClassicGroup, member_id: str) -> None:

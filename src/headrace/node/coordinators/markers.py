@@ -16,9 +16,20 @@ from headrace.storage.errors import CoordinatorFenced, StaleProducerEpoch, Stora
 
 if TYPE_CHECKING:
     from headrace.machines.transactions.effects import WriteMarkers
+    from headrace.node.coordinators.shard import Shard
     from headrace.node.node import Node
 
 RETRY_MS = 1_000
+
+
+def write_markers(node: "Node", now: Now, shard: "Shard", order: "WriteMarkers") -> None:
+    """Carries out the order of a coordinator's machine, and tells it when all is done."""
+
+    def written(now: Now) -> None:
+        if shard.machine is not None:
+            shard.carry_out(now, shard.machine.markers_written(now, order))
+
+    MarkersUnderWay(node, order, written).expired(now)
 
 
 class MarkersUnderWay(Waiter):

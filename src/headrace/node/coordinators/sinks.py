@@ -1,17 +1,16 @@
 """The coordinator of sinks: `__sink_sessions`, its shards, and the markers of their attempts."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
 from headrace.node.coordinators.coordinator import Coordinator, segment_bytes
-from headrace.node.coordinators.markers import MarkersUnderWay
-from headrace.node.coordinators.shard import Shard
+from headrace.node.coordinators.markers import write_markers
 from headrace.node.partition import Partition
 from headrace.protocol.coordinator_records import SINK_RECORDS
 
 if TYPE_CHECKING:
     from headrace.machines.sinks.sinks import Sinks
-    from headrace.machines.transactions.effects import WriteMarkers
     from headrace.node.node import Node
 
 TOPIC = "__sink_sessions"
@@ -21,7 +20,7 @@ PARTITIONS = 10
 
 class SinkCoordinator(Coordinator):
     def __init__(self, node: "Node") -> None:
-        super().__init__(node, TOPIC, SINK_RECORDS, self._machine, self._write_markers)
+        super().__init__(node, TOPIC, SINK_RECORDS, self._machine, partial(write_markers, node))
 
     def _machine(self, partition: Partition) -> "Sinks":
         # a broker without sinks starts without loading what they need
@@ -42,10 +41,3 @@ class SinkCoordinator(Coordinator):
                 "unclean.leader.election.enable": "false",
             },
         )
-
-    def _write_markers(self, now: Now, shard: Shard, effect: "WriteMarkers") -> None:
-        def written(now: Now) -> None:
-            if shard.machine is not None:
-                shard.carry_out(now, shard.machine.markers_written(now, effect))
-
-        MarkersUnderWay(self._node, effect, written).expired(now)

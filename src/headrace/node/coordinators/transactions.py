@@ -3,6 +3,7 @@ belongs to an open transaction.
 """
 
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
@@ -10,7 +11,7 @@ from headrace.machines.metadata.versions import TRANSACTION_VERSION
 from headrace.machines.transactions.settings import TransactionSettings
 from headrace.node.authorization import Operation, Resource
 from headrace.node.coordinators.coordinator import Coordinator, segment_bytes, take_over
-from headrace.node.coordinators.markers import MarkersUnderWay
+from headrace.node.coordinators.markers import write_markers
 from headrace.node.coordinators.shard import Shard
 from headrace.node.faults import Refused
 from headrace.node.partition import Partition
@@ -22,7 +23,6 @@ from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from headrace.records.batch import BatchHeader, read_header
 
 if TYPE_CHECKING:
-    from headrace.machines.transactions.effects import WriteMarkers
     from headrace.machines.transactions.transactions import Transactions
     from headrace.node.node import Node
 
@@ -45,7 +45,7 @@ COORDINATOR_ERRORS = (
 
 class TransactionCoordinator(Coordinator):
     def __init__(self, node: "Node") -> None:
-        super().__init__(node, TOPIC, TRANSACTION_RECORDS, self._machine, self._write_markers)
+        super().__init__(node, TOPIC, TRANSACTION_RECORDS, self._machine, partial(write_markers, node))
         self._settings = transaction_settings(node)
 
     def _machine(self, partition: Partition) -> "Transactions":
@@ -84,13 +84,6 @@ class TransactionCoordinator(Coordinator):
         )
 
     # --- the end of a transaction ------------------------------------------------------------------------
-
-    def _write_markers(self, now: Now, shard: Shard, effect: "WriteMarkers") -> None:
-        def written(now: Now) -> None:
-            if shard.machine is not None:
-                shard.carry_out(now, shard.machine.markers_written(now, effect))
-
-        MarkersUnderWay(self._node, effect, written).expired(now)
 
     # --- the beginning of one in a partition ------------------------------------------------------------
 
