@@ -352,3 +352,19 @@ def test_timestamps_are_the_clocks(bootstrap: str, new_topic: Callable[..., str]
         assert found.timestamp_ms > BASE_MS + 3_600_000
         with pytest.raises(headrace.InvalidInput, match="timestamp"):
             producer.send(topic, b"v", timestamp_ms=-1)
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_partition_that_the_producer_has_not_heard_of(
+    bootstrap: str, new_topic: Callable[..., str], arrow: bool
+) -> None:
+    topic = new_topic(1)
+    with headrace.Producer(bootstrap) as producer, headrace.Admin(bootstrap) as admin:
+        producer.send(topic, b"first").get(WAIT_S)
+        admin.create_partitions({topic: 3})
+        if arrow:
+            table = pyarrow.table({"value": [b"grown"], "where": pyarrow.array([2], pyarrow.int32())})
+            (place,) = producer.send_arrow(topic, table, partition="where").get(WAIT_S).partitions
+            assert place == 2
+        else:
+            assert producer.send(topic, b"grown", partition=2).get(WAIT_S).partition == 2

@@ -4,7 +4,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.attempts import backoff
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, KafkaError
+from headrace.client.errors import KafkaError
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
@@ -34,14 +34,6 @@ class Refresher:
         """The next question need not wait because of those before: it is about something new."""
         self._ask_at = Instant(0.0)
 
-    def settled(self, now: Instant, response: MetadataResponse | None, error: ClientError | None) -> None:
-        """What became of the question."""
-        if error is not None:
-            self.failed(now, error)
-        else:
-            assert response is not None
-            self.answered(now, response)
-
     def answered(self, now: Instant, response: MetadataResponse) -> None:
         """Topics that cannot be read now stay stale and are asked for again, more slowly each time.
 
@@ -56,12 +48,6 @@ class Refresher:
         else:
             self._failures = 0
             self._ask_at = Instant(now + backoff(0, self._dice))
-
-    def failed(self, now: Instant, error: ClientError) -> None:
-        """Raises what no retry would mend."""
-        self.postpone(now)
-        if not error.is_retriable:
-            raise error
 
     def postpone(self, now: Instant) -> None:
         """No answer came; asks again later."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.base.time import Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition, parse_bootstrap
-from headrace.client.errors import BadResponse, InvalidInput, Unreachable
+from headrace.client.errors import BadResponse, InvalidInput
 from headrace.client.refresher import Refresher
 from headrace.protocol.messages.metadata import MetadataResponse
 
@@ -134,11 +134,11 @@ class TestRefresher:
         assert waits == sorted(waits)
         assert waits[-1] > 4 * waits[0]
 
-    def test_failures_are_repeated_only_if_that_helps(self, cluster: Cluster, dice: object) -> None:
+    def test_what_was_not_answered_is_asked_again_later(self, cluster: Cluster, dice: object) -> None:
         refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
         cluster.mark_stale("orders")
         refresher.request(Instant(0.0))
-        refresher.failed(Instant(0.0), Unreachable("down"))
+        refresher.postpone(Instant(0.0))
+        assert refresher.deadline() > 0
+        assert refresher.request(Instant(0.0)) is None
         assert refresher.request(refresher.deadline()) is not None
-        with pytest.raises(InvalidInput):
-            refresher.failed(Instant(0.0), InvalidInput("never"))

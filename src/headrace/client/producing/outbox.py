@@ -31,7 +31,7 @@ from headrace.client.steps import Call, Steps, Wait
 from headrace.records._accumulator import Accumulator
 from headrace.records._codec import Headers
 from headrace.records._outgoing import Batch, Delivery, Waiter
-from headrace.records.errors import BufferFull, NotOpen, NotTaken, UnknownTopic
+from headrace.records.errors import BufferFull, NotOpen, NotTaken, UnknownPartition, UnknownTopic
 from headrace.records.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ class Outbox:
     def _taken(self, topic: str, take: Callable[[], T]) -> Steps[T]:
         give_up_at = self._until(self.max_block_s)
         is_late = False
+        has_looked = False
         while True:
             try:
                 taken = take()
@@ -139,6 +140,10 @@ class Outbox:
                 reason = error
             else:
                 break
+            if isinstance(reason, UnknownPartition) and not has_looked:
+                has_looked = True  # once: the topic may have grown since we were told of it
+                yield from self._looked_anew(topic, give_up_at)
+                continue
             refusal = self._refusal(reason, topic, is_late)
             if refusal is not None:
                 raise refusal
@@ -147,6 +152,12 @@ class Outbox:
             self.accumulator.has_news = False
             self.wake()
         return taken
+
+    def _looked_anew(self, topic: str, give_up_at: Instant) -> Steps[None]:
+        topics = self.sending.topics
+        before = topics.answers
+        topics.look_anew(topic)
+        yield Wait(lambda: topics.answers > before or not self.accumulator.is_open, give_up_at)
 
     def _refusal(self, reason: NotTaken, topic: str, is_late: bool) -> ClientError | None:
         if isinstance(reason, NotOpen):

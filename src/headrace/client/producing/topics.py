@@ -42,6 +42,11 @@ class Topics:
         self._wanted: dict[str, None] = {}
         self._events: list[Event] = []
         self._fresh_until = NEVER
+        self.answers = 0  # how often brokers have told us of topics
+
+    def look_anew(self, topic: str) -> None:
+        """What we know of it may be out of date."""
+        self.cluster.mark_stale(topic)
 
     def want(self, topic: str) -> None:
         """Somebody has records for it."""
@@ -70,6 +75,7 @@ class Topics:
             return
         assert isinstance(answer, MetadataResponse)
         self.error = None
+        self.answers += 1
         self._refresher.answered(now, answer)
         self._fresh_until = Instant(now + self._settings.metadata_age_s)
         for told in answer.topics:
