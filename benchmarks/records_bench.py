@@ -1,6 +1,6 @@
 """What the record codec costs, beside the floor that the design sets.
 
-    python benchmarks/records_bench.py [--json FILE] [--seconds N]
+    PYTHONPATH=tests python benchmarks/records_bench.py [--json FILE] [--seconds N]
 
 Records of 100 bytes, 1,000 to a batch. Each figure is the best of several rounds, in million records per
 second; header checks in microseconds.
@@ -10,18 +10,18 @@ import argparse
 import json
 import platform
 import time
-from array import array
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
-from headrace.records import _codec
+from harness.interpreted import interpreted
+from headrace.records import _codec, _columns
 from headrace.records._columns import Columns
 from headrace.records.batch import check_batches, read_header
 from headrace.records.builder import build_batch
-from headrace.records.compiled import COMPILED, interpreted_codec
+from headrace.records.compiled import COMPILED
 from headrace.records.compression import Codec
 from headrace.records.fetched import Fetched
-from headrace.records.reader import read_columns, read_rows
+from headrace.records.reader import read_rows
 
 COUNT = 1_000
 TIMESTAMP = 1_700_000_000_000
@@ -44,26 +44,18 @@ def best_rate(work: Callable[[], object], units: int, seconds: float) -> float:
     return units / best
 
 
-def columns(codec: ModuleType, records: bytes) -> bytearray:
-    """The same steps as reader.read_columns, for the codec given."""
-    wide, narrow = bytes(8 * COUNT), bytes(4 * COUNT)
-    offsets, timestamps, key_starts, value_starts, headers_at = (array("q", wide) for _ in range(5))
-    key_ends, value_ends = array("i", narrow + bytes(4)), array("i", narrow + bytes(4))
-    codec.decode_columns(
-        records, COUNT, 0, TIMESTAMP, -1, offsets, timestamps, key_starts, key_ends, value_starts, value_ends,
-        headers_at, array("i", narrow),
-    )  # fmt: skip
-    codec.gather(records, COUNT, key_starts, key_ends)
-    data: bytearray = codec.gather(records, COUNT, value_starts, value_ends)
-    return data
+def columns(form: SimpleNamespace, records: bytes) -> None:
+    form.columns.Columns().add(records, COUNT, 0, TIMESTAMP, -1, "t", 0, 0)
 
 
 def measure(seconds: float) -> dict[str, float]:
     """All figures by name; M records/s unless the name says otherwise."""
     figures: dict[str, float] = {}
-    modes = {"interpreted": interpreted_codec()} | ({"compiled": _codec} if COMPILED else {})
-    for mode, codec in modes.items():
-        for name, work in codec_work(codec).items():
+    modes = {"interpreted": interpreted("_codec", "_columns")}
+    if COMPILED:
+        modes["compiled"] = SimpleNamespace(codec=_codec, columns=_columns)
+    for mode, form in modes.items():
+        for name, work in codec_work(form).items():
             figures[f"{name}, {mode}"] = best_rate(work, COUNT, seconds) / 1e6
     for number in Codec:
         for name, work in batch_work(number).items():
@@ -75,11 +67,12 @@ def measure(seconds: float) -> dict[str, float]:
     return figures
 
 
-def codec_work(codec: ModuleType) -> dict[str, Callable[[], object]]:
+def codec_work(form: SimpleNamespace) -> dict[str, Callable[[], object]]:
+    codec = form.codec
     records = _codec.encode(RECORDS, TIMESTAMP)
     return {
         "rows": lambda: codec.decode_rows(records, COUNT, 0, TIMESTAMP, -1),
-        "columns": lambda: columns(codec, records),
+        "columns": lambda: columns(form, records),
         "keys": lambda: codec.decode_keys(records, COUNT, 0),
         "validate": lambda: codec.validate(records, COUNT, TIMESTAMP, True),
         "time look-up": lambda: codec.first_from(records, COUNT, 0, TIMESTAMP, TIMESTAMP + COUNT),
@@ -92,7 +85,6 @@ def batch_work(codec: Codec) -> dict[str, Callable[[], object]]:
     header = read_header(batch)
     return {
         "batch to rows": lambda: read_rows(batch, 0, header),
-        "batch to columns": lambda: read_columns(batch, 0, header),
         "batch from records": lambda: build_batch(RECORDS, codec=codec),
         "fetched, to messages": lambda: Fetched("t", 0, batch, 0).take_messages(COUNT),
         "fetched, to columns": lambda: Fetched("t", 0, batch, 0).take_columns(Columns()),

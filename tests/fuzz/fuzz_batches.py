@@ -14,11 +14,11 @@ import os
 import random
 import sys
 import time
-from array import array
 from collections.abc import Callable
-from types import ModuleType
+from types import SimpleNamespace
 
-from headrace.records import _codec, reader
+from harness.interpreted import interpreted
+from headrace.records import _codec, _columns, reader
 from headrace.records.batch import (
     ATTRIBUTES_AT,
     BASE_TIMESTAMP_AT,
@@ -34,12 +34,12 @@ from headrace.records.batch import (
     renew_crc,
 )
 from headrace.records.builder import build_batch
-from headrace.records.compiled import interpreted_codec
 from headrace.records.compression import Codec, compress
 from headrace.records.errors import BadRecords
 
 CASES = int(os.environ.get("HEADRACE_FUZZ_CASES", "5000"))
-INTERPRETED = interpreted_codec()
+AS_BUILT = SimpleNamespace(codec=_codec, columns=_columns)
+INTERPRETED = interpreted("_codec", "_columns")
 BYTES_MAX = 1 << 20
 # what varints and big-endian integers like to be when somebody lies
 LIES = (
@@ -65,20 +65,25 @@ def outcome(work: Callable[[], object]) -> object:
         return type(refusal), str(refusal)
 
 
-def columns(codec: ModuleType, records: bytes, header: BatchHeader) -> object:
-    count = max(0, min(header.record_count, len(records)))
-    wide, narrow = bytes(8 * count), bytes(4 * count + 4)
-    into = [array(kind, wide if kind == "q" else narrow) for kind in "qqqiqiqi"]
-    nulls = codec.decode_columns(
-        records, header.record_count, header.base_offset, header.base_timestamp, -1, *into
+def columns(form: SimpleNamespace, records: bytes, header: BatchHeader) -> object:
+    made = form.columns.Columns()
+    made.add(records, header.record_count, header.base_offset, header.base_timestamp, -1, "t", 0, 0)
+    rows = made.row_count
+    keys, values = made.keys, made.values
+    return (
+        [list(column)[:rows] for column in (made.offsets, made.timestamps)],
+        [list(column)[: rows + 1] for column in (keys.places, values.places, made.header_places)],
+        [
+            bytes(column.data[: column.used])
+            for column in (keys, values, made.header_keys, made.header_values)
+        ],
+        (keys.null_count, values.null_count, made.header_count, made.header_values.null_count),
     )
-    keys = codec.gather(records, count, into[2], into[3])
-    values = codec.gather(records, count, into[4], into[5])
-    return nulls, into, keys, values, codec.validity(count, into[2])
 
 
-def looks(codec: ModuleType, records: bytes, header: BatchHeader) -> list[object]:
+def looks(form: SimpleNamespace, records: bytes, header: BatchHeader) -> list[object]:
     """All that the codec can tell of the records."""
+    codec = form.codec
     count, offset, timestamp = header.record_count, header.base_offset, header.base_timestamp
     return [
         outcome(lambda: codec.decode_rows(records, count, offset, timestamp, -1)),
@@ -86,7 +91,7 @@ def looks(codec: ModuleType, records: bytes, header: BatchHeader) -> list[object
         outcome(lambda: codec.first_from(records, count, offset, timestamp, timestamp)),
         outcome(lambda: codec.latest(records, count, offset, timestamp)),
         outcome(lambda: codec.validate(records, count, timestamp, True)),
-        outcome(lambda: columns(codec, records, header)),
+        outcome(lambda: columns(form, records, header)),
     ]
 
 
@@ -102,7 +107,7 @@ def one(data: bytes) -> None:
             lambda at=position, of=header: reader.open_records(data, at, of, bytes_max=BYTES_MAX)
         )
         if isinstance(opened, bytes):
-            built, interpreted = looks(_codec, opened, header), looks(INTERPRETED, opened, header)
+            built, interpreted = looks(AS_BUILT, opened, header), looks(INTERPRETED, opened, header)
             assert built == interpreted, f"{built} as built, {interpreted} interpreted"
 
 

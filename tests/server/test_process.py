@@ -82,6 +82,22 @@ def test_every_interface_is_told_as_a_name(run: Run, tmp_path: Path) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_an_interpreted_codec_is_said_once(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_compiled: bool
+) -> None:
+    monkeypatch.setattr("headrace.records.compiled.COMPILED", is_compiled)
+    lines: list[str] = []
+
+    async def story() -> None:
+        process = Process(settings(tmp_path), log=Log("warning", write=lines.append), make_node=FakeNode)
+        await process.start()
+        await process.stop()
+
+    run(story())
+    assert [line.count("record_codec_interpreted") for line in lines] == ([] if is_compiled else [1])
+
+
 def test_a_taken_port_is_said(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         async with rig(tmp_path / "a") as world:

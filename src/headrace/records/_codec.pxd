@@ -5,7 +5,6 @@
 
 cimport cython
 
-cdef bint COMPILED
 cdef long long _INT32_MAX
 cdef long long _INT64_MAX
 cdef long long _INT64_MIN
@@ -64,29 +63,6 @@ cpdef tuple latest(bytes records, long long count, long long base_offset, long l
 
 @cython.locals(cursor=Cursor, timestamp="long long", index="long long")
 cpdef long long validate(bytes records, long long count, long long base_timestamp, bint keys_required) except? -1
-
-@cython.locals(
-    cursor=Cursor, index="Py_ssize_t",
-    offset_column="long long[::1]", timestamp_column="long long[::1]",
-    key_start_column="long long[::1]", key_end_column="int[::1]",
-    value_start_column="long long[::1]", value_end_column="int[::1]",
-    headers_at_column="long long[::1]", header_count_column="int[::1]",
-    key_end="long long", value_end="long long", null_keys="long long", null_values="long long", header_count="long long",
-)
-cpdef tuple decode_columns(
-    bytes records, long long count, long long base_offset, long long base_timestamp, long long append_time,
-    offsets, timestamps, key_starts, key_ends, value_starts, value_ends, headers_at, header_counts,
-)
-
-@cython.locals(
-    start_column="long long[::1]", end_column="int[::1]", source="const unsigned char[::1]", target="unsigned char[::1]",
-    size=Py_ssize_t, total=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t, length=Py_ssize_t, index=Py_ssize_t, step=Py_ssize_t,
-    data=bytearray,
-)
-cpdef bytearray gather(bytes records, Py_ssize_t count, starts, ends)
-
-@cython.locals(start_column="long long[::1]", bits="unsigned char[::1]", bitmap=bytearray, index=Py_ssize_t)
-cpdef bytearray validity(Py_ssize_t count, starts)
 
 @cython.locals(parts=list, offset_delta="long long", timestamp="long long")
 cpdef bytes encode(rows, long long base_timestamp)

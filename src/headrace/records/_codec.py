@@ -10,12 +10,9 @@ A record: length, attributes, timestamp delta, offset delta, key length, key, va
 count, headers. All numbers but the attribute byte are zigzag varints; −1 as a length means null.
 """
 
-from array import array
 from collections.abc import Sequence
 
 from headrace.records.errors import CorruptRecords, InvalidBatch
-
-COMPILED = not __file__.endswith(".py")
 
 _INT32_MAX = 0x7FFFFFFF
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
@@ -340,125 +337,6 @@ def validate(records: bytes, count: int, base_timestamp: int, keys_required: boo
             timestamp = cursor.timestamp
     cursor.finish()
     return timestamp
-
-
-def decode_columns(
-    records: bytes,
-    count: int,
-    base_offset: int,
-    base_timestamp: int,
-    append_time: int,
-    offsets: "array[int]",
-    timestamps: "array[int]",
-    key_starts: "array[int]",
-    key_ends: "array[int]",
-    value_starts: "array[int]",
-    value_ends: "array[int]",
-    headers_at: "array[int]",
-    header_counts: "array[int]",
-) -> tuple[int, int, int]:
-    """Fills one array per column; gives how many keys and values are null, and how many headers there are.
-
-    Each array has `count` elements, `key_ends` and `value_ends` one more: they hold the running sum of the
-    lengths, as Arrow's offsets do. A null has the start −1.
-    """
-    check_base_offset(base_offset)
-    cursor = Cursor(records, count, base_timestamp)
-    if (
-        len(offsets) < count
-        or len(timestamps) < count
-        or len(headers_at) < count
-        or len(header_counts) < count
-    ):
-        raise ValueError("an array is shorter than the batch")
-    if (
-        len(key_starts) < count
-        or len(value_starts) < count
-        or len(key_ends) <= count
-        or len(value_ends) <= count
-    ):
-        raise ValueError("an array is shorter than the batch")
-    if len(records) > _INT32_MAX:
-        raise CorruptRecords("more bytes than Arrow's 32-bit offsets can address")
-    offset_column = offsets
-    timestamp_column = timestamps
-    key_start_column = key_starts
-    key_end_column = key_ends
-    value_start_column = value_starts
-    value_end_column = value_ends
-    headers_at_column = headers_at
-    header_count_column = header_counts
-    key_end = 0
-    value_end = 0
-    null_keys = 0
-    null_values = 0
-    header_count = 0
-    key_end_column[0] = 0
-    value_end_column[0] = 0
-    for index in range(count):
-        cursor.advance()
-        offset_column[index] = base_offset + cursor.offset_delta
-        timestamp_column[index] = cursor.timestamp if append_time < 0 else append_time
-        if cursor.key_length >= 0:
-            key_start_column[index] = cursor.key_at
-            key_end += cursor.key_length
-        else:
-            key_start_column[index] = -1
-            null_keys += 1
-        key_end_column[index + 1] = key_end
-        if cursor.value_length >= 0:
-            value_start_column[index] = cursor.value_at
-            value_end += cursor.value_length
-        else:
-            value_start_column[index] = -1
-            null_values += 1
-        value_end_column[index + 1] = value_end
-        headers_at_column[index] = cursor.headers_at
-        header_count_column[index] = cursor.header_count
-        header_count += cursor.header_count
-    cursor.finish()
-    return null_keys, null_values, header_count
-
-
-def gather(records: bytes, count: int, starts: "array[int]", ends: "array[int]") -> bytearray:
-    """The bytes that decode_columns found, back to back."""
-    if count < 0 or len(starts) < count or len(ends) <= count:
-        raise ValueError("an array is shorter than the batch")
-    start_column = starts
-    end_column = ends
-    source = records
-    size = len(records)
-    total = end_column[count]
-    data = bytearray(total)
-    target = data
-    at = 0
-    for index in range(count):
-        start = start_column[index]
-        length = end_column[index + 1] - at
-        if length == 0:
-            continue
-        if start < 0 or length < 0 or start > size - length or at > total - length:
-            raise ValueError("the spans are not those of this batch")
-        if COMPILED:
-            for step in range(length):  # becomes a memcpy
-                target[at + step] = source[start + step]
-        else:
-            target[at : at + length] = source[start : start + length]
-        at += length
-    return data
-
-
-def validity(count: int, starts: "array[int]") -> bytearray:
-    """Arrow's bitmap, least significant bit first: 1 where there is a value."""
-    if count < 0 or len(starts) < count:
-        raise ValueError("an array is shorter than the batch")
-    start_column = starts
-    bitmap = bytearray((count + 7) // 8)
-    bits = bitmap
-    for index in range(count):
-        if start_column[index] >= 0:
-            bits[index >> 3] |= 1 << (index & 7)
-    return bitmap
 
 
 def encode(rows: Sequence[Record], base_timestamp: int) -> bytes:

@@ -1,16 +1,14 @@
-"""Opens batches: from the bytes of a log or a fetch to headers, rows, columns and time look-ups.
+"""Opens batches: from the bytes of a log or a fetch to headers, rows and time look-ups.
 
 Every function takes a batch that is whole and whose checksum is right (check_crc); what its records hold
 is not trusted all the same, and decompression is capped. Errors are those of records.errors.
 """
 
-from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from headrace.base.limits import COMPRESSION_RATIO_MAX, UNCOMPRESSED_BATCH_BYTES_MAX
 from headrace.records import _codec
-from headrace.records._codec import Headers, Row
+from headrace.records._codec import Row
 from headrace.records.batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -22,34 +20,7 @@ from headrace.records.batch import (
     read_header,
 )
 from headrace.records.compression import decompress
-from headrace.records.errors import CorruptBatch, CorruptRecords, UnsupportedMagic
-
-
-class BinaryColumn(NamedTuple):
-    """Byte strings in Arrow's layout: `pyarrow.Array.from_buffers` takes the buffers as they are."""
-
-    offsets: "array[int]"  # int32, one more than there are rows
-    data: bytearray
-    validity: bytearray | None  # bitmap, least significant bit first; None without nulls
-    null_count: int
-
-
-class Columns(NamedTuple):
-    """One batch, column by column; no Python object was made per record."""
-
-    row_count: int
-    offsets: "array[int]"  # int64
-    timestamps: "array[int]"  # int64
-    keys: BinaryColumn
-    values: BinaryColumn
-    header_count: int  # of all records together: 0 spares asking
-    headers_at: "array[int]"  # int64, positions in records
-    header_counts: "array[int]"  # int32
-    records: bytes
-
-    def headers(self, index: int) -> Headers:
-        """The headers of one record, decoded when asked for."""
-        return _codec.decode_headers(self.records, self.headers_at[index], self.header_counts[index])
+from headrace.records.errors import CorruptBatch, UnsupportedMagic
 
 
 def batches(view: Bytes, position: int = 0, *, check: bool = True) -> Iterator[tuple[int, BatchHeader]]:
@@ -104,48 +75,6 @@ def read_rows(
 def read_keys(view: Bytes, position: int, header: BatchHeader) -> list[tuple[int, bytes | None, bool]]:
     """All records of the batch as (offset, key, value is null)."""
     return _codec.decode_keys(open_records(view, position, header), header.record_count, header.base_offset)
-
-
-def read_columns(view: Bytes, position: int, header: BatchHeader) -> Columns:
-    """All records of the batch as Arrow-ready columns."""
-    records = open_records(view, position, header)
-    count = header.record_count
-    if not 0 <= count <= len(records) // 7:
-        raise CorruptRecords(f"{count} records do not fit into {len(records)} bytes")
-    wide, narrow = bytes(8 * count), bytes(4 * count)
-    offsets, timestamps, headers_at = array("q", wide), array("q", wide), array("q", wide)
-    key_starts, value_starts = array("q", wide), array("q", wide)
-    key_ends, value_ends, header_counts = (
-        array("i", narrow + bytes(4)),
-        array("i", narrow + bytes(4)),
-        array("i", narrow),
-    )
-    null_keys, null_values, header_count = _codec.decode_columns(
-        records,
-        count,
-        header.base_offset,
-        header.base_timestamp,
-        append_time(header),
-        offsets,
-        timestamps,
-        key_starts,
-        key_ends,
-        value_starts,
-        value_ends,
-        headers_at,
-        header_counts,
-    )
-    return Columns(
-        count,
-        offsets,
-        timestamps,
-        _binary_column(records, count, key_starts, key_ends, null_keys),
-        _binary_column(records, count, value_starts, value_ends, null_values),
-        header_count,
-        headers_at,
-        header_counts,
-        records,
-    )
 
 
 def first_from(
@@ -207,10 +136,3 @@ def validate_records(
 def append_time(header: BatchHeader) -> int:
     """The broker's timestamp, which goes for all records of the batch; NO_TIMESTAMP if each has its own."""
     return header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
-
-
-def _binary_column(
-    records: bytes, count: int, starts: "array[int]", ends: "array[int]", null_count: int
-) -> BinaryColumn:
-    data = _codec.gather(records, count, starts, ends)
-    return BinaryColumn(ends, data, _codec.validity(count, starts) if null_count else None, null_count)

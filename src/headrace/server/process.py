@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.dice import Dice
 from headrace.base.time import Now
 from headrace.node.settings import Settings
+from headrace.records import compiled
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection import Channel
 from headrace.server.disk import RealDisk
@@ -179,6 +180,8 @@ class Process:
                 await loop.create_server(self._channel_maker(name), sock=bound, backlog=backlog)
             )
         self.gate.start_sweeping(self._look_at_settings)
+        if not compiled.COMPILED:
+            self.log.warning("record_codec_interpreted", advice=compiled.ADVICE)
         self.log.info("serving", addresses=self.bootstrap, log_dirs=",".join(directories), pid=os.getpid())
 
     def _look_at_settings(self) -> None:

@@ -78,10 +78,6 @@ class EntryFile:
     def append_entry(self, entry: bytes) -> None:
         self._pending += entry
 
-    @property
-    def has_pending(self) -> bool:
-        return bool(self._pending)
-
     def write_pending(self) -> None:
         """Entries that waited reach the file. On a full disk they go on waiting; no part of them stays."""
         if not self._pending:

@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.interpreted import interpreted
 from headrace.records import _codec, reader
+from headrace.records._columns import ByteColumn, Columns
 from headrace.records.batch import check_batches, check_crc, read_header
 from headrace.records.builder import Record, build_batch
-from headrace.records.compiled import interpreted_codec
 from headrace.records.compression import Codec
-from headrace.records.reader import BinaryColumn
+from headrace.records.fetched import Fetched
 
-FORMS = pytest.mark.parametrize("codec", [_codec, interpreted_codec()], ids=["as built", "interpreted"])
+FORMS = pytest.mark.parametrize(
+    "codec", [_codec, interpreted("_codec").codec], ids=["as built", "interpreted"]
+)
 
 timestamps = st.one_of(st.integers(-1, (1 << 63) - 2), st.integers(1_700_000_000_000, 1_700_000_100_000))
 payloads = st.none() | st.binary(max_size=300)
@@ -97,19 +100,29 @@ def test_batches(
     expected = [(base_offset + index, *row) for index, row in enumerate(rows)]
     assert reader.read_rows(raw, 0, header) == expected
 
-    columns = reader.read_columns(raw, 0, header)
-    assert list(columns.offsets) == [row[0] for row in expected]
-    assert list(columns.timestamps) == [row[1] for row in expected]
-    assert plain(columns.keys) == [row[2] for row in expected]
-    assert plain(columns.values) == [row[3] for row in expected]
-    assert [columns.headers(index) for index in range(len(rows))] == [row[4] for row in expected]
+    columns = Columns()
+    assert Fetched("t", 0, raw, 0).take_columns(columns)
+    count = len(expected)
+    assert columns.row_count == count
+    assert list(columns.offsets)[:count] == [row[0] for row in expected]
+    assert list(columns.timestamps)[:count] == [row[1] for row in expected]
+    assert plain(columns.keys, count) == [row[2] for row in expected]
+    assert plain(columns.values, count) == [row[3] for row in expected]
+    headers = zip(
+        plain(columns.header_keys, columns.header_count), plain(columns.header_values, columns.header_count)
+    )
+    told = [(key.decode("utf-8", "surrogateescape"), value) for key, value in headers if key is not None]
+    places = list(columns.header_places)
+    assert [tuple(told[places[row] : places[row + 1]]) for row in range(count)] == [
+        row[4] for row in expected
+    ]
 
 
-def plain(column: BinaryColumn) -> list[bytes | None]:
-    """An Arrow column read the slow way."""
+def plain(column: ByteColumn, count: int) -> list[bytes | None]:
+    """A column read the slow way; one that has no nulls has no bits to be asked for."""
     return [
-        bytes(column.data[column.offsets[index] : column.offsets[index + 1]])
-        if column.validity is None or column.validity[index // 8] >> index % 8 & 1
+        bytes(column.data[column.places[index] : column.places[index + 1]])
+        if not column.null_count or column.bits[index // 8] >> index % 8 & 1
         else None
-        for index in range(len(column.offsets) - 1)
+        for index in range(count)
     ]

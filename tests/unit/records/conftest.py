@@ -1,13 +1,27 @@
-"""Every test of the codec runs twice: on the module as it was built, and on its source as plain Python."""
+"""Every test of the codec runs twice: on the modules as built, and on their source as plain Python."""
 
-from types import ModuleType
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from headrace.records import _codec
-from headrace.records.compiled import interpreted_codec
+from harness.interpreted import interpreted
+from headrace.records import _codec, _columns
+
+AS_BUILT = SimpleNamespace(codec=_codec, columns=_columns)
 
 
 @pytest.fixture(params=["as built", "interpreted"])
-def codec(request: pytest.FixtureRequest) -> ModuleType:
-    return _codec if request.param == "as built" else interpreted_codec()
+def form(request: pytest.FixtureRequest) -> SimpleNamespace:
+    return AS_BUILT if request.param == "as built" else interpreted("_codec", "_columns")
+
+
+@pytest.fixture
+def codec(form: SimpleNamespace) -> ModuleType:
+    return form.codec
+
+
+@pytest.fixture
+def new_columns(form: SimpleNamespace) -> Callable[[], Any]:
+    return form.columns.Columns

@@ -1,7 +1,8 @@
 """The records inside a batch, byte by byte, in both forms of the codec."""
 
-from array import array
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -72,22 +73,17 @@ MALFORMED = {
 }
 
 
-def columns(codec: ModuleType, records: bytes, count: int, base_timestamp: int = 1_000) -> object:
-    wide, narrow = bytes(8 * count), bytes(4 * count + 4)
-    return codec.decode_columns(
-        records, count, 0, base_timestamp, -1,
-        array("q", wide), array("q", wide), array("q", wide), array("i", narrow), array("q", wide),
-        array("i", narrow), array("q", wide), array("i", narrow),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_records_are_refused_by_every_decoder(codec: ModuleType, name: str) -> None:
+def test_malformed_records_are_refused_by_every_decoder(
+    codec: ModuleType, new_columns: Callable[[], Any], name: str
+) -> None:
     records = MALFORMED[name]
     with pytest.raises(CorruptRecords):
         codec.decode_rows(records, 1, 0, 1_000, -1)
+    columns = new_columns()
     with pytest.raises(CorruptRecords):
-        columns(codec, records, 1)
+        columns.add(records, 1, 0, 1_000, -1, "t", 0, 0)
+    assert columns.row_count == 0
     with pytest.raises(CorruptRecords):
         codec.validate(records, 1, 1_000, False)
     with pytest.raises(CorruptRecords):
@@ -100,25 +96,34 @@ def test_malformed_records_are_refused_by_every_decoder(codec: ModuleType, name:
 
 
 @pytest.mark.parametrize("count", [-1, 2, 1 << 31, 1 << 40])
-def test_a_wrong_count_is_refused_before_anything_is_made(codec: ModuleType, count: int) -> None:
+def test_a_wrong_count_is_refused_before_anything_is_made(
+    codec: ModuleType, new_columns: Callable[[], Any], count: int
+) -> None:
     with pytest.raises(CorruptRecords):
         codec.decode_rows(sized(body()), count, 0, 0, -1)
+    columns = new_columns()
+    with pytest.raises(CorruptRecords):
+        columns.add(sized(body()), count, 0, 0, -1, "t", 0, 0)
+    assert columns.capacity <= 2
 
 
 @pytest.mark.parametrize("base_offset", [-1, INT64_MAX, INT64_MAX - 0x7FFFFFFE])
-def test_offsets_stay_int64(codec: ModuleType, base_offset: int) -> None:
+def test_offsets_stay_int64(codec: ModuleType, new_columns: Callable[[], Any], base_offset: int) -> None:
     with pytest.raises(CorruptRecords):
         codec.decode_rows(sized(body()), 1, base_offset, 0, -1)
+    with pytest.raises(CorruptRecords):
+        new_columns().add(sized(body()), 1, base_offset, 0, -1, "t", 0, 0)
 
 
-def test_an_empty_batch_has_no_rows(codec: ModuleType) -> None:
+def test_an_empty_batch_has_no_rows(codec: ModuleType, new_columns: Callable[[], Any]) -> None:
     """The cleaner leaves such batches to remember a producer's last sequence."""
     assert codec.decode_rows(b"", 0, 5, -1, -1) == []
     assert codec.decode_keys(b"", 0, 5) == []
     assert codec.latest(b"", 0, 5, -1) is None
     assert codec.first_from(b"", 0, 5, -1, 0) is None
-    assert columns(codec, b"", 0) == (0, 0, 0)
-    assert codec.gather(b"", 0, array("q"), array("i", [0])) == b""
+    columns = new_columns()
+    columns.add(b"", 0, 5, -1, -1, "t", 0, 0)
+    assert columns.row_count == 0
     assert codec.encode([], 0) == b""
 
 
@@ -199,28 +204,3 @@ def test_ten_thousand_headers_are_read(codec: ModuleType) -> None:
 def test_headers_are_only_read_inside_the_bytes(codec: ModuleType, position: int) -> None:
     with pytest.raises(CorruptRecords):
         codec.decode_headers(b"\0\0\0", position, 1)
-
-
-def test_arrays_that_are_too_short_are_our_own_mistake(codec: ModuleType) -> None:
-    records = sized(body(), body(offset=b"\x02"))
-    short = array("q", [0])
-    with pytest.raises(ValueError):
-        codec.decode_columns(
-            records, 2, 0, 0, -1, short, short, short, array("i", [0]), short, array("i", [0]), short,
-            array("i", [0]),
-        )  # fmt: skip
-    with pytest.raises(ValueError):
-        codec.gather(records, 2, short, array("i", [0, 0]))
-    with pytest.raises(ValueError):
-        codec.validity(2, short)
-
-
-@pytest.mark.parametrize(
-    ("starts", "ends"),
-    [([1], [0, 3]), ([-1], [0, 1]), ([1 << 62], [0, 1]), ([0, 0], [0, 3, 1]), ([0, 0], [0, 9, 9])],
-)
-def test_spans_outside_the_bytes_are_not_copied(
-    codec: ModuleType, starts: list[int], ends: list[int]
-) -> None:
-    with pytest.raises(ValueError):
-        codec.gather(b"abc", len(starts), array("q", starts), array("i", ends))

@@ -1,12 +1,9 @@
-"""The codec says which of its two forms runs, and only when somebody asks."""
+"""Which of its two forms the codec runs in is known, and no import says anything about it."""
 
-import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from headrace.records import _codec, compiled
 
@@ -36,20 +33,6 @@ print(compiled.COMPILED)
 
 def test_the_flag_tells_the_truth() -> None:
     assert _codec.__file__.endswith(".py") is not compiled.COMPILED
-    assert compiled.interpreted_codec().__file__.endswith(".py")
-
-
-def test_a_warning_is_given_once_and_only_when_interpreted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    logger = logging.getLogger("headrace.test")
-    monkeypatch.setattr(compiled, "COMPILED", True)
-    compiled.warn_if_interpreted(logger)
-    assert caplog.messages == []
-    monkeypatch.setattr(compiled, "COMPILED", False)
-    compiled.warn_if_interpreted(logger)
-    (message,) = caplog.messages
-    assert "interpreted" in message
 
 
 def test_an_installation_without_compiler_and_without_cython_works_and_is_silent(tmp_path: Path) -> None:

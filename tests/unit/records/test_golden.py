@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.client.tables import table_of
 from headrace.records import reader
+from headrace.records._columns import Columns
 from headrace.records.batch import check_batches, read_header
 from headrace.records.compression import CODEC_NAMES, decompress
+from headrace.records.fetched import Fetched
 
 GOLDEN = Path(__file__).with_name("golden")
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.bin"))
@@ -40,8 +43,13 @@ def test_a_golden_batch_opens_to_its_records(name: str) -> None:
     assert (header.base_timestamp, header.max_timestamp) == (TIMESTAMP, TIMESTAMP + 39 * 39)
     assert reader.read_rows(raw, 0, header) == expected(name)
     assert reader.validate_records(raw, 0, header, keys_required=False) == header.max_timestamp
-    columns = reader.read_columns(raw, 0, header)
-    assert [columns.headers(i) for i in range(40)] == [row[4] for row in expected(name)]
+    columns = Columns()
+    assert Fetched("t", 0, raw, 0).take_columns(columns)
+    headers = [
+        tuple((header["key"], header["value"]) for header in row)
+        for row in table_of(columns)["headers"].to_pylist()
+    ]
+    assert headers == [row[4] for row in expected(name)]
 
 
 @pytest.mark.parametrize("client", ["java", "librdkafka"])

@@ -2,7 +2,9 @@
 
 import pytest
 
+from headrace.client.tables import table_of
 from headrace.records import reader
+from headrace.records._columns import Columns
 from headrace.records.batch import HEADER, BatchHeader, check_crc, read_header, renew_crc
 from headrace.records.builder import (
     ABORT,
@@ -21,6 +23,7 @@ from headrace.records.errors import (
     InvalidBatch,
     UnsupportedMagic,
 )
+from headrace.records.fetched import Fetched
 
 RECORDS = [
     (100, b"a", b"one", ()),
@@ -61,34 +64,47 @@ def test_walking_stops_at_a_wrong_checksum_or_length() -> None:
         list(reader.batches(first + second, check=False))
 
 
+def columns_of(raw: bytes) -> Columns:
+    columns = Columns()
+    assert Fetched("t", 0, raw, 0).take_columns(columns)
+    return columns
+
+
 @pytest.mark.parametrize("codec", list(Codec))
 def test_rows_keys_and_columns_tell_the_same(codec: Codec) -> None:
     raw, header = batch(codec)
     assert reader.read_rows(raw, 0, header) == ROWS
     assert reader.read_rows(memoryview(b"12345" + raw), 5, header) == ROWS
     assert reader.read_keys(raw, 0, header) == [(40, b"a", False), (41, None, False), (42, b"", True)]
-    columns = reader.read_columns(raw, 0, header)
+    columns = columns_of(raw)
     assert columns.row_count == 3
-    assert list(columns.offsets) == [40, 41, 42]
-    assert list(columns.timestamps) == [100, 300, 200]
+    assert list(columns.offsets)[:3] == [40, 41, 42]
+    assert list(columns.timestamps)[:3] == [100, 300, 200]
     keys, values = columns.keys, columns.values
-    assert (list(keys.offsets), keys.data, keys.validity, keys.null_count) == ([0, 1, 1, 1], b"a", b"\x05", 1)
-    assert (list(values.offsets), values.data, values.validity) == ([0, 3, 3, 3], b"one", b"\x03")
-    assert (columns.header_count, [columns.headers(row) for row in range(3)]) == (2, [row[4] for row in ROWS])
+    assert (list(keys.places)[:4], bytes(keys.data[: keys.used])) == ([0, 1, 1, 1], b"a")
+    assert (keys.bits[0] & 7, keys.null_count) == (0b101, 1)
+    assert (list(values.places)[:4], bytes(values.data[: values.used])) == ([0, 3, 3, 3], b"one")
+    assert (values.bits[0] & 7, values.null_count) == (0b011, 1)
+    assert columns.header_count == 2
+    assert [
+        tuple((header["key"], header["value"]) for header in row)
+        for row in table_of(columns)["headers"].to_pylist()
+    ] == [row[4] for row in ROWS]
 
 
 def test_columns_without_nulls_have_no_bitmap() -> None:
-    raw = build_batch([(1, b"k", b"v", ())] * 9)
-    columns = reader.read_columns(raw, 0, read_header(raw))
-    assert (columns.keys.validity, columns.values.validity, columns.header_count) == (None, None, 0)
-    assert (columns.keys.data, columns.values.data) == (b"k" * 9, b"v" * 9)
-    assert (columns.offsets.itemsize, columns.keys.offsets.itemsize) == (8, 4)
+    table = table_of(columns_of(build_batch([(1, b"k", b"v", ())] * 9)))
+    for name in ("key", "value"):
+        (chunk,) = table[name].chunks
+        validity, _, data = chunk.buffers()
+        assert validity is None
+        assert data.to_pybytes() == name[:1].encode() * 9
 
 
 def test_append_time_replaces_every_timestamp() -> None:
     raw, header = batch(append_time=777)
     assert [row[1] for row in reader.read_rows(raw, 0, header)] == [777] * 3
-    assert list(reader.read_columns(raw, 0, header).timestamps) == [777] * 3
+    assert list(columns_of(raw).timestamps)[:3] == [777] * 3
     assert reader.first_from(raw, 0, header, 777) == (40, 777)
     assert reader.first_from(raw, 0, header, 778) is None
     assert reader.latest(raw, 0, header) == (40, 777)
@@ -122,7 +138,7 @@ def test_a_codec_bit_that_lies_is_refused() -> None:
 def test_a_count_that_lies_is_refused() -> None:
     raw, header = batch(Codec.ZSTD)
     for count in (2, 4, 1 << 30, -1):
-        for read in (reader.read_rows, reader.read_columns, reader.read_keys):
+        for read in (reader.read_rows, reader.read_keys):
             with pytest.raises(CorruptRecords):
                 read(raw, 0, header._replace(record_count=count))
 
