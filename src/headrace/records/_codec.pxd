@@ -11,7 +11,7 @@ cdef long long _INT64_MIN
 
 
 @cython.locals(value="unsigned long long", byte="unsigned long long", shift=int)
-cdef (long long, Py_ssize_t) _read_varint(const unsigned char* buf, Py_ssize_t position, Py_ssize_t end, int bytes_max) except *
+cdef inline (long long, Py_ssize_t) _read_varint(const unsigned char* buf, Py_ssize_t position, Py_ssize_t end, int bytes_max) noexcept
 
 
 cdef class Cursor:
@@ -36,7 +36,7 @@ cdef class Cursor:
     cdef long long header_value_length
 
     @cython.locals(buf="const unsigned char*", position=Py_ssize_t, end=Py_ssize_t, byte="long long", number="long long")
-    cdef void advance(self) except *
+    cdef bint advance(self) except 0
     @cython.locals(number="long long", position=Py_ssize_t)
     cdef void next_header(self) except *
     cdef void finish(self) except *

@@ -18,13 +18,18 @@ _INT32_MAX = 0x7FFFFFFF
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
 _INT64_MIN = -_INT64_MAX - 1
 
+NO_NUMBER = "a varint is truncated or too long"
+
 Headers = tuple[tuple[str, bytes | None], ...]
 Row = tuple[int, int, bytes | None, bytes | None, Headers]  # offset, timestamp, key, value, headers
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp, key, value, headers
 
 
 def _read_varint(buf: bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
-    """The zigzag varint at `position` and the position after it."""
+    """The zigzag varint at `position` and the position after it, which is -1 if there is none.
+
+    It raises nothing itself, so that C need not ask after each number whether something was raised.
+    """
     if end - position > 1 and buf[position] >= 0x80:  # the usual case, two bytes, without the loop
         byte = buf[position + 1]
         if byte < 0x80:
@@ -43,7 +48,7 @@ def _read_varint(buf: bytes, position: int, end: int, bytes_max: int) -> tuple[i
         shift += 7
         if shift >= 7 * bytes_max:
             break
-    raise CorruptRecords("a varint is truncated or too long")
+    return 0, -1
 
 
 class Cursor:
@@ -99,7 +104,7 @@ class Cursor:
         self.header_value_at = 0
         self.header_value_length = -1
 
-    def advance(self) -> None:
+    def advance(self) -> bool:
         """Steps to the next record and takes it apart."""
         buf = self.buf
         position = self.position
@@ -114,6 +119,8 @@ class Cursor:
             position += 1
         else:
             number, position = _read_varint(buf, position, end, 5)
+            if position < 0:
+                raise CorruptRecords(NO_NUMBER)
         if number < 6 or number > end - position:
             raise CorruptRecords(f"a record of {number} bytes where {end - position} are left")
         end = position + number
@@ -126,6 +133,8 @@ class Cursor:
             position += 1
         else:
             number, position = _read_varint(buf, position, end, 10)
+            if position < 0:
+                raise CorruptRecords(NO_NUMBER)
         if number > self.delta_max or number < self.delta_min:
             raise CorruptRecords(f"timestamp delta {number} overflows")
         self.timestamp = self.base_timestamp + number
@@ -138,6 +147,8 @@ class Cursor:
             position += 1
         else:
             number, position = _read_varint(buf, position, end, 5)
+            if position < 0:
+                raise CorruptRecords(NO_NUMBER)
         if number < 0 or number > _INT32_MAX:
             raise CorruptRecords(f"offset delta {number}")
         self.offset_delta = number
@@ -150,6 +161,8 @@ class Cursor:
             position += 1
         else:
             number, position = _read_varint(buf, position, end, 5)
+            if position < 0:
+                raise CorruptRecords(NO_NUMBER)
         if number < -1 or number > end - position:
             raise CorruptRecords(f"a key of {number} bytes where {end - position} are left")
         self.key_at = position
@@ -165,6 +178,8 @@ class Cursor:
             position += 1
         else:
             number, position = _read_varint(buf, position, end, 5)
+            if position < 0:
+                raise CorruptRecords(NO_NUMBER)
         if number < -1 or number > end - position:
             raise CorruptRecords(f"a value of {number} bytes where {end - position} are left")
         self.value_at = position
@@ -180,19 +195,26 @@ class Cursor:
             position += 1
         else:
             number, position = _read_varint(buf, position, end, 5)
+            if position < 0:
+                raise CorruptRecords(NO_NUMBER)
         self.headers_at = position
         self.header_count = number
         if number != 0:
             position = _skip_headers(buf, position, end, number)
         if position != end:
             raise CorruptRecords(f"{end - position} bytes are left in a record")
+        return True
 
     def next_header(self) -> None:
         """Takes one of the record's headers apart; no more often than `header_count` says."""
         number, position = _read_varint(self.buf, self.headers_at, self.position, 5)
+        if position < 0:
+            raise CorruptRecords(NO_NUMBER)
         self.header_key_at = position
         self.header_key_length = number
         number, position = _read_varint(self.buf, position + number, self.position, 5)
+        if position < 0:
+            raise CorruptRecords(NO_NUMBER)
         self.header_value_at = position
         self.header_value_length = number
         self.headers_at = position + number if number > 0 else position
@@ -209,10 +231,14 @@ def _skip_headers(buf: bytes, position: int, end: int, count: int) -> int:
         raise CorruptRecords(f"{count} headers do not fit into {end - position} bytes")
     for _ in range(count):
         number, position = _read_varint(buf, position, end, 5)
+        if position < 0:
+            raise CorruptRecords(NO_NUMBER)
         if number < 0 or number > end - position:
             raise CorruptRecords(f"a header key of {number} bytes where {end - position} are left")
         position += number
         number, position = _read_varint(buf, position, end, 5)
+        if position < 0:
+            raise CorruptRecords(NO_NUMBER)
         if number < -1 or number > end - position:
             raise CorruptRecords(f"a header value of {number} bytes where {end - position} are left")
         if number > 0:
@@ -229,11 +255,15 @@ def decode_headers(records: bytes, position: int, count: int) -> Headers:
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         number, position = _read_varint(buf, position, end, 5)
+        if position < 0:
+            raise CorruptRecords(NO_NUMBER)
         if number < 0 or number > end - position:
             raise CorruptRecords(f"a header key of {number} bytes where {end - position} are left")
         key = records[position : position + number].decode("utf-8", "surrogateescape")
         position += number
         number, position = _read_varint(buf, position, end, 5)
+        if position < 0:
+            raise CorruptRecords(NO_NUMBER)
         if number < -1 or number > end - position:
             raise CorruptRecords(f"a header value of {number} bytes where {end - position} are left")
         if number < 0:

@@ -35,7 +35,7 @@ class ByteColumn:
         """Makes room for so many rows in all, and so many bytes more."""
         if rows > self.capacity:
             self.capacity = max(rows, 2 * self.capacity)
-            self.places = _grown(self.places, "i", 4 * (self.capacity + 1))
+            self.places = _grown(self.places, "i", self.capacity + 1)
             self.bits.extend(bytes((self.capacity + 7) // 8 - len(self.bits)))
         missing = self.used + size - len(self.data)
         if missing > 0 and self.used == 0:
@@ -192,11 +192,11 @@ class Columns:
         self.values.reserve(rows, size)
         if rows > self.capacity:
             self.capacity = max(rows, 2 * self.capacity)
-            self.topic_numbers = _grown(self.topic_numbers, "i", 4 * self.capacity)
-            self.partitions = _grown(self.partitions, "i", 4 * self.capacity)
-            self.offsets = _grown(self.offsets, "q", 8 * self.capacity)
-            self.timestamps = _grown(self.timestamps, "q", 8 * self.capacity)
-            self.header_places = _grown(self.header_places, "i", 4 * (self.capacity + 1))
+            self.topic_numbers = _grown(self.topic_numbers, "i", self.capacity)
+            self.partitions = _grown(self.partitions, "i", self.capacity)
+            self.offsets = _grown(self.offsets, "q", self.capacity)
+            self.timestamps = _grown(self.timestamps, "q", self.capacity)
+            self.header_places = _grown(self.header_places, "i", self.capacity + 1)
             self.timestamp_types.extend(bytes(self.capacity - len(self.timestamp_types)))
 
     def _add_headers(self, cursor: Cursor, first: int) -> int:
@@ -237,10 +237,13 @@ class Columns:
         return nulls
 
 
-def _grown(column: "array[int]", kind: str, size: int) -> "array[int]":
-    """The same numbers, with room for more behind them."""
-    held = memoryview(column).tobytes()
-    return array(kind, held + bytes(size - len(held)))
+def _grown(column: "array[int]", kind: str, count: int) -> "array[int]":
+    """The same numbers, with room for so many in all."""
+    grown = array(kind, (0,)) * count
+    held = memoryview(column)
+    if len(held):
+        memoryview(grown)[: len(held)] = held
+    return grown
 
 
 def _copy(target: bytearray, at: int, source: bytes, start: int, length: int) -> None:
