@@ -74,7 +74,7 @@ class Attempt:
 class Session:
     app_id: str
     query_id: str = ""  # empty: it was reset, whoever comes next may have it
-    run_id: str = ""
+    run_id: str = ""  # empty: nobody has it now
     past_run_ids: tuple[str, ...] = ()
     committed_batch_id: int = NO_BATCH
     batch_id: int = NO_BATCH  # that of the open attempts
@@ -99,10 +99,13 @@ class Session:
 
     def taken_over(self, now_ms: int, query_id: str, run_id: str) -> Session:
         """By a run of its query: what the run before left open is aborted, and that run never comes back."""
-        past = self.past_run_ids if not self.run_id else (*self.past_run_ids, self.run_id)
-        return replace(
-            self.aborted(now_ms), query_id=query_id, run_id=run_id, past_run_ids=past[-PAST_RUNS_MAX:]
-        )
+        free = self.given_up(now_ms) if self.run_id else self.aborted(now_ms)
+        return replace(free, query_id=query_id, run_id=run_id)
+
+    def given_up(self, now_ms: int) -> Session:
+        """By its run, for good: a task that is about to join would leave something open behind it."""
+        past = (*self.past_run_ids, self.run_id)
+        return replace(self.aborted(now_ms), run_id="", past_run_ids=past[-PAST_RUNS_MAX:])
 
     def begun(self, now_ms: int, batch_id: int) -> Session:
         """Another batch: nothing of the one before that was not committed can count any more."""

@@ -126,17 +126,17 @@ class Sinks:
         return decision
 
     def abort(self, now: Now, request: AbortSinkRequest) -> Decision:
-        """Reply: AbortSinkResponse."""
+        """Reply: AbortSinkResponse. The run is over: tasks of it that come later are refused."""
         session = self._sessions.get(request.app_id)
-        if session is None:
-            return Decision(AbortSinkResponse(error_message=None))  # nothing was ever written
+        if session is None or (request.run_id in session.past_run_ids[-1:] and not session.run_id):
+            return Decision(AbortSinkResponse(error_message=None))  # nothing is open, and nothing will be
         refusal = _refusal(session, request.query_id, request.run_id)
         if refusal is not None:
             code, message = refusal
             return Decision(AbortSinkResponse(error_code=code, error_message=message))
         decision = Decision()
-        if request.run_id == session.run_id and session.open_attempts:
-            decision = self._moved(session, session.aborted(now.wall_ms))
+        if request.run_id == session.run_id:
+            decision = self._moved(session, session.given_up(now.wall_ms))
         decision.reply = AbortSinkResponse(error_message=None)
         return decision
 
@@ -301,6 +301,8 @@ def _refusal(session: Session, query_id: str, run_id: str) -> tuple[ErrorCode, s
             f"txnAppId, or let it begin anew with `headrace cluster sinks reset {session.app_id}`",
         )
     if run_id in session.past_run_ids:
+        if not session.run_id:
+            return ErrorCode.PRODUCER_FENCED, f"run {run_id} of the query has given up its batch"
         return ErrorCode.PRODUCER_FENCED, f"run {session.run_id} of the query has taken over from {run_id}"
     return None
 

@@ -247,6 +247,24 @@ def test_a_stale_attempt_in_the_commit_means_nothing_is_committed() -> None:
     assert committed(desk) == []
 
 
+def test_a_run_that_gave_up_is_over() -> None:
+    """A task that was about to join leaves nothing open; the next run goes on."""
+    desk = desk_with_topic()
+    attempt = Attempt(desk, 0)
+    attempt.write("a")
+    assert (abort(desk), abort(desk)) == (0, 0), "also when its answer was lost"
+    late = Attempt(desk, 0, task=1)
+    assert (late.answer.error_code, late.has_joined) == (ErrorCode.PRODUCER_FENCED, False)
+    assert "has given up its batch" in late.answer.error_message
+    assert commit(desk, 0, []) == ErrorCode.PRODUCER_FENCED
+    assert stable_ends(desk) == [True, True]
+    again = Attempt(desk, 0, run="run-2")
+    again.write("a")
+    assert commit(desk, 0, [again], run="run-2") == 0
+    assert abort(desk) == ErrorCode.PRODUCER_FENCED
+    assert committed(desk) == ["a"]
+
+
 def test_what_nobody_ends_is_aborted_in_time_and_activity_gives_more() -> None:
     desk = desk_with_topic()
     attempt = Attempt(desk, 0)
@@ -312,12 +330,12 @@ def test_a_zombie_of_a_producer_that_is_used_again_writes_nothing() -> None:
     zombie = Attempt(desk, 0)
     zombie.write("a")
     abort(desk)
-    heir = Attempt(desk, 0, number=1)
+    heir = Attempt(desk, 0, run="run-2")
     assert heir.producer == (zombie.producer[0], zombie.producer[1] + 1)
     assert zombie.write("late", 1) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert heir.write("a", 1) == 0
     assert zombie.write("late", 1) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert commit(desk, 0, [heir]) == 0
+    assert commit(desk, 0, [heir], run="run-2") == 0
     assert committed(desk) == ["a"]
 
 
