@@ -54,6 +54,10 @@ class LocalNode:
     def pid_path(self) -> Path:
         return self.directory / "pid"
 
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def _write_settings(self) -> Path:
         properties = {
             "node.id": str(self.node_id),

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,6 +11,14 @@ import click
 from headrace.cli.local_node import LocalNode
 from headrace.cli.options import KEY_VALUE, json_option
 from headrace.cli.terminal import note, print_json
+
+# name → what it is; the code of a sample is imported when one is asked for
+SAMPLES = {"clicks": "ads that are shown and clicked, in the topics impressions and clicks"}
+SAMPLE_RATE = 20.0
+SAMPLE_TICK_S = (
+    0.2  # how often a sample's events are published: soon enough for eyes, seldom enough for a laptop
+)
+FIRST_LOOK = 'spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()'
 
 
 class Stopped(BaseException):
@@ -31,9 +40,27 @@ class Stopped(BaseException):
 @click.option(
     "--set", "settings", type=KEY_VALUE, multiple=True, help="A broker setting, Kafka's name for it."
 )
+@click.option(
+    "--sample",
+    type=click.Choice(list(SAMPLES)),
+    help="Publish events to try things with. "
+    + "; ".join(f"{name}: {what}" for name, what in SAMPLES.items())
+    + ".",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"Impressions a second of the sample.  [default: {SAMPLE_RATE:g}]",
+)
 @json_option
 def command(
-    brokers: int, data: Path, port: int, settings: tuple[tuple[str, str], ...], as_json: bool
+    brokers: int,
+    data: Path,
+    port: int,
+    settings: tuple[tuple[str, str], ...],
+    sample: str | None,
+    rate: float | None,
+    as_json: bool,
 ) -> None:
     """Start a development broker; print `ready HOST:PORT` once it serves; stop it with Ctrl-C or SIGTERM.
 
@@ -41,18 +68,19 @@ def command(
     """
     if brokers > 1:
         raise click.UsageError("Clusters are not there yet: one node is what runs today (--brokers 1).")
+    if rate is not None and sample is None:
+        raise click.UsageError("--rate is the rate of a --sample.")
     node = LocalNode(data.absolute(), 1, port, dict(settings))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
         node.start()
-        if as_json:
-            print_json({"bootstrap": node.bootstrap, "data": str(data), "pids": [_pid(node)]})
+        if sample is None:
+            _say_ready(node, data, as_json, {})
+            _hint_hello(node, port)
         else:
-            click.echo(f"ready {node.bootstrap}")
-        sys.stdout.flush()
-        _hint(node, port)
-        code = node.wait()
+            _publish_sample(node, data, port, rate or SAMPLE_RATE, as_json)
+        raise _ended_by_itself(node)
     except Stopped:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(
@@ -61,21 +89,64 @@ def command(
         code = node.stop()
         note("stopped; the data is kept")
         click.get_current_context().exit(0 if code == 0 else 1)
-    raise click.ClickException(f"the node ended by itself with code {code}; see {node.log_path}.")
+    finally:
+        node.stop()
 
 
 def _stop(*_: object) -> NoReturn:
     raise Stopped
 
 
-def _pid(node: LocalNode) -> int:
-    assert node.process is not None
-    return node.process.pid
+def _ended_by_itself(node: LocalNode) -> click.ClickException:
+    """Waits for it."""
+    code = node.wait()
+    return click.ClickException(f"the node ended by itself with code {code}; see {node.log_path}.")
 
 
-def _hint(node: LocalNode, port: int) -> None:
-    bootstrap = "" if port == 9092 else f" -b {node.bootstrap}"
+def _publish_sample(node: LocalNode, data: Path, port: int, rate: float, as_json: bool) -> None:
+    """Until the node ends; ready is said once what has happened so far can be read."""
+    from headrace.cli.sampling import TOPICS, ClicksSample
+    from headrace.client.errors import ClientError
+
+    try:
+        with ClicksSample(node.bootstrap, rate) as sample:
+            sample.publish()
+            sample.flush()
+            _say_ready(node, data, as_json, {"sample": {"topics": TOPICS, "impressions_per_second": rate}})
+            _hint_sample(node, port)
+            while node.is_running:
+                time.sleep(SAMPLE_TICK_S)
+                sample.publish()
+            raise _ended_by_itself(node)  # in here, so that nothing waits for its acknowledgements
+    except ClientError as error:
+        if node.is_running:
+            raise
+        raise _ended_by_itself(node) from error
+
+
+def _say_ready(node: LocalNode, data: Path, as_json: bool, more: dict[str, object]) -> None:
+    if as_json:
+        assert node.process is not None
+        print_json({"bootstrap": node.bootstrap, "data": str(data), "pids": [node.process.pid], **more})
+    else:
+        click.echo(f"ready {node.bootstrap}")
+    sys.stdout.flush()
     note(f"data in {node.directory}, log in {node.log_path}; Ctrl-C stops it. In another terminal:")
-    note(f"  headrace topic create hello{bootstrap}")
-    note(f"  echo world | headrace produce hello{bootstrap}")
-    note(f"  headrace consume hello{bootstrap}")
+
+
+def _hint_hello(node: LocalNode, port: int) -> None:
+    where = _where(node, port)
+    note(f"  headrace topic create hello{where}")
+    note(f"  echo world | headrace produce hello{where}")
+    note(f"  headrace consume hello{where}")
+
+
+def _hint_sample(node: LocalNode, port: int) -> None:
+    where = _where(node, port)
+    note(f"  headrace consume clicks --follow{where}")
+    note(f"  headrace spark{where}")
+    note(f"    {FIRST_LOOK}")
+
+
+def _where(node: LocalNode, port: int) -> str:
+    return "" if port == 9092 else f" -b {node.bootstrap}"
