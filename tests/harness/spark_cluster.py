@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -21,35 +21,35 @@ START_S = 120
 HOME = Path(pyspark.__file__).parent
 
 
-def environment() -> dict[str, str]:
+def environment(host: str = HOST) -> dict[str, str]:
     """For everybody who takes part."""
-    known = {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
+    known = {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": host, "PYSPARK_PYTHON": sys.executable}
     return {**os.environ, **known}
 
 
 @contextmanager
-def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
-    """The master's address, once all workers have joined."""
+def spark_cluster(directory: Path, workers: int, *, hosts: Sequence[str] = (HOST,)) -> Iterator[str]:
+    """The master's address, once all workers have joined; they take turns on these addresses."""
     with ExitStack() as running:
         arguments = ["-h", HOST, "-p", "0", "--webui-port", "0"]
-        master = running.enter_context(_process(directory / "master", "master.Master", arguments))
+        master = running.enter_context(_process(directory / "master", HOST, "master.Master", arguments))
         (address,) = _told(master, r"Starting Spark master at (spark://\S+)", 1)
         for number in range(workers):
-            place = directory / f"worker-{number}"
-            arguments = ["-h", HOST, "-c", "1", "-m", "1g", "-d", str(place), "--webui-port", "0", address]
-            running.enter_context(_process(place, "worker.Worker", arguments))
+            place, host = directory / f"worker-{number}", hosts[number % len(hosts)]
+            arguments = ["-h", host, "-c", "1", "-m", "1g", "-d", str(place), "--webui-port", "0", address]
+            running.enter_context(_process(place, host, "worker.Worker", arguments))
         _told(master, "(Registering worker)", workers)
         yield address
 
 
 @contextmanager
-def _process(directory: Path, name: str, arguments: list[str]) -> Iterator[Path]:
+def _process(directory: Path, host: str, name: str, arguments: list[str]) -> Iterator[Path]:
     """What it prints goes to a file."""
     directory.mkdir(parents=True)
     command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     output = directory / "output.txt"
     with output.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment())
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment(host))
     try:
         yield output
     finally:
