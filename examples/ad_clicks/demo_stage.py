@@ -1,0 +1,226 @@
+"""The demo's players and the order in which they act: set up, two kills with -9, and to the last window.
+
+    broker ── generator ── pipeline (Spark) ── table's writer
+
+Whoever waits here also looks: at each tick a sample is taken, the status is shown, and somebody who ended
+though nobody killed him ends the demo.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo_counts import COUNTS, DEAD, REJECTED, Counts, in_table
+from demo_generator import Generator
+from demo_processes import Program, ProgramEnded
+from demo_screen import Screen
+from demo_watch import Kill, Sample, Watch
+
+import headrace
+from headrace.cli.local_node import LocalNode
+from headrace.sample.clicks import CLICKS, IMPRESSIONS, Truth, World, truth
+
+HERE = Path(__file__).resolve().parent
+PARTITIONS = 3
+TICK_S = 0.25
+PATIENCE_S = 300.0  # so long nothing may change before the demo gives up
+AWAY_S = 3.0  # so long a victim stays dead
+IN_BATCH_S = 30.0  # so long a kill waits for tasks that write
+RESTARTS_MAX = 3  # of a pipeline that ended by itself, as Spark does on a machine that is very busy
+# The world's clock waits for a pipeline that is behind by this share of all events: however slow a machine
+# is, both kills come in the middle.
+LAG_SHARE_MAX = 0.2
+
+
+class Stuck(Exception):
+    """Nothing changes any more; the message says what was waited for, and which logs may know."""
+
+
+@dataclass(slots=True, frozen=True)
+class Size:
+    """How much is shown, and how fast the world's clock runs."""
+
+    minutes: int  # of events
+    speed: float  # event seconds per second
+    impressions_per_s: float
+
+
+# Counts leave the pipeline when no more clicks can come for them, 13 minutes later: a world must be longer.
+WHOLE = Size(minutes=30, speed=20.0, impressions_per_s=40.0)
+FAST = Size(minutes=20, speed=60.0, impressions_per_s=10.0)
+
+
+class Stage:
+    """Everybody who plays, and the order in which they do; the stack ends whoever is still there."""
+
+    def __init__(self, stack: ExitStack, screen: Screen, directory: Path, size: Size, seed: int) -> None:
+        self.stack = stack
+        self.screen = screen
+        self.directory = directory
+        self.size = size
+        # near the present, since brokers delete old records, and in the past as a whole
+        start_ms = (int(time.time()) // 60 - 2 * size.minutes) * 60_000
+        self.world = World(seed=seed, start_ms=start_ms, impressions_per_s=size.impressions_per_s)
+        self.broker = LocalNode(directory, 1, 0, {})
+        self.table = directory / "clicks.db"
+        self.restarts = 0
+
+    def set_up(self) -> None:
+        self.stack.callback(self.broker.stop)
+        ready_s = self.broker.start()
+        self.servers = servers = self.broker.bootstrap
+        with headrace.Admin(servers) as admin:
+            for topic in (IMPRESSIONS, CLICKS, COUNTS, REJECTED, DEAD):
+                admin.create_topic(topic, partitions=PARTITIONS)
+        self.screen.say(f"1. A broker serves at {servers}, {ready_s * 1000:.0f} ms after its start.")
+
+        seconds = self.size.minutes * 60
+        self.generator = Generator(servers, self.world, seconds=seconds, speed=self.size.speed)
+        self.stack.callback(self.generator.stop)
+        self.truth: Truth = truth(self.generator.events)
+        self.screen.say(
+            f"2. A generator publishes {len(self.generator.events):,} events of {self.size.minutes} minutes "
+            f"in {seconds / self.size.speed:.0f} s.\n"
+            "   Some clicks come twice, late, out of order, from robots, or are no JSON at all."
+        )
+        self.driver = self._program("the pipeline", "pipeline.py", "--checkpoints", "checkpoints")
+        self.writer = self._program(
+            "the table's writer", "to_database.py", "--database", f"sqlite:{self.table}"
+        )
+        self.counts = self.stack.enter_context(Counts(servers))
+        self.driver.start()
+        self.writer.start()
+        self.generator.start()
+        self.watch = self.stack.enter_context(Watch(servers, self.generator, self.counts))
+        self.screen.say(
+            "3. Spark counts clicks per ad and minute, exactly once; SQLite gets what it counted."
+        )
+
+    def _program(self, name: str, script: str, *options: str) -> Program:
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        program = Program(
+            name,
+            [sys.executable, str(HERE / script), "--servers", self.servers, *options],
+            self.directory / f"{Path(script).stem}.log",
+            cwd=self.directory,
+            environment={
+                # what a killed JVM leaves behind goes with the rest
+                "TMPDIR": str(temporary),
+                "SPARK_LOCAL_DIRS": str(temporary),
+                "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={temporary} {os.environ.get('JDK_JAVA_OPTIONS', '')}",
+            },
+        )
+        self.stack.callback(program.stop)
+        return program
+
+    def kill_broker(self) -> Kill:
+        self._watch_until(
+            lambda now: now.batch >= 1 and self.generator.progress >= 0.35, "the pipeline's first batches"
+        )
+        batch = self.watch.await_open_batch(timeout_s=IN_BATCH_S)
+        self.broker.kill()
+        kill = self._killed("broker", batch)
+        self.screen.say(f"4. kill -9 of the broker at {clock_text(kill.at_s)}, in batch {batch}.", fg="red")
+        with self.watch.blind():
+            self._watch_for(AWAY_S)
+            ready_s = self.broker.start()
+        kill.back_s = self.watch.now_s
+        self.screen.say(f"   It serves again {ready_s * 1000:.0f} ms after its start.")
+        return kill
+
+    def kill_driver(self) -> Kill:
+        before = self.watch.last.batch
+        self._watch_until(
+            lambda now: now.batch > before and self.generator.progress >= 0.7,
+            "batches after the broker's restart",
+        )
+        batch = self.watch.await_open_batch(timeout_s=IN_BATCH_S)
+        processes = self.driver.kill()
+        kill = self._killed("driver", batch)
+        self.screen.say(
+            f"5. kill -9 of the Spark driver at {clock_text(kill.at_s)}, in batch {batch}: "
+            f"{processes} processes.",
+            fg="red",
+        )
+        self._watch_for(AWAY_S)
+        self.driver.start()
+        self._watch_until(lambda now: now.batch >= batch, "the new driver's first batch")
+        kill.back_s = self.watch.now_s
+        self.screen.say(
+            f"   Another one has counted batch {batch} after {kill.back_s - kill.at_s - AWAY_S:.0f} s."
+        )
+        return kill
+
+    def _killed(self, victim: str, batch: int) -> Kill:
+        return Kill(victim, self.watch.now_s, self.generator.clock_ms, batch)
+
+    def finish(self) -> None:
+        self._watch_until(lambda _: self.generator.is_done, "the generator")
+        self.generator.close_world()
+        expected = len(self.truth.counts)
+        self._watch_until(lambda now: now.windows >= expected and now.lag == 0, "the last windows")
+        self._watch_until(lambda now: len(in_table(self.table)) >= now.windows, "the table")
+        self.driver.stop()
+        self.counts.read_to_end(PATIENCE_S)  # also what should not be there
+        self.writer.stop()
+        self.screen.say(
+            f"6. All is counted, {clock_text(self.watch.now_s)} after the start, "
+            f"in {self.watch.last.batch + 1} batches."
+        )
+
+    def _watch_for(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        self._watch_until(lambda _: time.monotonic() >= until, "the clock")
+
+    def _watch_until(self, is_enough: Callable[[Sample], bool], what: str) -> None:
+        """Looks and shows until it is so; fails if somebody ends or nothing changes any more."""
+        changed_at = time.monotonic()
+        before = self.watch.last
+        while not is_enough(now := self.watch.look()):
+            self.generator.is_held = now.lag > LAG_SHARE_MAX * len(self.generator.events)
+            self.screen.status(self._status(now))
+            self.generator.check()
+            self.writer.check()
+            self._keep_pipeline()
+            if _news(now) != _news(before):
+                changed_at, before = time.monotonic(), now
+            if time.monotonic() - changed_at > PATIENCE_S:
+                raise Stuck(
+                    f"Nothing has changed for {PATIENCE_S:.0f} s while waiting for {what}; "
+                    f"see {self.driver.log} and {self.broker.log_path}."
+                )
+            time.sleep(TICK_S)
+
+    def _keep_pipeline(self) -> None:
+        """Starts it again if it ended, as anybody would who runs one; not for ever."""
+        try:
+            self.driver.check()
+        except ProgramEnded:
+            if self.restarts == RESTARTS_MAX:
+                raise
+            self.restarts += 1
+            self.screen.say(
+                f"   The pipeline ended by itself ({self.driver.log} says why) and is started again."
+            )
+            self.driver.start()
+
+    def _status(self, now: Sample) -> str:
+        batch = f"batch {now.batch}" if now.batch >= 0 else "Spark starts"
+        return (
+            f"   {clock_text(now.at_s)}  {now.published:,} events published · lag {now.lag:,} · "
+            f"{batch} · {now.windows:,} of {len(self.truth.counts):,} windows"
+        )
+
+
+def _news(sample: Sample) -> tuple[int, ...]:
+    """What changes as long as somebody works."""
+    return sample.published, sample.lag, sample.batch, sample.windows
+
+
+def clock_text(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
