@@ -11,6 +11,7 @@ import socket
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +20,7 @@ import pytest
 
 import headrace
 import headrace.aio
+from cli.shell import Shell
 from harness.certificates import Authority
 from harness.secure_kafka import LISTENERS, MECHANISMS, PASSWORD, SESSION_MS, USER, SecureKafka, scram_users
 from harness.wait import eventually
@@ -372,3 +374,26 @@ class TestClients:
                 consumer.poll(TIMEOUT_S)
         with headrace.Admin(given) as admin, pytest.raises(expected):
             admin.list_topics()
+
+
+def test_the_command_line_logs_in(kafka: SecureKafka, authority: Authority, tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    settings.write_text(
+        f"bootstrap.servers=localhost:{kafka.ports['SASLTLS']}\n"
+        "security.protocol=SASL_SSL\n"
+        f"ssl.truststore.location={authority.certificate}\n"
+        "ssl.truststore.type=PEM\n"
+        "sasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={module} required username="{USER}" password="{PASSWORD}";\n'
+    )
+    shell = Shell("")
+    del shell.environment["HEADRACE_BOOTSTRAP"]
+    shell.environment["HEADRACE_CLIENT_CONFIG"] = str(settings)
+    shell("topic", "create", "by-alice")
+    shell("produce", "by-alice", stdin=b"hello\n")
+    assert shell("consume", "by-alice", "--from", "earliest", "-n", "1").lines == ["hello"]
+    wrong = f'sasl.jaas.config={module} required username="{USER}" password="no";'
+    refused = shell.attempt("topic", "list", "-X", wrong)
+    assert refused.code == 1
+    assert "uthentication failed" in refused.err

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import click
 
 from headrace.cli.administer import administer
-from headrace.cli.options import SIZE, broker_options
+from headrace.cli.client_settings import broker_options
+from headrace.cli.options import SIZE
 from headrace.cli.progress import ProgressBar
 from headrace.cli.reading import reader
 from headrace.cli.terminal import bytes_text, print_json, print_table

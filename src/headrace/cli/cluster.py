@@ -5,7 +5,7 @@ from collections import Counter
 import click
 
 from headrace.cli.administer import administer
-from headrace.cli.options import broker_options
+from headrace.cli.client_settings import broker_options
 from headrace.cli.sinks import sinks
 from headrace.cli.terminal import bytes_text, print_json, print_table
 from headrace.cli.transactions import transactions

@@ -3,7 +3,8 @@
 import click
 
 from headrace.cli.administer import administer
-from headrace.cli.options import KEY_VALUE, broker_options
+from headrace.cli.client_settings import broker_options
+from headrace.cli.options import KEY_VALUE
 from headrace.cli.terminal import count_text, note, print_json, print_table
 from headrace.client.administration.configs import Append, Resource, ResourceKind, Setting, Subtract
 

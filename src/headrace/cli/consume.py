@@ -7,9 +7,10 @@ from collections.abc import Callable
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import client_options
 from headrace.cli.formats import compile_format
 from headrace.cli.moments import Edge, Moment, parse_moment
-from headrace.cli.options import bootstrap_option, timeout_option
+from headrace.cli.options import timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
@@ -38,7 +39,7 @@ POLL_S = 0.5
 @click.option("--key-separator", "-K", metavar="TEXT", help="Print the key and this before each value.")
 @click.option("--committed", is_flag=True, help="Leave out open and aborted transactions.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON envelopes, one per line.")
-@bootstrap_option
+@client_options
 @timeout_option
 def command(
     topic: str,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import broker_options
 from headrace.cli.group_reset import reset
-from headrace.cli.options import broker_options
 from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
 from headrace.cli.terminal import count_text, number_text, print_json, print_table
 from headrace.client.administration.group_values import Group, Member

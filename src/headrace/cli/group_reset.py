@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import broker_options
 from headrace.cli.moments import Moment, parse_moment
-from headrace.cli.options import broker_options
 from headrace.cli.partitions import PARTITIONS, Chosen
 from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.terminal import count_text, note, number_text, print_json, print_table

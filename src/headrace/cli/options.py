@@ -14,7 +14,7 @@ _UNITS = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 
 _UNITS |= {"ki": 2**10, "kib": 2**10, "mi": 2**20, "mib": 2**20, "gi": 2**30, "gib": 2**30}
 
 
-def bootstrap_option(function: F) -> F:
+def bootstrap_option(function: F, callback: Callable[..., str] | None = None) -> F:
     return click.option(
         "--bootstrap",
         "-b",
@@ -24,6 +24,7 @@ def bootstrap_option(function: F) -> F:
         show_envvar=True,
         metavar="HOST:PORT,…",
         help="Brokers to begin with.",
+        callback=callback,
     )(function)
 
 
@@ -40,11 +41,6 @@ def timeout_option(function: F) -> F:
 
 def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
-
-
-def broker_options(function: F) -> F:
-    """--bootstrap, --timeout and --json."""
-    return bootstrap_option(timeout_option(json_option(function)))
 
 
 class KeyValue(click.ParamType[tuple[str, str]]):

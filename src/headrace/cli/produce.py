@@ -10,8 +10,9 @@ from typing import NoReturn
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import client_options
 from headrace.cli.lines import LineTooLong, read_lines
-from headrace.cli.options import KEY_VALUE, SIZE, bootstrap_option, timeout_option
+from headrace.cli.options import KEY_VALUE, SIZE, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.terminal import count_text, note, print_json
 from headrace.cli.writing import BATCH_BYTES, Writer
@@ -40,7 +41,7 @@ Parse = Callable[[bytes], NewRecord]
 @click.option("--batch-bytes", type=SIZE, default=BATCH_BYTES, show_default=True, help="Largest batch.")
 @click.option("--whole-file", is_flag=True, help="One record per file instead of one per line.")
 @click.option("--json", "as_json", is_flag=True, help="Lines are JSON envelopes, and so is the summary.")
-@bootstrap_option
+@client_options
 @timeout_option
 def command(
     topic: str,

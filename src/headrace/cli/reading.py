@@ -1,5 +1,6 @@
 """The consumer that a command works with: it reads what it is told to, and makes no topic by asking."""
 
+from headrace.cli.client_settings import settings_of
 from headrace.client.threads.consumer import Consumer
 
 POLL_RECORDS_MAX = 10_000
@@ -7,12 +8,13 @@ POLL_RECORDS_MAX = 10_000
 
 def reader(bootstrap: str, timeout: float, *, committed: bool = False) -> Consumer:
     """Without a group; an offset that is not there is an error."""
-    return Consumer(
+    settings = settings_of(
+        "consumer",
         bootstrap,
-        client_id="headrace-cli",
         allow_auto_create_topics=False,
         auto_offset_reset="none",
         default_api_timeout_ms=round(timeout * 1000),
         isolation_level="read_committed" if committed else "read_uncommitted",
         max_poll_records=POLL_RECORDS_MAX,
     )
+    return Consumer(settings)

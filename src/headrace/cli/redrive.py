@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import broker_options, settings_of
 from headrace.cli.moments import Edge, Moment, parse_moment
-from headrace.cli.options import broker_options
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
@@ -122,7 +122,7 @@ def command(
         consumer.assign({at: start for at, start in starts.items() if start < ends[at]})
         batches = _Batches(consumer, ends, limit, timeout)
         if execute:
-            with Producer(bootstrap, client_id="headrace-cli", transactional_id=name) as producer:
+            with Producer(settings_of("producer", bootstrap, transactional_id=name)) as producer:
                 while messages := batches.take():
                     _redrive(producer, messages, choice, tally, name, counts)
                     progress.advance(len(messages))

@@ -5,8 +5,8 @@ import sys
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import broker_options
 from headrace.cli.moments import iso_time
-from headrace.cli.options import broker_options
 from headrace.cli.terminal import print_json, print_table
 
 

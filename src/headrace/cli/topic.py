@@ -6,8 +6,9 @@ import time
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import broker_options
 from headrace.cli.moments import parse_moment
-from headrace.cli.options import KEY_VALUE, broker_options
+from headrace.cli.options import KEY_VALUE
 from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.terminal import bytes_text, count_text, print_json, print_table
 from headrace.client.administration.configs import Resource

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from headrace.cli.administer import administer
+from headrace.cli.client_settings import broker_options
 from headrace.cli.moments import iso_time
-from headrace.cli.options import broker_options
 from headrace.cli.partitions import partitions_text
 from headrace.cli.terminal import print_json, print_table
 from headrace.client.administration.transactions import OpenTransaction, Transaction

@@ -3,6 +3,7 @@
 from types import TracebackType
 from typing import Self
 
+from headrace.cli.client_settings import settings_of
 from headrace.client.cluster import TopicPartition
 from headrace.client.envelope import Header
 from headrace.client.threads.producer import Producer
@@ -32,9 +33,9 @@ class Writer:
         self._acknowledged: dict[Lane, Delivery] = {}  # the last one of each partition
         self._timeout_s = timeout_s
         self._error: Exception | None = None
-        self._producer = Producer(
+        settings = settings_of(
+            "producer",
             bootstrap,
-            client_id="headrace-cli",
             acks=acks,
             compression_type=compression,
             batch_size=batch_bytes,
@@ -46,6 +47,7 @@ class Writer:
             max_request_size=RECORD_BYTES_MAX,
             request_timeout_ms=timeout_ms - linger_ms,
         )
+        self._producer = Producer(settings)
 
     def __enter__(self) -> Self:
         return self

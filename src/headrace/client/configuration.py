@@ -69,10 +69,7 @@ class Configuration(Mapping[str, Value]):
         self._values: dict[str, Value] = {}
         self._objects: dict[str, object] = {}
         for spelling, value in given.items():
-            dotted = spelling.replace("_", ".")
-            key = known.get(dotted) or known.get(setting_keys.OTHER_NAMES.get(dotted, ""))
-            if key is None:
-                raise _unknown(spelling, known)
+            key = known[canonical_name(known, spelling)]
             if key.name in self.given:
                 raise InvalidSetting(f"{key.name} is given twice, once as {spelling}")
             self.given.add(key.name)
@@ -129,6 +126,15 @@ class Configuration(Mapping[str, Value]):
         value = self._values[name]
         assert isinstance(value, list)
         return value
+
+
+def canonical_name(known: dict[str, ConfigKey], spelling: str) -> str:
+    """Kafka's name for a setting that may be spelt as Python or as other clients do."""
+    dotted = spelling.replace("_", ".")
+    for name in (dotted, setting_keys.OTHER_NAMES.get(dotted, "")):
+        if name in known:
+            return name
+    raise _unknown(spelling, known)
 
 
 def _unknown(spelling: str, known: dict[str, ConfigKey]) -> InvalidSetting:

@@ -30,16 +30,7 @@ class SettingsFile:
 def read_settings(path: str | os.PathLike[str], overrides: dict[str, str] | None = None) -> SettingsFile:
     """The settings of a file, with some laid over them; wrong values are refused, unknown keys warned of."""
     path = os.fspath(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except OSError as error:
-        raise WrongSettings(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise WrongSettings(f"{path}: not UTF-8 at byte {error.start}") from None
-    lines: dict[str, int] = {}
-    read = _from_toml if path.endswith(".toml") else _from_properties
-    values = read(path, text, lines)
+    values, lines = read_values(path)
     try:
         settings = Settings.parse(values | (overrides or {}))
     except InvalidConfig as error:
@@ -51,6 +42,20 @@ def read_settings(path: str | os.PathLike[str], overrides: dict[str, str] | None
         suggestion = f"; did you mean {meant}?" if meant else ""
         warnings.append(f"{_at(path, lines, name)}: unknown setting {name}{suggestion}")
     return SettingsFile(settings, warnings)
+
+
+def read_values(path: str) -> tuple[dict[str, str], dict[str, int]]:
+    """What a file says, unchecked: values by name, and in which line of it each was found."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise WrongSettings(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise WrongSettings(f"{path}: not UTF-8 at byte {error.start}") from None
+    lines: dict[str, int] = {}
+    read = _from_toml if path.endswith(".toml") else _from_properties
+    return read(path, text, lines), lines
 
 
 def _at(path: str, lines: dict[str, int], name: str) -> str:

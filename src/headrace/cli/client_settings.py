@@ -1,0 +1,112 @@
+"""What the user says about a command's clients beside the brokers' addresses: TLS, SASL, time-outs.
+
+`--client-config FILE` takes the file that Kafka's own tools are given (or TOML), `-X key=value` single
+settings, which win. They are kept with the command's context, so that only whoever makes a client asks.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from headrace.cli.options import KEY_VALUE, bootstrap_option, json_option, timeout_option
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CLIENT_ID = "headrace-cli"
+_BOOTSTRAP = "bootstrap.servers"
+_SAID = "headrace.client_settings"  # in the context's notes
+
+
+def client_options(function: F) -> F:
+    """--bootstrap, --client-config and -X."""
+    in_file = click.option(
+        "--client-config",
+        envvar="HEADRACE_CLIENT_CONFIG",
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Settings of the client, such as TLS and SASL: a file as Kafka's tools take it, or TOML.",
+        callback=_keep_file,
+        expose_value=False,
+        is_eager=True,
+    )
+    single = click.option(
+        "--client-set",
+        "-X",
+        type=KEY_VALUE,
+        multiple=True,
+        help="One of these settings.",
+        callback=_keep_single,
+        expose_value=False,
+        is_eager=True,
+    )
+    return bootstrap_option(in_file(single(function)), callback=_or_from_file)
+
+
+def broker_options(function: F) -> F:
+    """Those, --timeout and --json."""
+    return client_options(timeout_option(json_option(function)))
+
+
+def settings_of(kind: str, bootstrap: str, **own: object) -> dict[str, object]:
+    """For a client of this kind: what it knows of what the user said; the command's own settings win."""
+    context = click.get_current_context(silent=True)
+    said: dict[str, str] = context.meta.get(_SAID, {}) if context else {}
+    known = _keys()[kind]
+    return {
+        "client.id": CLIENT_ID,
+        **{name: value for name, value in said.items() if name in known},
+        **{name.replace("_", "."): value for name, value in own.items()},
+        _BOOTSTRAP: bootstrap,
+    }
+
+
+def _keep_file(context: click.Context, _: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    from headrace.server.config import WrongSettings, read_values
+
+    try:
+        values, lines = read_values(path)
+    except WrongSettings as error:
+        raise click.ClickException(f"{error}.") from error
+    for name, value in values.items():
+        _keep(context, name, value, f"{path}:{lines[name]}: ", is_last_word=False)
+
+
+def _keep_single(context: click.Context, _: click.Parameter, given: tuple[tuple[str, str], ...]) -> None:
+    for name, value in given:
+        _keep(context, name, value, "", is_last_word=True)
+
+
+def _keep(context: click.Context, name: str, value: str, where: str, *, is_last_word: bool) -> None:
+    """`is_last_word`: it wins over what was said before; the order in which options come does not matter."""
+    from headrace.client.configuration import InvalidSetting, canonical_name
+
+    known = {key: one for keys in _keys().values() for key, one in keys.items()}
+    try:
+        name = canonical_name(known, name)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{where}{error}") from error
+    said = context.meta.setdefault(_SAID, {})
+    if is_last_word:
+        said[name] = value
+    else:
+        said.setdefault(name, value)
+
+
+def _or_from_file(context: click.Context, parameter: click.Parameter, bootstrap: str) -> str:
+    """The file may name the brokers too; what was said on the command line or in the environment wins."""
+    assert parameter.name is not None
+    if context.get_parameter_source(parameter.name) is ParameterSource.DEFAULT:
+        said: str = context.meta.get(_SAID, {}).get(_BOOTSTRAP, bootstrap)
+        return said
+    return bootstrap
+
+
+def _keys() -> dict[str, dict[str, Any]]:
+    from headrace.client.configuration import admin_keys, consumer_keys, producer_keys
+
+    return {"admin": admin_keys(), "consumer": consumer_keys(), "producer": producer_keys()}
