@@ -14,6 +14,8 @@ from benchmarks import (
     python_clients,
     report,
     spark_reading,
+    spark_workers,
+    spark_writing,
     starting,
     testing_bench,
     throughput,
@@ -22,8 +24,8 @@ from benchmarks.bench import Bench
 from harness.broker import CACHE
 
 ROWS = (
-    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T12", "T13", "T16", "T17", "lag", "hostile"],
-    *["G1", "G2", "G3", "G4", "X1", "X2"],
+    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T12", "T13", "T14", "T16", "T17"],
+    *["workers", "lag", "hostile", "G1", "G2", "G3", "G4", "X1", "X2"],
 )
 TOGETHER = {"T1", "T2", "T3", "T4", "T5", "T9"}  # measured on one pair of warm brokers
 
@@ -62,6 +64,10 @@ def main() -> None:
         python_clients.run(bench)
     if "T13" in rows:
         spark_reading.run(bench)
+    if "T14" in rows:
+        spark_writing.run(bench)
+    if "workers" in rows:
+        spark_workers.run(bench)
     if "T16" in rows:
         testing_bench.run(bench)
     if "T17" in rows:
