@@ -1,0 +1,97 @@
+"""The counts in a database, exactly once: a result, and how far we have read, are one transaction.
+
+    python examples/ad_clicks/to_database.py --database sqlite:clicks.db
+    python examples/ad_clicks/to_database.py --database postgresql://localhost/ads     # pip install psycopg
+
+The database keeps the offsets beside the counts. Killed at any moment, the program goes on behind the last
+transaction that was committed. A second one, with another --member, takes over a part of the partitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headrace import JSON, Consumer, Message, OffsetsMovedOn, StoredOffsets
+
+TOPIC = TABLE = GROUP = "clicks_per_minute"
+
+CREATE = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
+    ad VARCHAR(100), minute TIMESTAMPTZ, clicks BIGINT NOT NULL, PRIMARY KEY (ad, minute))"""
+
+# An upsert: if the pipeline is ever begun anew, its counts take the place of the ones before.
+UPSERT = f"""INSERT INTO {TABLE} (ad, minute, clicks) VALUES ({{mark}}, {{mark}}, {{mark}})
+    ON CONFLICT (ad, minute) DO UPDATE SET clicks = excluded.clicks"""
+
+
+def keep_up(servers: str, address: str, member: str) -> None:
+    """Reads for ever; the broker may go away and come back meanwhile."""
+    database, upsert = connect(address)
+    offsets = StoredOffsets(database, group=GROUP)
+    with transaction(database):
+        database.execute(CREATE)
+        offsets.create_table()
+    with Consumer(
+        servers,
+        group_id=GROUP,
+        group_instance_id=member,  # started again, it has its partitions back at once
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        value_deserializer=JSON,
+    ) as consumer:
+        consumer.subscribe([TOPIC], listener=offsets)
+        while True:
+            messages = consumer.poll(timeout=1)
+            try:
+                with transaction(database):
+                    store(database, upsert, messages)
+                    offsets.save(messages)
+            except OffsetsMovedOn:  # another member has done them
+                offsets.rewind(consumer, messages)
+
+
+def store(database: Any, upsert: str, messages: list[Message]) -> None:
+    for message in messages:
+        count = message.value
+        database.execute(upsert, (count["ad"], count["minute"], count["clicks"]))
+
+
+def connect(address: str) -> tuple[Any, str]:
+    """A connection, and the upsert in its dialect: all that is different is how parameters are marked."""
+    if address.startswith("sqlite:"):
+        return sqlite3.connect(address.removeprefix("sqlite:")), UPSERT.format(mark="?")
+    import psycopg
+
+    return psycopg.connect(address), UPSERT.format(mark="%s")
+
+
+@contextmanager
+def transaction(database: Any) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.rollback()
+        raise
+    database.commit()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=f"Keeps a database table up to date with topic {TOPIC}.")
+    parser.add_argument("--servers", default="localhost:9092", help="brokers (default: %(default)s)")
+    parser.add_argument("--database", required=True, help="sqlite:FILE, or the address of a PostgreSQL")
+    parser.add_argument("--member", default="1", help="of the group of readers (default: %(default)s)")
+    chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    try:
+        keep_up(chosen.servers, chosen.database, chosen.member)
+    except KeyboardInterrupt:
+        return
+
+
+if __name__ == "__main__":
+    main()
