@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import headrace
 import headrace.spark
@@ -17,8 +19,17 @@ from harness.headrace import Headrace
 from harness.kafka import Kafka
 
 FORMAT = "headrace"
-# One partition each for the coordinators: a Kafka that starts makes fifty of them.
-SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+# One partition each for the coordinators: a Kafka that starts makes fifty of them. Logs are cleaned at once,
+# and nothing is deleted unless a topic asks for it: records of these tests are of 1970.
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "500",
+    "log.initial.task.delay.ms": "500",
+    "log.cleaner.backoff.ms": "100",
+}
+RUN_S = 120
 _names = itertools.count()
 
 
@@ -65,7 +76,6 @@ def new_topic(admin: headrace.Admin) -> Callable[..., str]:
 
     def make(partitions: int = 1, *, prefix: str = "topic", config: Mapping[str, str] | None = None) -> str:
         name = f"{prefix}-{next(_names)}"
-        config = {"retention.ms": "-1", **(config or {})}  # records of these tests are of 1970
         admin.create_topic(name, partitions=partitions, configs=config)
         return name
 
@@ -118,6 +128,52 @@ def read(spark: SparkSession, servers: str) -> Callable[..., DataFrame]:
         return reader.load(topic) if topic is not None else reader.load()
 
     return load
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Callable[..., tuple[list[tuple[int, int]], list[int]]]:
+    """Runs a stream with AvailableNow into a table; (partition, offset) of all rows so far, and the size of
+    each micro-batch. Called again it goes on from its checkpoint.
+    """
+
+    def go(frame: DataFrame, name: str = "run") -> tuple[list[tuple[int, int]], list[int]]:
+        query = (
+            frame.select("partition", "offset")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / name))
+            .option("checkpointLocation", str(tmp_path / f"{name}.checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(RUN_S), "it does not end"
+        rows = spark.read.schema("partition int, offset bigint").parquet(str(tmp_path / name)).collect()
+        sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+        return sorted((row.partition, row.offset) for row in rows), sizes
+
+    return go
+
+
+@pytest.fixture
+def going_on(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[DataFrame], StreamingQuery]]:
+    """Starts a stream that runs until the test ends; its rows are in the table of its name."""
+    queries: list[StreamingQuery] = []
+
+    def start(frame: DataFrame) -> StreamingQuery:
+        name = f"stream_{next(_names)}"
+        query = (
+            frame.writeStream.format("memory")
+            .queryName(name)
+            .option("checkpointLocation", str(tmp_path / name))
+            .start()
+        )
+        queries.append(query)
+        return query
+
+    yield start
+    for query in queries:
+        failed = query.exception()
+        query.stop()
+        assert failed is None, failed
 
 
 @pytest.fixture

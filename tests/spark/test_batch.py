@@ -1,4 +1,4 @@
-"""Batch queries: every option of Spark's Kafka connector, against both brokers."""
+"""Batch queries: what rows look like, which topics are read, and how they are shared out between tasks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.errors import PySparkException
 
-import headrace
-
 
 def offsets(frame):
     """(partition, offset) of every row, in order."""
     return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
-
-
-def numbers(frame):
-    return sorted(row.offset for row in frame.select("offset").collect())
 
 
 def test_rows_have_the_columns_of_sparks_kafka_connector(read, new_topic, fill):
@@ -69,32 +63,6 @@ def test_topics_are_named_matched_or_assigned(read, new_topic, fill):
     assert offsets(read(assign=json.dumps({first: [1]}))) == [(1, 0), (1, 1)]
 
 
-def test_offsets_say_where_to_begin_and_to_end(read, new_topic, fill):
-    topic = new_topic(2)
-    fill(topic, 5, (0, 1))
-    starts, ends = json.dumps({topic: {"0": 3, "1": -2}}), json.dumps({topic: {"0": -1, "1": 2}})
-    found = offsets(read(topic, startingOffsets=starts, endingOffsets=ends))
-    assert found == [(0, 3), (0, 4), (1, 0), (1, 1)]
-
-
-def test_times_say_where_to_begin_and_to_end(read, new_topic, fill):
-    topic = new_topic(2)
-    fill(topic, 5, (0, 1))
-    assert numbers(read(topic, startingTimestamp=3_000, endingTimestamp=5_000)) == [2, 2, 3, 3]
-    each = json.dumps({topic: {"0": 4_500, "1": 1_000}})
-    ends = json.dumps({topic: {"0": 99_000, "1": 1_001}})
-    found = offsets(read(topic, startingOffsetsByTimestamp=each, endingOffsetsByTimestamp=ends))
-    assert found == [(0, 4), (1, 0)]
-    with pytest.raises(PySparkException, match="no record as late as 99000"):
-        read(topic, startingTimestamp=99_000).collect()
-    late = read(topic, startingTimestamp=99_000, startingOffsetsByTimestampStrategy="latest")
-    assert late.count() == 0
-
-
-def test_an_empty_topic_has_no_rows(read, new_topic):
-    assert read(new_topic(3)).collect() == []
-
-
 @pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition"])
 def test_partitions_are_split_and_nothing_is_read_twice(read, new_topic, fill, option):
     topic = new_topic(2)
@@ -104,28 +72,6 @@ def test_partitions_are_split_and_nothing_is_read_twice(read, new_topic, fill, o
     frame = read(topic, **{option: values[option]})
     assert frame.rdd.getNumPartitions() >= 4
     assert offsets(frame) == [(0, number) for number in range(3_000)] + [(1, number) for number in range(10)]
-
-
-def test_only_what_is_committed_is_read_unless_asked_otherwise(read, new_topic, servers):
-    topic = new_topic()
-    with headrace.Producer(servers, transactional_id=f"writer of {topic}") as writer:
-        with writer.transaction():
-            writer.send(topic, b"committed")
-        writer.begin_transaction()
-        writer.send(topic, b"aborted")
-        writer.flush()
-        writer.abort_transaction()
-        with writer.transaction():
-            writer.send(topic, b"committed too")
-        writer.begin_transaction()
-        writer.send(topic, b"open")
-        writer.flush()
-        committed = [row.value for row in read(topic).orderBy("offset").collect()]
-        everything = read(topic, kafka__isolation__level="read_uncommitted").orderBy("offset").collect()
-        writer.abort_transaction()
-    assert committed == [b"committed", b"committed too"]
-    assert [row.value for row in everything] == [b"committed", b"aborted", b"committed too", b"open"]
-    assert [row.value for row in read(topic, minPartitions=3).orderBy("offset").collect()] == committed
 
 
 def test_filters_are_right_whether_they_are_pushed_down_or_not(spark, read, new_topic, fill):
@@ -153,26 +99,6 @@ def test_pushed_filters_are_not_read(spark, read, new_topic, fill):
     fill(topic, 5, range(4))
     frame = read(topic).where("partition = 2")
     assert (read(topic).rdd.getNumPartitions(), frame.rdd.getNumPartitions()) == (4, 1)
-
-
-def test_lost_records_are_an_error_unless_told_otherwise(read, new_topic, fill, admin):
-    topic = new_topic(config={"retention.ms": "-1"})
-    fill(topic, 10)
-    admin.delete_records({(topic, 0): 4})
-    starts = json.dumps({topic: {"0": 1}})
-    with pytest.raises(PySparkException, match=rf"Offsets 1 to 3 of partition {topic}-0 are gone: deleted"):
-        read(topic, startingOffsets=starts).collect()
-    found = numbers(read(topic, startingOffsets=starts, failOnDataLoss=False))
-    assert found == [4, 5, 6, 7, 8, 9]
-    assert numbers(read(topic)) == [4, 5, 6, 7, 8, 9]
-
-
-def test_a_topic_with_another_id_is_another_topic(read, new_topic, fill, admin):
-    topic = new_topic()
-    fill(topic, 1)
-    starts = json.dumps({topic: {"0": 0, "id": "AAAAAAAAAAAAAAAAAAAAAQ"}})
-    with pytest.raises(PySparkException, match="was deleted and made anew"):
-        read(topic, startingOffsets=starts).collect()
 
 
 @pytest.mark.parametrize(

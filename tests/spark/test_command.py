@@ -11,7 +11,9 @@ import pytest
 from harness.spark_cluster import environment, spark_cluster
 
 SCRIPT = """
-frame = spark.read.format("headrace").option("minPartitions", 4).load("{topic}")
+from beside import PARTS
+
+frame = spark.read.format("headrace").option("minPartitions", PARTS).load("{topic}")
 print("records", frame.count(), "distinct", frame.select("offset").distinct().count())
 workers = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is told of, too
 print("workers", workers)
@@ -25,6 +27,7 @@ def ask(tmp_path, servers, new_topic, fill):
     fill(topic, 400, each=50)
     script = tmp_path / "job.py"
     script.write_text(SCRIPT.format(topic=topic))
+    (tmp_path / "beside.py").write_text("PARTS = 4")
 
     def run(*options: str) -> str:
         command = [str(Path(sys.executable).with_name("headrace")), "spark", str(script), "-b", servers]

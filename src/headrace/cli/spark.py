@@ -3,19 +3,24 @@
 import code
 import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.options import KEY_VALUE, bootstrap_option, json_option
-from headrace.cli.terminal import print_json
+from headrace.cli.quiet_start import quiet_start
+from headrace.cli.spark_errors import line_of, sentence_of
+from headrace.cli.terminal import note, print_json
 from headrace.spark.machine import NotReady
-from headrace.spark.session import default_master, session, session_settings
+from headrace.spark.spark_session import default_master, session, session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+STDIN = "<stdin>"
 BANNER = """Spark {version} with Headrace: brokers at {bootstrap}, `spark` is the session. Try
 
     spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()
@@ -35,7 +40,7 @@ def command(
     settings: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> None:
-    """Open a PySpark shell in which `spark` reads and writes topics, or run SCRIPT in one.
+    """Open a PySpark shell in which `spark` reads and writes topics, or run SCRIPT or what is piped in.
 
     kafka.bootstrap.servers need not be given there. With --json nothing is started: it prints where the
     session would run and the settings that it would have, for those who make their own.
@@ -45,18 +50,49 @@ def command(
         print_json({"master": where, "settings": session_settings(where, dict(settings))})
         return
     try:
-        spark = session("headrace", servers=bootstrap, master=master, config=dict(settings))
+        with quiet_start():
+            spark = session("headrace", servers=bootstrap, master=master, config=dict(settings))
     except NotReady as error:
         raise click.ClickException(str(error)) from error
     names = {"spark": spark, "servers": bootstrap}
     try:
         if script is not None:
             sys.argv = [str(script)]
-            runpy.run_path(str(script), init_globals=names, run_name="__main__")
-        else:
+            sys.path.insert(0, str(script.resolve().parent))  # where Python itself looks first
+            with _told_shortly(str(script)):
+                runpy.run_path(str(script), init_globals=names, run_name="__main__")
+        elif sys.stdin.isatty():
             _talk(spark, bootstrap, names)
+        else:
+            with _told_shortly(STDIN):
+                exec(compile(sys.stdin.read(), STDIN, "exec"), names)
     finally:
         spark.stop()
+
+
+@contextmanager
+def _told_shortly(filename: str) -> Iterator[None]:
+    """Errors of ours end the command with a sentence and the line of the program that met them."""
+    try:
+        yield
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
+            raise
+        raise click.ClickException(f"{filename}, line {line_of(error, filename)}: {sentence}") from error
+
+
+class _Shell(code.InteractiveConsole):
+    def showtraceback(self) -> None:
+        """Of errors of ours only the sentence; all of it is kept where Python keeps it."""
+        error = sys.exc_info()[1]
+        sentence = None if error is None else sentence_of(error)
+        if error is None or sentence is None:
+            super().showtraceback()
+            return
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        click.secho(sentence, fg="red", err=True)
+        note("import traceback; traceback.print_last()  # shows where it came from")
 
 
 def _talk(spark: "SparkSession", bootstrap: str, names: dict[str, Any]) -> None:
@@ -69,4 +105,4 @@ def _talk(spark: "SparkSession", bootstrap: str, names: dict[str, Any]) -> None:
     else:
         readline.set_completer(rlcompleter.Completer(names).complete)
         readline.parse_and_bind("tab: complete")
-    code.interact(banner, local=names, exitmsg="")
+    _Shell(names).interact(banner, exitmsg="")

@@ -36,7 +36,8 @@ _OF_FORMATS = """
     schema.registry.url schema.registry.user schema.registry.password keySchema valueSchema keySubject
     valueSubject keyMessage valueMessage mode deadLetterTopic
 """
-_KNOWN = {name.lower(): name for name in (_NAMES + _OF_FORMATS).split()}
+NAMES = tuple((_NAMES + _OF_FORMATS).split())
+_KNOWN = {name.lower(): name for name in NAMES}
 
 
 # What a task decides itself, and what to use instead.
