@@ -19,6 +19,7 @@ from headrace.schemas import Decoder, Registry, decoder_for
 from headrace.spark.columns import HEADERS, KAFKA_COLUMNS
 from headrace.spark.dead_letters import DeadLetters
 from headrace.spark.errors import InvalidOption, Undecodable
+from headrace.spark.required import check_nullable, missing, relaxed, required
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,13 +128,16 @@ class Decoding:
 
     def __init__(self, formats: Formats, schema: pa.Schema, settings: Mapping[str, str]) -> None:
         self._formats = formats
+        self._required = required(schema)
         self._decoders: dict[str, tuple[Decoder, bool]] = {}  # and whether headers may name schemas
         for part in (formats.key, formats.value):
             if part is not None:
                 wanted = _wanted(formats, part, schema)
                 if not len(wanted):
                     continue  # the query wants nothing of it
-                decoder = part.decoder(wanted=wanted)
+                if formats.mode == "permissive":
+                    check_nullable(wanted)
+                decoder = part.decoder(wanted=relaxed(wanted))
                 self._decoders[part.name] = decoder, part.registry is not None
                 _check_columns(part, decoder, wanted)
         self._dead_letters = (
@@ -150,8 +154,6 @@ class Decoding:
             found = decoder.columns(table[name], _id_headers(table, name) if has_registry else None)
             structs[name] = found.struct
             reasons |= {row: f"{name}: {reason}" for row, reason in found.failures if row not in reasons}
-        if reasons:
-            self._judge(table, reasons)
         columns: dict[str, Any] = {}
         if "value" in structs:
             value = structs["value"]
@@ -159,6 +161,9 @@ class Decoding:
         for own, kafka in self._formats.kafka_names(includes_headers=True).items():
             columns.setdefault(own, structs.get(kafka, table[kafka]))
         shown = pa.table(columns)
+        reasons = missing(shown, self._required) | reasons
+        if reasons:
+            self._judge(table, reasons)
         if reasons and self._formats.mode != "permissive":
             keep = pa.array([row not in reasons for row in range(table.num_rows)])
             shown = shown.filter(keep)

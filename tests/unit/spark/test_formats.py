@@ -56,6 +56,30 @@ def test_it_may_be_shown_as_nulls_or_left_out():
     assert decoded(BAD, GOOD, mode="dropMalformed") == [{"ad": "a1", "_offset": 1}]
 
 
+def test_a_record_without_a_column_that_must_be_there_is_none():
+    inner = pa.struct([pa.field("id", pa.int64(), nullable=False)])
+    schema = pa.schema(
+        [pa.field("ad", pa.string(), nullable=False), pa.field("user", inner), ("_offset", pa.int64())]
+    )
+    whole, short = b'{"ad": "a1", "user": {"id": 7}}', b'{"ad": "a1"}'
+    bad = (b'{"user": {"id": 7}}', b'{"ad": null}', b'{"ad": "a1", "user": {}}', None, BAD)
+    for each in bad:  # alone, and among others
+        assert decoded(each, schema=schema, mode="dropMalformed") == []
+    shown = decoded(whole, *bad, short, schema=schema, mode="dropMalformed")
+    assert shown == [
+        {"ad": "a1", "user": {"id": 7}, "_offset": 0},
+        {"ad": "a1", "user": None, "_offset": 6},
+    ]
+    with pytest.raises(
+        Undecodable, match=r"offset 1 of partition t-0 .*: ad is missing, and declared NOT NULL"
+    ):
+        decoded(whole, bad[0], schema=schema)
+    with pytest.raises(Undecodable, match=r"user\.id is missing"):
+        decoded(bad[2], schema=schema)
+    with pytest.raises(InvalidOption, match="PERMISSIVE shows nulls, and the column ad is declared NOT NULL"):
+        decoded(whole, schema=schema, mode="PERMISSIVE")
+
+
 def test_nothing_is_decoded_that_nobody_wants():
     assert decoded(BAD, schema=pa.schema([("_offset", pa.int64())])) == [{"_offset": 0}]
 
