@@ -2,70 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from harness.broker import Broker
-from harness.fetching import alone
 from harness.ledger import BALANCES, LEDGER, balances, book, deposit, read_until_done
+from harness.postgres import postgres
 from headrace import Consumer, Message, OffsetsMovedOn, StoredOffsets
 
 WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
-def programs() -> Path:
-    """Where Debian puts the server's programs; they are not on the path."""
-    place = Path("/usr/lib/postgresql")
-    with alone():
-        if not list(place.glob("*/bin/initdb")):
-            quietly = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-            subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
-            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]
-            subprocess.run(install, check=True, timeout=600, env=quietly)
-    return max(place.glob("*/bin"))
-
-
-@pytest.fixture(scope="module")
-def server(programs: Path) -> Iterator[str]:
-    """Its address; the server refuses to run as root, and whoever it runs as must reach its directory."""
-    user = pwd.getpwnam("postgres") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
-    with (
-        tempfile.TemporaryDirectory(prefix="headrace-postgresql-") as place,
-        socket.create_server(("127.0.0.1", 0)) as free,
-    ):
-        shutil.chown(place, user.pw_uid, user.pw_gid)
-        port = free.getsockname()[1]
-        free.close()
-
-        def run(program: str, *arguments: str) -> None:
-            command = [str(programs / program), "-D", f"{place}/data", *arguments]
-            subprocess.run(
-                command,
-                check=True,
-                timeout=WAIT_S,
-                cwd=place,
-                user=user.pw_uid,
-                group=user.pw_gid,
-                stdout=subprocess.DEVNULL,
-            )
-
-        run("initdb", "-U", "headrace", "-A", "trust", "--no-sync")
-        options = f"-p {port} -h 127.0.0.1 -k {place} -F"
-        run("pg_ctl", "-w", "-l", f"{place}/log", "-o", options, "start")
-        yield f"host=127.0.0.1 port={port} user=headrace dbname=postgres"
-        run("pg_ctl", "-w", "-m", "immediate", "stop")
+def server() -> Iterator[str]:
+    with postgres() as address:
+        yield address
 
 
 @pytest.fixture
