@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    message_factory,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 
 from headrace.machines.schemas.protobuf.schema import parse
 
@@ -40,6 +47,7 @@ enum Color { RED = 0; GREEN = 1; }
 def generated(text: str, name: str, path: str) -> Any:
     """The class that protoc would have generated."""
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(descriptor_pb2.FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb))
+    for known in (timestamp_pb2, duration_pb2, wrappers_pb2):
+        pool.Add(descriptor_pb2.FileDescriptorProto.FromString(known.DESCRIPTOR.serialized_pb))
     pool.Add(descriptor_pb2.FileDescriptorProto.FromString(parse(text, path=path).descriptor))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import (
     Schema,
@@ -17,7 +18,15 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from headrace.schemas import Registry, any_deserializer, avro_serializer, json_serializer, protobuf_serializer
+from headrace.schemas import (
+    Registry,
+    any_deserializer,
+    avro_serializer,
+    decoder_for,
+    json_serializer,
+    protobuf_serializer,
+)
+from headrace.schemas.wire import framed, read_frame
 from schemas.conftest import Site
 from schemas.messages import AVRO, AVRO_GROWN, JSON, PROTO, generated
 
@@ -153,6 +162,9 @@ def test_protobuf_both_ways(client: SchemaRegistryClient, registry: Registry) ->
     assert as_dict == {"ad": "tea", "price": 1.5, "tags": {"a": "1"}, "phone": {"number": "7"}}
     ours_of_class = protobuf_serializer(registry, made, topic="proto-clicks-of-a-class", as_dict=True)
     assert ours_of_class.from_bytes(ours_of_class.to_bytes(click)) == as_dict
+    of_class = protobuf_serializer(registry, made, topic="proto-clicks").from_bytes(sent)
+    assert isinstance(of_class, made)
+    assert of_class == click
 
 
 def test_ids_in_headers_both_ways(client: SchemaRegistryClient, registry: Registry) -> None:
@@ -167,3 +179,43 @@ def test_ids_in_headers_both_ways(client: SchemaRegistryClient, registry: Regist
     data, header = ours.with_header(CLICK)
     assert data == b'{"ad":"tea","price":1.5}'
     assert header == context.headers[0]
+
+
+NESTED = """syntax = "proto3";
+package shop;
+message Outer {
+  map<string, int32> counts = 1;
+  message First { string a = 1; }
+  map<string, First> firsts = 2;
+  message Second { string a = 1; message Third { string a = 1; } map<string, Third> thirds = 2; }
+}
+"""
+
+
+def test_a_message_inside_another_beside_maps(client: SchemaRegistryClient, registry: Registry) -> None:
+    # the maps' entries count as messages, but not to everybody
+    for name, way, way_by_text in (
+        ("First", (0, 1), (0, 0)),
+        ("Second", (0, 3), (0, 1)),
+        ("Second.Third", (0, 3, 0), (0, 1, 0)),
+    ):
+        topic = f"nested-{name}"
+        made = generated(NESTED, f"shop.Outer.{name}", "nested.proto")
+        theirs = ProtobufSerializer(made, client, {"use.deprecated.format": False})
+        reader = ProtobufDeserializer(made, {"use.deprecated.format": False}, client)
+        ours = protobuf_serializer(registry, made, topic=topic)
+        sent, written = theirs(made(a="x"), value_of(topic)), ours.to_bytes(made(a="x"))
+        assert sent == written
+        frame = read_frame(sent, with_indexes=True)
+        assert frame.indexes == way
+        assert frame.id is not None
+        assert reader(sent, value_of(topic)) == made(a="x")
+        by_text = framed(frame.id, sent[frame.payload_at :], way_by_text)
+        columns = decoder_for(
+            "protobuf", registry=registry, subject=f"{topic}-value", message=f"Outer.{name}"
+        )
+        for data in (sent, by_text):
+            assert ours.from_bytes(data) == made(a="x")
+            decoded = columns.columns(pa.array([data], pa.binary()))
+            assert decoded.failures == []
+            assert decoded.struct[0]["a"].as_py() == "x"

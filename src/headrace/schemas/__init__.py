@@ -6,7 +6,9 @@ Avro needs fastavro and Protobuf needs protobuf, both in the `schemas` extra; co
 from headrace.machines.schemas.schema import InvalidSchema, Reference, Schema, SchemaType
 from headrace.schemas.columns import Decoded, Decoder, decoder_for
 from headrace.schemas.dead_letters import DeadLetter
+from headrace.schemas.encoding import Encoder, encoder_for
 from headrace.schemas.errors import (
+    DoesNotFit,
     Incompatible,
     MissingLibrary,
     NotFramed,
@@ -30,6 +32,8 @@ __all__ = [
     "DeadLetter",
     "Decoded",
     "Decoder",
+    "DoesNotFit",
+    "Encoder",
     "Incompatible",
     "InvalidSchema",
     "MissingLibrary",
@@ -51,6 +55,7 @@ __all__ = [
     "by_topic",
     "by_topic_and_record",
     "decoder_for",
+    "encoder_for",
     "json_serializer",
     "protobuf_serializer",
 ]

@@ -48,3 +48,7 @@ class MissingLibrary(SchemaError):
 
 class UnsupportedSchema(SchemaError):
     """The schema is right, and cannot be shown as columns."""
+
+
+class DoesNotFit(SchemaError):
+    """Columns that cannot be written with the schema."""

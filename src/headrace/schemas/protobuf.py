@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headrace.machines.schemas.protobuf.model import Field, Message
 from headrace.machines.schemas.protobuf.schema import ProtobufSchema, parse
 from headrace.machines.schemas.protobuf.well_known import types_of
 from headrace.machines.schemas.schema import Imports, InvalidSchema
@@ -72,26 +73,44 @@ class ProtobufFile:
                 continue
         raise InvalidSchema(f"the schema has no message {name!r}")
 
-    def at(self, indexes: tuple[int, ...]) -> Descriptor:
-        """The message that the indexes of a frame lead to."""
-        level = self.schema.file.messages
+    def at(self, indexes: tuple[int, ...], wanted: str | None = None) -> Descriptor:
+        """The message that the indexes of a frame lead to; `wanted` is the full name of who is expected.
+
+        To protoc the entries of a map are messages too, so whoever goes by descriptors counts them among the
+        messages inside a message; whoever goes by a file's text may not. So both are tried, and what leads
+        to whom is wanted is right.
+        """
+        found = [name for is_counting in (True, False) if (name := self._name_at(indexes, is_counting))]
+        if not found:
+            raise InvalidSchema(f"the schema has no message at {list(indexes)}")
+        return self._pool.FindMessageTypeByName(wanted if wanted in found else found[0])
+
+    def _name_at(self, indexes: tuple[int, ...], is_counting: bool) -> str | None:
+        level: list[Message | Field] = list(self.schema.file.messages)
         names = [self.file.package] if self.file.package else []
         for number in indexes:
-            if not 0 <= number < len(level):
-                raise InvalidSchema(f"the schema has no message at {list(indexes)}")
-            names.append(level[number].name)
-            level = level[number].messages
-        return self._pool.FindMessageTypeByName(".".join(names))
+            found = level[number] if 0 <= number < len(level) else None
+            if not isinstance(found, Message):
+                return None
+            names.append(found.name)
+            level = list(found.nested() if is_counting else found.messages)
+        return ".".join(names)
 
     def indexes_of(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The way to a message: its number among its siblings, behind that of what contains it."""
-        level = self.schema.file.messages
+        """The way to a message: its number among its siblings, as protoc counts them, behind that of what
+        contains it.
+        """
+        level: list[Message | Field] = list(self.schema.file.messages)
         names = descriptor.full_name.removeprefix(f"{self.file.package}." if self.file.package else "")
         way = []
         for name in names.split("."):
-            number = [each.name for each in level].index(name)
+            number, found = next(
+                (number, each)
+                for number, each in enumerate(level)
+                if isinstance(each, Message) and each.name == name
+            )
             way.append(number)
-            level = level[number].messages
+            level = list(found.nested())
         return tuple(way)
 
 

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.machines.schemas.schema import Schema, SchemaType
 from headrace.records._messages import Message
 from headrace.schemas.errors import SchemaError
 from headrace.schemas.registry import Registry
 from headrace.schemas.wire import FIRST, KEY_HEADER, VALUE_HEADER, Frame, read_frame, read_indexes
+
+if TYPE_CHECKING:
+    import google.protobuf.message
 
 Decode = Callable[[bytes], Any]
 
@@ -21,9 +24,10 @@ class Reading:
         registry: Registry,
         *,
         schema: Schema | None = None,
-        message: str | None = None,
+        message: "str | type[google.protobuf.message.Message] | None" = None,
         as_dict: bool = False,
     ) -> None:
+        """`message` is a Protobuf message's name, or the class that it is to be read as."""
         self._registry = registry
         self._schema = schema
         self._message = message
@@ -89,14 +93,19 @@ class Reading:
 
         from headrace.schemas.protobuf import ProtobufFile, message_class
 
-        descriptor = ProtobufFile(written.text, self._registry.imports(written)).at(indexes)
-        if wanted is not None:
-            file = ProtobufFile(wanted.text, self._registry.imports(wanted))
-            reader = file.message(self._message)
-            if reader.full_name != descriptor.full_name:
-                raise SchemaError(f"it is a {descriptor.full_name}, and {reader.full_name} is wanted")
-            descriptor = reader
-        parse = message_class(descriptor).FromString
+        file = ProtobufFile(written.text, self._registry.imports(written))
+        made: Any
+        if isinstance(self._message, type):
+            made = self._message
+        elif wanted is not None:
+            reader = ProtobufFile(wanted.text, self._registry.imports(wanted)).message(self._message)
+            made = message_class(reader)
+        else:
+            made = message_class(file.at(indexes, self._message))
+        descriptor = file.at(indexes, made.DESCRIPTOR.full_name)
+        if descriptor.full_name != made.DESCRIPTOR.full_name:
+            raise SchemaError(f"it is a {descriptor.full_name}, and {made.DESCRIPTOR.full_name} is wanted")
+        parse = made.FromString
         if not self._as_dict:
             return parse  # type: ignore[no-any-return]
         return lambda data: MessageToDict(parse(data), preserving_proto_field_name=True)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.serializers.serializer import NotSerializable, Serializer
-from headrace.machines.schemas import formats
 from headrace.machines.schemas.schema import Schema, SchemaType
 from headrace.records._messages import Message
 from headrace.schemas.errors import SchemaError
+from headrace.schemas.place import Place
 from headrace.schemas.reading import Reading
 from headrace.schemas.registry import Registered, Registry
 from headrace.schemas.subjects import SubjectNaming, by_topic
@@ -28,25 +28,6 @@ if TYPE_CHECKING:
     import google.protobuf.message
 
 Encode = Callable[[Any], bytes]
-
-
-@dataclass(slots=True, frozen=True)
-class Place:
-    """Where a schema is registered, and how."""
-
-    topic: str | None = None
-    part: str = "value"
-    subject: str | None = None  # by its name, whatever the strategy
-    naming: SubjectNaming = by_topic
-    auto_register: bool = True  # False: the schema must be registered already
-    use_latest: bool = False  # write with the newest version, whatever schema was given
-
-    def subject_of(self, record: str | None) -> str:
-        if self.subject is not None:
-            return self.subject
-        if self.topic is None and self.naming is by_topic:
-            raise SchemaError("say for which topic or subject the serializer is")
-        return self.naming(self.topic or "", self.part, record)
 
 
 @dataclass(slots=True, frozen=True)
@@ -108,25 +89,12 @@ class Writing:
     def _prepare(self) -> Registered:
         if self._known is not None and not self._place.use_latest:
             return self._known
-        known = self._registered()
+        known = self._place.registered(self._registry, self._schema)
         if self._known is None or known.id != self._known.id:
             self._encode, self._indexes = self._encoder(known.schema)
             self._prefix = prefix(known.id, self._indexes)
             self._known = known
         return known
-
-    def _registered(self) -> Registered:
-        place, schema, registry = self._place, self._schema, self._registry
-        name = None
-        if schema is not None:
-            name = formats.parse(schema.type, schema.text, registry.imports(schema)).name
-        subject = place.subject_of(name)
-        if place.use_latest:
-            return registry.latest(subject)
-        assert schema is not None
-        if place.auto_register:
-            return registry.registered(subject, schema)
-        return registry.find(subject, schema)._replace(schema=schema)
 
 
 def avro_serializer(
@@ -177,7 +145,7 @@ def json_serializer(
         value = plain(value)
         if validate is not None:
             validate(value)
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return json_bytes(value)
 
     reading = Reading(registry)
     return _serializer(
@@ -199,7 +167,8 @@ def protobuf_serializer(
     as_dict: bool = False,
 ) -> SchemaSerializer:
     """With a generated class, or with a schema's text and the name of one of its messages (the first, if
-    none is given). Values are messages or dicts, and read as messages, or as dicts if `as_dict`.
+    none is given). Values are messages or dicts, and read as messages (of that class, if there is one), or
+    as dicts if `as_dict`.
     """
     place = Place(topic, part, subject, naming, auto_register, use_latest)
     name = message if isinstance(message, str) or message is None else message.DESCRIPTOR.full_name
@@ -228,7 +197,7 @@ def protobuf_serializer(
 
         return encode, file.indexes_of(descriptor)
 
-    reading = Reading(registry, schema=given, message=name, as_dict=as_dict)
+    reading = Reading(registry, schema=given, message=message, as_dict=as_dict)
     return _serializer(registry, given, place, encoder, reading)
 
 
@@ -240,6 +209,13 @@ def any_deserializer(registry: Registry) -> SchemaSerializer:
         raise NotSerializable("this one only reads")
 
     return SchemaSerializer(refuse, reading.read, None, reading)
+
+
+_json_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def json_bytes(value: Any) -> bytes:
+    return _json_text(value).encode()
 
 
 def plain(value: Any) -> Any:

@@ -13,9 +13,10 @@ reason and where they come from.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.schemas import Decoder, Registry, decoder_for
+from headrace.schemas import Decoder, Encoder, Registry, Schema, decoder_for, encoder_for
 from headrace.spark.columns import HEADERS, KAFKA_COLUMNS
 from headrace.spark.dead_letters import DeadLetters
 from headrace.spark.errors import InvalidOption, Undecodable
@@ -36,29 +37,58 @@ class Part(NamedTuple):
 
     name: str  # key or value
     format: str
-    schema: str | None  # as text
+    schema: str | Schema | None  # as text, or as the registry has it
     subject: str | None
     message: str | None
     registry: tuple[str, str | None, str | None] | None  # url, user, password
+    auto_register: bool = True  # of what is written
 
     def decoder(self, *, wanted: pa.StructType | None = None, sample: pa.Array | None = None) -> Decoder:
         """`wanted` are the columns that a query declares: of JSON nothing else need be read."""
-        registry = None
-        if self.registry is not None:
-            url, user, password = self.registry
-            registry = Registry(url, user=user, password=password)
+        registry = None if self.registry is None else _registry_at(*self.registry)
         schema: Any = self.schema
         if schema is None and self.format == "json" and wanted is not None:
             schema = wanted
-        subject = self.subject if registry is not None else None
         return decoder_for(
             self.format,
             schema=schema,
             registry=registry,
-            subject=subject,
+            subject=self.subject,
             message=self.message,
             sample=sample,
         )
+
+    def _as_of_now(self) -> Part:
+        """With the subject's newest schema: what a query shows does not change under it. Of JSON, whose
+        columns say all, no schema is needed.
+        """
+        if self.registry is None or self.schema is not None or self.format == "json":
+            return self
+        assert self.subject is not None
+        url, user, password = self.registry
+        newest = Registry(url, user=user, password=password).latest(self.subject)
+        return self._replace(schema=newest.schema)
+
+    def encoder(self, kind: pa.DataType, topic: str) -> Encoder:
+        """For rows of this type that go to the topic."""
+        return encoder_for(
+            self.format,
+            kind,
+            schema=self.schema,
+            registry=None if self.registry is None else _registry_at(*self.registry),
+            subject=self.subject or f"{topic}-{self.name}",
+            message=self.message,
+            auto_register=self.auto_register,
+            name=self.name.capitalize(),
+        )
+
+    def check(self, kind: pa.DataType) -> None:
+        """What can be known without a registry: whether rows of this type can be written so."""
+        can_derive = self.format != "protobuf" and (self.registry is None or self.auto_register)
+        if self.schema is not None or can_derive:
+            self._replace(registry=None).encoder(kind, "")
+        elif self.registry is None:
+            raise InvalidOption(f"{self.name}Schema must be given: {self.format} has none of its own")
 
     @property
     def is_learned(self) -> bool:
@@ -93,34 +123,52 @@ def read_formats(options: SourceOptions) -> Formats:
     if mode not in MODES:
         raise InvalidOption(f"mode is one of {', '.join(MODES)}, not {mode}")
     return Formats(
-        _part("key", options.key_format, options),
-        _part("value", options.value_format, options),
+        _read_part("key", options.key_format, options),
+        _read_part("value", options.value_format, options),
         mode,
         others.get("deadlettertopic"),
     )
 
 
-def _part(name: str, format: str | None, options: SourceOptions) -> Part | None:
+def written_parts(options: Mapping[str, str]) -> tuple[Part, ...]:
+    """Of a sink's options; each topic's subject is its own unless one is named."""
+    found = []
+    for name in ("key", "value"):
+        format = options.get(f"{name}format", "binary").lower()
+        if format != "binary":
+            found.append(_part(name, format, options, options.get(f"{name}subject")))
+    auto = options.get("schema.registry.auto.register", "true").lower()
+    if auto not in ("true", "false"):
+        raise InvalidOption(f"schema.registry.auto.register is true or false, not {auto}")
+    return tuple(part._replace(auto_register=auto == "true") for part in found)
+
+
+def _read_part(name: str, format: str | None, options: SourceOptions) -> Part | None:
     if format is None:
         return None
-    if format not in FORMATS:
-        raise InvalidOption(f"{name}Format is binary, {', '.join(FORMATS)}, not {format}")
     others = options.others
-    schema, subject = others.get(f"{name}schema"), others.get(f"{name}subject")
-    registry = _registry(others)
-    if registry is not None and subject is None and schema is None:
+    subject = others.get(f"{name}subject")
+    if "schema.registry.url" in others and subject is None and f"{name}schema" not in others:
         topics = options.topics or tuple({at.topic for at in options.assigned})
         if len(topics) != 1:
             raise InvalidOption(f"{name}Subject must be given: the query reads several topics")
         subject = f"{topics[0]}-{name}"
-    return Part(name, format, schema, subject, others.get(f"{name}message"), registry)
+    return _part(name, format, others, subject)._as_of_now()
 
 
-def _registry(others: Mapping[str, str]) -> tuple[str, str | None, str | None] | None:
+def _part(name: str, format: str, others: Mapping[str, str], subject: str | None) -> Part:
+    if format not in FORMATS:
+        raise InvalidOption(f"{name}Format is binary, {', '.join(FORMATS)}, not {format}")
     url = others.get("schema.registry.url")
-    if url is None:
-        return None
-    return url, others.get("schema.registry.user"), others.get("schema.registry.password")
+    login = others.get("schema.registry.user"), others.get("schema.registry.password")
+    schema, message = others.get(f"{name}schema"), others.get(f"{name}message")
+    return Part(name, format, schema, subject, message, None if url is None else (url, *login))
+
+
+@cache
+def _registry_at(url: str, user: str | None, password: str | None) -> Registry:
+    """One for all tasks that a worker runs: what an id means is asked for once."""
+    return Registry(url, user=user, password=password, latest_ttl_s=0.0)
 
 
 class Decoding:

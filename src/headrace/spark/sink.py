@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from headrace.client.errors import ClientError, UnsupportedByBroker
 from headrace.client.sinks.attempt import Place
 from headrace.client.threads.admin import Admin
 from headrace.spark.errors import SinkUnusable
+from headrace.spark.options import SERVERS
 from headrace.spark.rows import row_plan
 from headrace.spark.sink_options import Guarantee, SinkOptions, sink_options
 from headrace.spark.writing import Written, write_rows
@@ -42,14 +44,18 @@ log = logging.getLogger("headrace.spark")
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-    return BatchWriter(sink_options(options, is_stream=False, overwrite=overwrite), schema)
+    return BatchWriter(
+        sink_options(options, is_stream=False, overwrite=overwrite, servers=os.environ.get(SERVERS)), schema
+    )
 
 
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
     # the complete mode asks to overwrite: for a topic that is every result again, as Spark's own sink does
-    return StreamWriter(sink_options(options, is_stream=True, overwrite=False), schema)
+    return StreamWriter(
+        sink_options(options, is_stream=True, overwrite=False, servers=os.environ.get(SERVERS)), schema
+    )
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -57,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._rows = row_plan(schema, options.topic)
+        self._rows = row_plan(schema, options.topic, options.parts)
         self._run_id = uuid.uuid4().hex
 
     def _place(self, task: int = 0, attempt: int = 0) -> Place:
@@ -88,7 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._rows = row_plan(schema, options.topic)
+        self._rows = row_plan(schema, options.topic, options.parts)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task_context()
@@ -160,8 +166,8 @@ def _abort(options: SinkOptions, app_id: str, batch_id: int, run_id: str | None 
     try:
         with Admin(options.admin_settings) as admin:
             for sink in admin.list_sinks():
-                is_ours = run_id is None or sink.run_id == run_id
-                if is_ours and (sink.app_id, sink.batch_id) == (app_id, batch_id):
+                is_ours = sink.batch_id == batch_id if run_id is None else sink.run_id == run_id
+                if is_ours and sink.app_id == app_id:
                     admin.abort_sink(app_id, sink.query_id, sink.run_id)
     except UnsupportedByBroker:
         log.debug("the brokers have no sinks, and so nothing to abort")

@@ -9,19 +9,26 @@ from typing import NamedTuple
 
 from headrace.client.configuration import admin_keys
 from headrace.spark.errors import InvalidOption
+from headrace.spark.formats import Part, written_parts
 
 KAFKA = "kafka."
 NAMES = ("topic", "path", "txnAppId", "txnVersion", "deliveryGuarantee", "includeHeaders")
+# Of formats: see headrace.spark.formats.
+OF_FORMATS = (
+    *("keyFormat", "valueFormat", "keySchema", "valueSchema", "keySubject", "valueSubject"),
+    *("keyMessage", "valueMessage", "schema.registry.url", "schema.registry.user"),
+    *("schema.registry.password", "schema.registry.auto.register"),
+)
 # What Spark itself has to know, and hands on.
 OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
-_KNOWN = {name.lower(): name for name in (*NAMES, *OF_SPARK)}
+_KNOWN = {name.lower(): name for name in (*NAMES, *OF_FORMATS, *OF_SPARK)}
 
 # What a task decides itself, and what to use instead.
 _TAKEN = {
     "transactional.id": "txnAppId",
     "enable.idempotence": "deliveryGuarantee",
-    "key.serializer": "a key column of text or bytes",
-    "value.serializer": "a value column of text or bytes",
+    "key.serializer": "keyFormat",
+    "value.serializer": "valueFormat",
 }
 
 # How long a batch stays open when nobody is heard of. Tasks that write are; this is for the time in which a
@@ -42,6 +49,7 @@ class SinkOptions(NamedTuple):
     version: int | None = None  # of a batch write: the batch that it is
     guarantee: Guarantee = Guarantee.BEST
     checkpoint: str | None = None  # where Spark keeps the query's progress, as far as it was said here
+    parts: tuple[Part, ...] = ()  # of records that have a format
 
     @property
     def admin_settings(self) -> dict[str, object]:
@@ -50,8 +58,10 @@ class SinkOptions(NamedTuple):
         return {name: value for name, value in self.settings.items() if name in known}
 
 
-def sink_options(given: Mapping[str, str], *, is_stream: bool, overwrite: bool) -> SinkOptions:
-    """Raises InvalidOption for whatever makes no sense."""
+def sink_options(
+    given: Mapping[str, str], *, is_stream: bool, overwrite: bool, servers: str | None = None
+) -> SinkOptions:
+    """Raises InvalidOption for whatever makes no sense; `servers` are those of who names none."""
     if overwrite:
         raise InvalidOption("a topic cannot be overwritten, only appended to")
     for name in given:
@@ -61,6 +71,8 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool, overwrite: bool) 
             raise InvalidOption(f"there is no option {name} for writing{hint}")
     options = {name.lower(): value for name, value in given.items()}
     settings = {name[len(KAFKA) :]: value for name, value in options.items() if name.startswith(KAFKA)}
+    if servers:
+        settings.setdefault("bootstrap.servers", servers)
     if "bootstrap.servers" not in settings:
         raise InvalidOption("kafka.bootstrap.servers must be given: the addresses of some brokers")
     for name, instead in _TAKEN.items():
@@ -77,6 +89,7 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool, overwrite: bool) 
         _version(options, app_id, is_stream=is_stream),
         _guarantee(options),
         options.get("checkpointlocation"),
+        written_parts(options),
     )
 
 

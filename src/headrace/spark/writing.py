@@ -15,7 +15,7 @@ from headrace.client.errors import UnsupportedByBroker
 from headrace.client.sinks.attempt import Place, State
 from headrace.client.threads.producer import Producer
 from headrace.client.threads.sink_attempt import SinkAttempt
-from headrace.spark.rows import RowPlan, tables
+from headrace.spark.rows import RowPlan, Tables
 from headrace.spark.sink_options import Guarantee, SinkOptions
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ def write_rows(
             deque(batches, maxlen=0)
             return Written(place, was_committed=True)
         if state is State.WRITING:
+            tables = Tables(plan)
             for batch in batches:
-                for topic, table in tables(plan, batch, time.time_ns() // 1_000_000):
+                for topic, table in tables.of(batch, time.time_ns() // 1_000_000):
                     attempt.send_arrow(topic, table, **plan.roles)
             return Written(place, attempt.finish())
     return _write_plainly(options, plan, place, batches)
@@ -66,9 +67,10 @@ def _write_plainly(
 ) -> Written:
     settings = {name: value for name, value in options.settings.items() if name != "transaction.timeout.ms"}
     under_way: deque[TableDelivery] = deque()
+    tables = Tables(plan)
     with Producer(settings) as producer:
         for batch in batches:
-            for topic, table in tables(plan, batch, time.time_ns() // 1_000_000):
+            for topic, table in tables.of(batch, time.time_ns() // 1_000_000):
                 under_way.append(producer.send_arrow(topic, table, **plan.roles))  # type: ignore[arg-type]
             while under_way and under_way[0].is_done:
                 under_way.popleft().result()

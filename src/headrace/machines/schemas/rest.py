@@ -80,11 +80,12 @@ Handler = Callable[..., Answer]
 _ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {}
 
 
-def _route(method: str, path: str) -> Callable[[Handler], Handler]:
+def _route(method: str, *paths: str) -> Callable[[Handler], Handler]:
     """`*` stands for an argument."""
 
     def add(handler: Handler) -> Handler:
-        _ROUTES.setdefault(tuple(path.strip("/").split("/")), {})[method] = handler
+        for path in paths:
+            _ROUTES.setdefault(tuple(path.strip("/").split("/")), {})[method] = handler
         return handler
 
     return add
@@ -329,79 +330,50 @@ def _compatibility(call: Call, found: list[str]) -> Answer:
     return _reply(reply)
 
 
-@_route("GET", "/config")
-def _level(call: Call) -> Answer:
-    return _reply({"compatibilityLevel": call.registry.level()})
+# Of all subjects, or of one, which may have none of its own.
 
 
-@_route("PUT", "/config")
-def _set_level(call: Call) -> Answer:
-    level, records = call.registry.set_level(None, call.field("compatibility"))
-    return _reply({"compatibility": level}, records)
-
-
-@_route("DELETE", "/config")
-def _unset_level(call: Call) -> Answer:
-    level, records = call.registry.unset_level(None)
-    return _reply({"compatibilityLevel": level}, records)
-
-
-@_route("GET", "/config/*")
-def _level_of(call: Call, subject: str) -> Answer:
+@_route("GET", "/config", "/config/*")
+def _level(call: Call, subject: str | None = None) -> Answer:
     level = call.registry.level(subject)
     if level is None and call.flag("defaultToGlobal"):
         level = call.registry.level()
     if level is None:
+        assert subject is not None, "there is always one for all"
         raise errors.no_level(subject)
     return _reply({"compatibilityLevel": level})
 
 
-@_route("PUT", "/config/*")
-def _set_level_of(call: Call, subject: str) -> Answer:
+@_route("PUT", "/config", "/config/*")
+def _set_level(call: Call, subject: str | None = None) -> Answer:
     level, records = call.registry.set_level(subject, call.field("compatibility"))
     return _reply({"compatibility": level}, records)
 
 
-@_route("DELETE", "/config/*")
-def _unset_level_of(call: Call, subject: str) -> Answer:
+@_route("DELETE", "/config", "/config/*")
+def _unset_level(call: Call, subject: str | None = None) -> Answer:
     level, records = call.registry.unset_level(subject)
     return _reply({"compatibilityLevel": level}, records)
 
 
-@_route("GET", "/mode")
-def _mode(call: Call) -> Answer:
-    return _reply({"mode": call.registry.mode()})
-
-
-@_route("PUT", "/mode")
-def _set_mode(call: Call) -> Answer:
-    mode, records = call.registry.set_mode(None, call.field("mode"), is_forced=call.flag("force"))
-    return _reply({"mode": mode}, records)
-
-
-@_route("DELETE", "/mode")
-def _unset_mode(call: Call) -> Answer:
-    mode, records = call.registry.unset_mode(None)
-    return _reply({"mode": mode}, records)
-
-
-@_route("GET", "/mode/*")
-def _mode_of(call: Call, subject: str) -> Answer:
+@_route("GET", "/mode", "/mode/*")
+def _mode(call: Call, subject: str | None = None) -> Answer:
     mode = call.registry.mode(subject)
     if mode is None and call.flag("defaultToGlobal"):
         mode = call.registry.mode()
     if mode is None:
+        assert subject is not None, "there is always one for all"
         raise errors.no_mode(subject)
     return _reply({"mode": mode})
 
 
-@_route("PUT", "/mode/*")
-def _set_mode_of(call: Call, subject: str) -> Answer:
+@_route("PUT", "/mode", "/mode/*")
+def _set_mode(call: Call, subject: str | None = None) -> Answer:
     mode, records = call.registry.set_mode(subject, call.field("mode"), is_forced=call.flag("force"))
     return _reply({"mode": mode}, records)
 
 
-@_route("DELETE", "/mode/*")
-def _unset_mode_of(call: Call, subject: str) -> Answer:
+@_route("DELETE", "/mode", "/mode/*")
+def _unset_mode(call: Call, subject: str | None = None) -> Answer:
     mode, records = call.registry.unset_mode(subject)
     return _reply({"mode": mode}, records)

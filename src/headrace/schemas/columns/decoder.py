@@ -68,7 +68,8 @@ def _made(
     kind: SchemaType, schema: Any, registry: Registry | None, message: str | None, sample: Any
 ) -> Decoder:
     if kind is SchemaType.JSON:
-        from headrace.schemas.columns.json import JsonDecoder, inferred_type, type_of_schema
+        from headrace.schemas.columns.json import JsonDecoder, inferred_type
+        from headrace.schemas.columns.json_types import type_of_schema
 
         if sample is not None and schema is None:
             return JsonDecoder(inferred_type(sample, registry), registry)

@@ -1,29 +1,31 @@
-"""JSON as columns, read by Arrow itself; only a batch with a bad row in it is looked at more closely.
+"""JSON as columns, read by Arrow itself; what Arrow does not like is looked at more closely, by Python.
 
 Arrow reads a stream of objects and would neither tell which one is wrong nor notice that one is two. So only
 values that begin with { and end with } are given to it, with a line's end between: then no two of them can
-be taken for one, and one that is two is noticed by the count. A part that fails is halved until the rows to
-blame are alone.
+be taken for one, and one that is two is noticed by the count. A part that fails is halved until it is small
+enough for Python, which reads whatever Arrow does, and says what is wrong with the rest.
 """
 
-import json
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from headrace.machines.schemas import json_schema
-from headrace.machines.schemas.json_schema import Part
-from headrace.machines.schemas.schema import Schema, SchemaType
+from headrace.machines.schemas.schema import SchemaType
 from headrace.schemas.columns.decoder import Decoded, Failure
+from headrace.schemas.columns.json_types import shown_field
+from headrace.schemas.columns.json_values import JsonValues
 from headrace.schemas.columns.rows import assembled, reason_of
-from headrace.schemas.errors import SchemaError, UnsupportedSchema
+from headrace.schemas.errors import SchemaError
 from headrace.schemas.registry import Registry
-from headrace.schemas.wire import read_frame
+from headrace.schemas.wire import ID_MAGIC, Frame, read_frame
 
-PREFIX_BYTES = 5
 SAMPLE_ROWS_MAX = 10_000
+PREFIX_BYTES = 5  # of an id, with what tells that it is one
+_SPACE = " \t\r\n"
+# Below this Python is as quick as halving on.
+HALVED_ROWS_MIN = 64
 
 
 class JsonDecoder:
@@ -31,8 +33,12 @@ class JsonDecoder:
         self._type = kind
         self._registry = registry
         self._known: set[int] = set()
-        # Arrow reads no maps and has no way to read objects as text
+        self._values = JsonValues(kind)
+        # Arrow reads neither maps nor base64; dates it takes for numbers, so they are read as texts
         self._is_plain = _is_plain(kind)
+        self._options = arrow_json.ParseOptions(
+            explicit_schema=pa.schema(list(_with_texts(kind))), unexpected_field_behavior="ignore"
+        )
 
     @property
     def type(self) -> pa.StructType:
@@ -40,17 +46,95 @@ class JsonDecoder:
 
     def columns(self, values: pa.Array | pa.ChunkedArray, id_headers: pa.Array | None = None) -> Decoded:
         failures: list[Failure] = []
-        whole = _whole(values)
+        structs: list[pa.StructArray] = []
+        self._read(self._objects(values, id_headers, failures), 0, structs, failures)
+        found = structs[0] if len(structs) == 1 else pa.concat_arrays(structs)
+        return Decoded(found, sorted(failures))
+
+    def objects_in(self, values: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """The texts of those that may be objects; all others are null."""
+        return self._objects(values, None, [])
+
+    def _objects(
+        self, given: pa.Array | pa.ChunkedArray, id_headers: pa.Array | None, failures: list[Failure]
+    ) -> pa.Array:
+        """As texts without ids and space around them; what cannot be an object is a failure and null."""
+        values = _whole(given)
         if self._registry is not None:
-            whole = self._unframed(whole, id_headers, self._registry, failures)
-        if self._is_plain:
-            return _Halving(self._type, failures).decoded(whole)
-        return _one_by_one(whole, self._type, failures)
+            values = self._unframed(values, id_headers, self._registry, failures)
+        try:
+            texts = values.cast(pa.string())  # a check, too: Arrow's reader takes bytes that are no text
+        except pa.ArrowInvalid:
+            is_text = pa.array([value is None or _is_text(value) for value in values.to_pylist()])
+            self._blame(values, is_text, failures)
+            texts = pc.if_else(is_text, values, None).cast(pa.string())
+        if pc.all(_in_braces(texts)).as_py():
+            return texts
+        texts = pc.ascii_trim(texts, _SPACE)
+        are_right = _in_braces(texts)
+        self._blame(values, are_right, failures)
+        return pc.if_else(are_right, texts, None)
+
+    def _blame(self, values: pa.Array, are_right: pa.Array, failures: list[Failure]) -> None:
+        for row in pc.indices_nonzero(pc.invert(are_right)).to_pylist():
+            try:
+                self._values.read(values[row].as_py())
+            except (ValueError, RecursionError) as error:
+                failures.append(Failure(row, str(error)))
+
+    def _read(
+        self, values: pa.Array, first: int, structs: list[pa.StructArray], failures: list[Failure]
+    ) -> None:
+        """`first` is the row that the values begin with."""
+        found = self._at_once(values) if self._is_plain else None
+        if found is not None:
+            structs.append(found)
+        elif self._is_plain and len(values) >= 2 * HALVED_ROWS_MIN:
+            middle = len(values) // 2
+            self._read(values.slice(0, middle), first, structs, failures)
+            self._read(values.slice(middle), first + middle, structs, failures)
+        else:
+            decoded = self._one_by_one(values)
+            structs.append(decoded.struct)
+            failures += [Failure(first + row, reason) for row, reason in decoded.failures]
+
+    def _at_once(self, values: pa.Array) -> pa.StructArray | None:
+        """All rows, none of them touched by Python; None: one of them needs a closer look."""
+        present = values.drop_null()
+        if not len(present):
+            return pa.nulls(len(values), self._type)
+        try:
+            found = _one_struct(_table(present, self._options)).cast(self._type)
+        except (pa.ArrowException, _Miscounted):
+            return None
+        if len(present) < len(values):
+            places = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
+            found = found.take(pc.if_else(values.is_valid(), places, pa.scalar(None, pa.int64())))
+        return found
+
+    def _one_by_one(self, values: pa.Array) -> Decoded:
+        rows: list[Any] = [None] * len(values)
+        failures = []
+        for row, value in enumerate(values.to_pylist()):
+            if value is not None:
+                try:
+                    rows[row] = self._values.read(value.encode())
+                except (ValueError, RecursionError) as error:
+                    failures.append(Failure(row, str(error) or reason_of(error)))
+        return assembled(rows, self._type, failures)
 
     def _unframed(
         self, values: pa.Array, id_headers: pa.Array | None, registry: Registry, failures: list[Failure]
     ) -> pa.Array:
         """The values without the ids in front of them; those without one are failures and null."""
+        prefixes = pc.binary_slice(values, 0, PREFIX_BYTES).unique().drop_null().to_pylist()
+        if id_headers is None and len(prefixes) == 1 and prefixes[0][:1] == bytes([ID_MAGIC]):
+            try:  # one schema wrote them all
+                self._check(read_frame(prefixes[0], with_indexes=False), registry)
+                return pc.binary_slice(values, PREFIX_BYTES)
+            except SchemaError as error:
+                if error.is_retriable:
+                    raise
         data = values.to_pylist()
         headers = [None] * len(data) if id_headers is None else id_headers.to_pylist()
         for row, (value, header) in enumerate(zip(data, headers, strict=True)):
@@ -58,9 +142,7 @@ class JsonDecoder:
                 continue
             try:
                 frame = read_frame(value if header is None else header, with_indexes=False)
-                self._check(
-                    frame.id if frame.id is not None else registry.id_of_guid(frame.guid or ""), registry
-                )
+                self._check(frame, registry)
                 if header is None:
                     data[row] = value[frame.payload_at :]
             except SchemaError as error:
@@ -70,7 +152,8 @@ class JsonDecoder:
                 data[row] = None
         return pa.array(data, pa.binary())
 
-    def _check(self, id: int, registry: Registry) -> None:
+    def _check(self, frame: Frame, registry: Registry) -> None:
+        id = frame.id if frame.id is not None else registry.id_of_guid(frame.guid or "")
         if id not in self._known:
             written = registry.schema(id)
             if written.type is not SchemaType.JSON:
@@ -86,88 +169,48 @@ def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.cast(pa.binary())
 
 
-# --- Arrow's reader ---------------------------------------------------------------------------------------
+def _is_plain(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_is_plain(each.type) for each in kind)
+    if pa.types.is_list(kind):
+        return _is_plain(kind.value_type)
+    return not pa.types.is_map(kind) and not pa.types.is_binary(kind)
 
 
-class _Halving:
-    """Reads runs of objects; what fails is halved."""
-
-    def __init__(self, kind: pa.StructType, failures: list[Failure]) -> None:
-        self._kind = kind
-        self._failures = failures
-        self._options = arrow_json.ParseOptions(
-            explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"
-        )
-
-    def decoded(self, values: pa.Array) -> Decoded:
-        found = self._at_once(values) if not self._failures else None
-        return self._by_rows(values) if found is None else Decoded(found, [])
-
-    def _at_once(self, values: pa.Array) -> pa.StructArray | None:
-        """All rows, none of them touched by Python; None: one of them needs a closer look."""
-        present = values.drop_null()
-        if not len(present):
-            return pa.nulls(len(values), self._kind)
-        looks_right = pc.and_(pc.starts_with(present, "{"), pc.ends_with(present, "}"))
-        if not pc.all(looks_right).as_py():
-            return None
-        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(present)], present), b"\n")[0].as_buffer()
-        try:
-            table = _table(joined, len(present), self._options)
-        except (pa.ArrowException, _Miscounted):
-            return None
-        found = _one_struct(table)
-        if len(present) < len(values):
-            places = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
-            found = found.take(pc.if_else(values.is_valid(), places, pa.scalar(None, pa.int64())))
-        return found
-
-    def _by_rows(self, values: pa.Array) -> Decoded:
-        rows = objects_in(values, self._failures)
-        tables: list[pa.Table] = []
-        read: list[int] = []
-        self._read(rows, tables, read)
-        if not read:
-            return Decoded(pa.nulls(len(values), self._kind), sorted(self._failures))
-        found = _one_struct(pa.concat_tables(tables))
-        if len(read) < len(values):
-            places: list[int | None] = [None] * len(values)
-            for place, row in enumerate(read):
-                places[row] = place
-            found = found.take(pa.array(places, pa.int64()))
-        return Decoded(found, sorted(self._failures))
-
-    def _read(self, rows: list[tuple[int, bytes]], tables: list[pa.Table], read: list[int]) -> None:
-        if not rows:
-            return
-        try:
-            tables.append(_parsed(rows, self._options))
-            read += [row for row, _ in rows]
-        except (pa.ArrowException, _Miscounted) as error:
-            if len(rows) == 1:
-                row, value = rows[0]
-                self._failures.append(Failure(row, _json_reason(value, error)))
-                return
-            middle = len(rows) // 2
-            self._read(rows[:middle], tables, read)
-            self._read(rows[middle:], tables, read)
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    """With texts where dates are wanted."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_with_texts(kind.value_type))
+    return pa.string() if pa.types.is_date(kind) else kind
 
 
 class _Miscounted(Exception):
     """One value was several objects."""
 
 
-def _parsed(rows: list[tuple[int, bytes]], options: Any) -> pa.Table:
-    return _table(pa.py_buffer(b"\n".join(value for _, value in rows)), len(rows), options)
+def _in_braces(texts: pa.Array) -> pa.Array:
+    return pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")).fill_null(True)
 
 
-def _table(objects: pa.Buffer, count: int, options: Any) -> pa.Table:
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _table(objects: pa.Array, options: Any) -> pa.Table:
+    """Of texts in braces."""
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(objects)], objects), "\n")[0].as_buffer()
     # One block, so that line ends inside a value part nothing: the last of them is behind the last value.
-    data = objects.to_pybytes() + b"\n"
+    data = joined.to_pybytes() + b"\n"
     table = arrow_json.read_json(
         pa.BufferReader(data), arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1), options
     )
-    if table.num_rows != count:
+    if table.num_rows != len(objects):
         raise _Miscounted
     return table
 
@@ -177,170 +220,27 @@ def _one_struct(table: pa.Table) -> pa.StructArray:
     return pa.concat_arrays(found.chunks) if found.num_chunks != 1 else found.chunk(0)
 
 
-def objects_in(values: pa.Array, failures: list[Failure]) -> list[tuple[int, bytes]]:
-    """Rows that may be objects; those that cannot be are failures."""
-    rows = []
-    for row, value in enumerate(values.to_pylist()):
-        if value is None:
-            continue
-        trimmed = value.strip(b" \t\r\n")
-        if trimmed[:1] == b"{" and trimmed[-1:] == b"}":
-            rows.append((row, trimmed))
-        else:
-            failures.append(Failure(row, "there are no bytes" if not value else "it is no JSON object"))
-    return rows
-
-
-def _json_reason(value: bytes, error: Exception) -> str:
-    """In Python's words when it is no JSON, in Arrow's when it does not fit the columns."""
-    try:
-        json.loads(value)
-    except (ValueError, RecursionError) as fault:
-        return f"it is no JSON: {fault}"
-    return f"it does not fit the columns: {error}"
-
-
-# --- Python's reader, where Arrow's cannot ----------------------------------------------------------------
-
-
-def _one_by_one(values: pa.Array, kind: pa.StructType, failures: list[Failure]) -> Decoded:
-    rows: list[Any] = [None] * len(values)
-    for row, value in objects_in(values, failures):
-        try:
-            rows[row] = _shaped(json.loads(value), kind)
-        except (ValueError, RecursionError, TypeError) as error:
-            failures.append(Failure(row, f"it is no JSON: {error}"))
-    found = assembled(rows, kind, failures)
-    return Decoded(found.struct, sorted(found.failures))
-
-
-def _shaped(value: Any, kind: pa.DataType) -> Any:
-    """Objects as pairs where a map is wanted, and as text where text is."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        if not isinstance(value, dict):
-            raise ValueError(f"{value!r} is no object")
-        return {each.name: _shaped(value.get(each.name), each.type) for each in kind}
-    if pa.types.is_map(kind):
-        if not isinstance(value, dict):
-            raise ValueError(f"{value!r} is no object")
-        return [(key, _shaped(each, kind.item_type)) for key, each in value.items()]
-    if pa.types.is_list(kind):
-        if not isinstance(value, list):
-            raise ValueError(f"{value!r} is no list")
-        return [_shaped(each, kind.value_type) for each in value]
-    if pa.types.is_string(kind) and isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    if pa.types.is_timestamp(kind) and isinstance(value, str):
-        return pc.cast(pa.scalar(value), kind).as_py()
-    return value
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return all(_is_plain(each.type) for each in kind)
-    if pa.types.is_list(kind):
-        return _is_plain(kind.value_type)
-    return not pa.types.is_map(kind)
-
-
-# --- types ------------------------------------------------------------------------------------------------
+# --- learning ---------------------------------------------------------------------------------------------
 
 
 def inferred_type(sample: pa.Array | pa.ChunkedArray, registry: Registry | None = None) -> pa.StructType:
     """The columns of values seen: what Arrow makes of them, bad ones left out."""
     values = _whole(sample).slice(0, SAMPLE_ROWS_MAX)
-    if registry is not None:
-        values = JsonDecoder(pa.struct([]), registry)._unframed(values, None, registry, [])
     tables: list[pa.Table] = []
-    _infer(objects_in(values, []), tables)
+    _infer(JsonDecoder(pa.struct([]), registry).objects_in(values).drop_null(), tables)
     if not tables:
         raise SchemaError("no value of the sample is a JSON object: give a schema")
     merged = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
-    return pa.struct([_spark_friendly(field) for field in merged])
+    return pa.struct([shown_field(field) for field in merged])
 
 
-def _infer(rows: list[tuple[int, bytes]], tables: list[pa.Table]) -> None:
-    if not rows:
+def _infer(values: pa.Array, tables: list[pa.Table]) -> None:
+    if not len(values):
         return
     try:
-        tables.append(_parsed(rows, arrow_json.ParseOptions()))
+        tables.append(_table(values, arrow_json.ParseOptions()))
     except (pa.ArrowException, _Miscounted):
-        if len(rows) > 1:
-            middle = len(rows) // 2
-            _infer(rows[:middle], tables)
-            _infer(rows[middle:], tables)
-
-
-def _spark_friendly(field: pa.Field) -> pa.Field:
-    """A column of nulls only is text: a type must be chosen, and text can hold what comes later."""
-    return field.with_type(_known_type(field.type))
-
-
-def _known_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([_spark_friendly(each) for each in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_known_type(kind.value_type))
-    return kind
-
-
-def type_of_schema(schema: Any, registry: Registry | None = None) -> pa.StructType:
-    """Of a JSON schema, or of Arrow's own types."""
-    if isinstance(schema, pa.Schema):
-        return pa.struct(list(schema))
-    if isinstance(schema, pa.DataType):
-        if not pa.types.is_struct(schema):
-            raise UnsupportedSchema("the columns of JSON are a struct")
-        return schema
-    assert isinstance(schema, Schema)
-    imports = () if registry is None else registry.imports(schema)
-    found = _type(json_schema.parse(schema.text, imports).root, ())
-    if not pa.types.is_struct(found):
-        raise UnsupportedSchema("a JSON schema whose values are no objects has no columns")
-    return found
-
-
-_FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
-
-
-def _type(part: Part, within: tuple[int, ...]) -> pa.DataType:
-    part = part.followed()
-    if id(part.value) in within:
-        raise UnsupportedSchema("the schema contains itself: no column can hold it")
-    if isinstance(part.value, dict):
-        within = (*within, id(part.value))
-    sort = part.sort
-    if sort == "combined" and part.combination is not None:
-        _, parts = part.combination
-        real = [each.followed() for each in parts if each.followed().get("type") != "null"]
-        # null or something is that something; anything else is kept as text
-        return _type(real[0], within) if len(real) == 1 else pa.string()
-    match sort:
-        case "object":
-            return _object(part, within)
-        case "array":
-            items = part.get("items")
-            return pa.list_(_type(part.inner(items), within) if isinstance(items, dict) else pa.string())
-        case "number":
-            return pa.int64() if part.get("type") == "integer" else pa.float64()
-        case "boolean":
-            return pa.bool_()
-        case "string":
-            return _FORMATS.get(part.get("format", ""), pa.string())
-    return pa.string()
-
-
-def _object(part: Part, within: tuple[int, ...]) -> pa.DataType:
-    properties = part.get("properties")
-    if properties:
-        return pa.struct([(name, _type(part.inner(each), within)) for name, each in properties.items()])
-    values = part.get("additionalProperties")
-    if isinstance(values, dict) and values:
-        return pa.map_(pa.string(), _type(part.inner(values), within))
-    return pa.string()
+        if len(values) > 1:
+            middle = len(values) // 2
+            _infer(values.slice(0, middle), tables)
+            _infer(values.slice(middle), tables)

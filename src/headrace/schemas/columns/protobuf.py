@@ -79,7 +79,7 @@ class ProtobufDecoder:
         written = registry.schema(id)
         if written.type is not SchemaType.PROTOBUF:
             raise SchemaError(f"schema {id} is {written.type}, and not PROTOBUF")
-        found = ProtobufFile(written.text, registry.imports(written)).at(indexes)
+        found = ProtobufFile(written.text, registry.imports(written)).at(indexes, self._descriptor.full_name)
         if found.full_name != self._descriptor.full_name:
             raise SchemaError(f"it is a {found.full_name}, and not a {self._descriptor.full_name}")
 

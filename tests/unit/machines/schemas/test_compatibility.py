@@ -162,6 +162,28 @@ def proto(body: str, head: str = 'syntax = "proto3";') -> str:
             proto("oneof o { int32 a = 1; int32 b = 2; }"),
             ["ONEOF_FIELD_REMOVED"],
         ),
+        # a field that moves out of its oneof is still there, and so is one whose oneof gets another name
+        (
+            proto("oneof o { int32 a = 1; } int32 b = 2;"),
+            proto("oneof o { int32 a = 1; int32 b = 2; }"),
+            [],
+        ),
+        (
+            proto("oneof o { int32 a = 1; } oneof p { int32 b = 2; }"),
+            proto("oneof o { int32 a = 1; int32 b = 2; }"),
+            [],
+        ),
+        (
+            proto("oneof renamed { int32 a = 1; int32 b = 2; }"),
+            proto("oneof o { int32 a = 1; int32 b = 2; }"),
+            [],
+        ),
+        (proto("int32 c = 3;"), proto("oneof o { int32 a = 1; int32 b = 2; } int32 c = 3;"), []),
+        (
+            proto("oneof o { int32 a = 1; } string b = 2;"),
+            proto("oneof o { int32 a = 1; int32 b = 2; }"),
+            ["FIELD_SCALAR_KIND_CHANGED"],
+        ),
         (proto("", 'syntax = "proto3"; package p;'), proto(""), ["PACKAGE_CHANGED"]),
         ('syntax = "proto3"; message M {}', proto(""), ["MESSAGE_REMOVED"]),
         (

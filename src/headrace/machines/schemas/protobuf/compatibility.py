@@ -92,7 +92,7 @@ class _Comparison:
                 found += [
                     f"ONEOF_FIELD_REMOVED at {path}{name}/{number}"
                     for number, field in was.items()
-                    if field.oneof == name and number not in members
+                    if field.oneof == name and number not in now  # one that moved out loses nothing
                 ]
         return found
 

@@ -59,19 +59,19 @@ def encode(file: File, name: str, known: dict[str, Message | Enum]) -> bytes:
 def _message(declared: Message, scope: str, file: File, known: dict[str, Message | Enum]) -> bytes:
     scope = f"{scope}.{declared.name}"
     parts = [sized(1, declared.name)]
-    entries = []
     oneofs = list(declared.oneofs)
     for field in declared.fields:
         synthetic = None
         if field.label == "optional" and file.syntax == "proto3":
             synthetic = len(oneofs)
             oneofs.append(f"_{field.name}")
-        if field.is_map:
-            entries.append(_map_entry(field, known))
         oneof_index = oneofs.index(field.oneof) if field.oneof else synthetic
         parts.append(sized(2, _field(field, scope, known, oneof_index, is_optional=synthetic is not None)))
-    parts += [sized(3, _message(each, scope, file, known)) for each in declared.messages]
-    parts += [sized(3, entry) for entry in entries]
+    for nested in declared.nested():
+        if isinstance(nested, Field):
+            parts.append(sized(3, _map_entry(nested, known)))
+        else:
+            parts.append(sized(3, _message(nested, scope, file, known)))
     parts += [sized(4, _enum(each)) for each in declared.enums]
     parts += [sized(8, sized(1, name)) for name in oneofs]
     return b"".join(parts)
@@ -188,7 +188,7 @@ def _read_message(data: bytes, syntax: str, depth: int = 0) -> tuple[Message, bo
     is_entry = False
     members: list[bytes] = []
     inner: list[Message] = []
-    entries: dict[str, Message] = {}
+    entries: dict[str, tuple[Message, int]] = {}  # and how many messages are before them
     for tag, value in fields(data):
         match tag:
             case 1:
@@ -198,7 +198,7 @@ def _read_message(data: bytes, syntax: str, depth: int = 0) -> tuple[Message, bo
             case 3:
                 nested, is_map = _read_message(message(value), syntax, depth + 1)
                 if is_map:
-                    entries[nested.name] = nested
+                    entries[nested.name] = nested, len(inner)
                 else:
                     inner.append(nested)
             case 4:
@@ -219,12 +219,13 @@ def _read_message(data: bytes, syntax: str, depth: int = 0) -> tuple[Message, bo
                 synthetic.add(declared.oneofs[oneof_index])
             else:
                 field.oneof, field.label = declared.oneofs[oneof_index], ""
-        entry = entries.get(field.type.rpartition(".")[2])
+        entry, behind = entries.get(field.type.rpartition(".")[2], (None, 0))
         if entry is not None and field.label == "repeated":
             by_name = {each.name: each for each in entry.fields}
             if by_name.keys() != {"key", "value"}:
                 raise InvalidSchema(f"{entry.name} is no entry of a map")
             field.label, field.key_type, field.type = "", by_name["key"].type, by_name["value"].type
+            field.behind = behind
         declared.fields.append(field)
     declared.oneofs = [name for name in declared.oneofs if name not in synthetic]
     return declared, is_entry

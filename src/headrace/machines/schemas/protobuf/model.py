@@ -41,6 +41,7 @@ class Field:
     key_type: str = ""  # of a map, whose values are of `type`
     oneof: str = ""  # the oneof it belongs to
     options: list[Option] = field(default_factory=list)
+    behind: int = 0  # of a map: so many messages are declared before it, in the message that has it
 
     @property
     def is_map(self) -> bool:
@@ -64,6 +65,17 @@ class Message:
     enums: list[Enum] = field(default_factory=list)
     options: list[Option] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+
+    def nested(self) -> "Iterator[Message | Field]":
+        """The messages inside, and the maps, whose entries are messages to protoc: in the order in which it
+        counts them.
+        """
+        maps = [field for field in self.fields if field.is_map]
+        for number, message in enumerate(self.messages):
+            while maps and maps[0].behind <= number:
+                yield maps.pop(0)
+            yield message
+        yield from maps
 
 
 class Import(NamedTuple):

@@ -185,7 +185,9 @@ class _Parser:
         elif self._is("extend") and following.kind == "name":
             message.kept.append(self._kept_block())
         else:
-            message.fields.append(self._field(file))
+            field = self._field(file)
+            field.behind = len(message.messages) if field.is_map else 0
+            message.fields.append(field)
 
     def _oneof(self, file: File, message: Message) -> None:
         name = self._simple_name()

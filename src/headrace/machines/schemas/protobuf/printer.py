@@ -34,8 +34,12 @@ def _message(message: Message, indent: str) -> Iterator[str]:
     for kept in message.kept:
         yield inner + kept
     yield from _option_statements(message.options, inner)
+    printed = 0
     for field in message.fields:
         if not field.oneof:
+            for nested in message.messages[printed : field.behind]:
+                yield from _message(nested, inner)
+            printed = max(printed, field.behind)
             yield inner + _field(field)
     for oneof in message.oneofs:
         yield f"{inner}oneof {oneof} {{"
@@ -43,7 +47,7 @@ def _message(message: Message, indent: str) -> Iterator[str]:
             if field.oneof == oneof:
                 yield f"{inner}  {_field(field)}"
         yield inner + "}"
-    for nested in message.messages:
+    for nested in message.messages[printed:]:
         yield from _message(nested, inner)
     for enum in message.enums:
         yield from _enum(enum, inner)

@@ -1,0 +1,245 @@
+"""Columns as Avro: the schema that their types make, and whether they fit one that is given.
+
+What a schema has and the columns do not must have a default; what columns have and the schema does not is an
+error, since it would be lost. A union of several types takes a struct of `member0`, `member1` …, as reading
+shows it. Times are handed over as numbers, which is what they are in Avro.
+"""
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.machines.schemas.schema import Imports
+from headrace.schemas import avro
+from headrace.schemas.encoding.encoder import Encoding
+from headrace.schemas.encoding.shapes import Shape, each, each_value, fields
+from headrace.schemas.errors import DoesNotFit
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MICROS = {"timestamp-micros", "local-timestamp-micros", "time-micros"}
+_MILLIS = {"timestamp-millis", "local-timestamp-millis", "time-millis"}
+_NANOS = {"timestamp-nanos", "local-timestamp-nanos"}
+
+
+def encoding(text: str, imports: Imports, kind: pa.DataType) -> Encoding:
+    schema = avro.compiled(text, imports)
+    handed, shape = _Fitting().fit(kind, schema, "")
+    write = avro.writer(schema)
+    return Encoding(handed, write if shape is None else lambda value: write(shape(value)))
+
+
+# --- a schema from types ----------------------------------------------------------------------------------
+
+_SIMPLE: list[tuple[Any, Any]] = [
+    (pa.types.is_null, "null"),
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_int64, "long"),
+    (pa.types.is_uint32, "long"),
+    (pa.types.is_signed_integer, "int"),
+    (pa.types.is_uint16, "int"),
+    (pa.types.is_uint8, "int"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_floating, "float"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_large_binary, "bytes"),
+    (pa.types.is_date, {"type": "int", "logicalType": "date"}),
+    (pa.types.is_time, {"type": "long", "logicalType": "time-micros"}),
+]
+
+
+def derived(kind: pa.DataType, name: str) -> str:
+    """The schema of columns of this type; nullable fields are unions with null, which is their default."""
+    return json.dumps(_schema(kind, name, ""), ensure_ascii=False)
+
+
+def _schema(kind: pa.DataType, name: str, path: str) -> Any:
+    for is_of, schema in _SIMPLE:
+        if is_of(kind):
+            return schema
+    if pa.types.is_decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if pa.types.is_timestamp(kind):
+        local = "" if kind.tz is not None else "local-"
+        return {"type": "long", "logicalType": f"{local}timestamp-micros"}
+    if pa.types.is_struct(kind):
+        return {"type": "record", "name": name, "fields": [_field(each, name, path) for each in kind]}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return {"type": "array", "items": _nullable(kind.value_field, name, path)}
+    if pa.types.is_map(kind):
+        if not pa.types.is_string(kind.key_type):
+            raise DoesNotFit(f"{_named(path)} has keys of {kind.key_type}; Avro's maps have texts")
+        return {"type": "map", "values": _nullable(kind.item_field, name, path)}
+    raise DoesNotFit(f"{_named(path)} is {kind}, which Avro does not have")
+
+
+def _field(field: pa.Field, within: str, path: str) -> dict[str, Any]:
+    path = f"{path}.{field.name}" if path else field.name
+    if not _NAME.fullmatch(field.name):
+        raise DoesNotFit(f"{_named(path)}: Avro's names are of letters, digits and _; rename it")
+    # records inside are named by the way to them, so that two of one name do not meet
+    made = {"name": field.name, "type": _nullable(field, f"{within}_{field.name}", path)}
+    return made | {"default": None} if field.nullable and not pa.types.is_null(field.type) else made
+
+
+def _nullable(field: pa.Field, name: str, path: str) -> Any:
+    schema = _schema(field.type, name, path)
+    return ["null", schema] if field.nullable and schema != "null" else schema
+
+
+def _named(path: str) -> str:
+    return f"column {path}" if path else "the value"
+
+
+# --- types to a schema ------------------------------------------------------------------------------------
+
+
+class _Fitting:
+    """The type that rows are handed over in, and what shapes their values then."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def fit(self, kind: pa.DataType, schema: Any, path: str) -> tuple[pa.DataType, Shape]:
+        if isinstance(schema, list):
+            return self._union(kind, schema, path)
+        if isinstance(schema, str):
+            schema = self._known.get(schema, {"type": schema})
+        logical = schema.get("logicalType")
+        if logical is not None:
+            found = _logical(kind, schema, logical)
+            if found is not None:
+                return found
+        match schema["type"]:
+            case "record" | "error":
+                self._known[schema["name"]] = schema
+                return self._record(kind, schema, path)
+            case "array" if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+                inner, shape = self.fit(kind.value_type, schema["items"], path)
+                return pa.list_(inner), each(shape)
+            case "map" if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+                inner, shape = self.fit(kind.item_type, schema["values"], path)
+                return pa.map_(pa.string(), inner), each_value(shape)
+            case "enum" | "fixed" as named:
+                self._known[schema["name"]] = schema
+                return self._simple(kind, "string" if named == "enum" else "bytes", path), None
+            case str(simple):
+                return self._simple(kind, simple, path), None
+            case inner:
+                return self.fit(kind, inner, path)
+
+    def _record(self, kind: pa.DataType, schema: dict[str, Any], path: str) -> tuple[pa.DataType, Shape]:
+        if not pa.types.is_struct(kind):
+            raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants the record {schema['name']}")
+        wanted = {field["name"]: field for field in schema["fields"]}
+        handed, shapes = [], {}
+        for field in kind:
+            inside = f"{path}.{field.name}" if path else field.name
+            if field.name not in wanted:
+                raise DoesNotFit(f"the schema has no field for column {inside}")
+            inner, shapes[field.name] = self.fit(field.type, wanted.pop(field.name)["type"], inside)
+            handed.append(pa.field(field.name, inner))
+        for name, field in wanted.items():
+            if "default" not in field:
+                raise DoesNotFit(f"{_named(path)} has no field {name}, for which the schema has no default")
+        return pa.struct(handed), fields(shapes)
+
+    def _union(self, kind: pa.DataType, branches: list[Any], path: str) -> tuple[pa.DataType, Shape]:
+        real = [branch for branch in branches if branch != "null"]
+        if pa.types.is_null(kind):
+            return kind, None
+        if len(real) > 1 and pa.types.is_struct(kind) and kind.num_fields == len(real):
+            names = [field.name for field in kind]
+            if names == [f"member{number}" for number in range(len(real))]:
+                return self._members(kind, real, path)
+        refusals = []
+        for branch in real:
+            try:
+                return self.fit(kind, branch, path)
+            except DoesNotFit as refusal:
+                refusals.append(refusal)
+        raise refusals[0] if refusals else DoesNotFit(f"{_named(path)} is {kind}, and the schema wants null")
+
+    def _members(self, kind: pa.DataType, real: list[Any], path: str) -> tuple[pa.DataType, Shape]:
+        found = [
+            self.fit(field.type, branch, f"{path}.{field.name}")
+            for field, branch in zip(kind, real, strict=True)
+        ]
+        handed = pa.struct([(field.name, inner) for field, (inner, _) in zip(kind, found, strict=True)])
+        shapes = [shape for _, shape in found]
+        tags = [_tag(branch) for branch in real]
+
+        def shaped(value: dict[str, Any]) -> Any:
+            chosen = [number for number, member in enumerate(value.values()) if member is not None]
+            if not chosen:
+                return None
+            if len(chosen) > 1:
+                raise ValueError(f"a union has one value, and here are {len(chosen)}: {value}")
+            (number,) = chosen
+            member, shape = value[f"member{number}"], shapes[number]
+            # with its type beside it, so that nobody has to guess
+            return tags[number], member if shape is None else shape(member)
+
+        return handed, shaped
+
+    @staticmethod
+    def _simple(kind: pa.DataType, wanted: str, path: str) -> pa.DataType:
+        is_whole, is_text = pa.types.is_integer(kind), pa.types.is_string(kind)
+        match wanted:
+            case "boolean" if pa.types.is_boolean(kind):
+                return kind
+            case "int" if is_whole:
+                return pa.int32()
+            case "long" if is_whole:
+                return pa.int64()
+            case "float" if is_whole or pa.types.is_floating(kind):
+                return pa.float32()
+            case "double" if is_whole or pa.types.is_floating(kind):
+                return pa.float64()
+            case "string" if is_text or pa.types.is_large_string(kind):
+                return pa.string()
+            case "bytes" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+                return pa.binary()
+            case "null" if pa.types.is_null(kind):
+                return kind
+        raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants {wanted}")
+
+
+def _logical(kind: pa.DataType, schema: dict[str, Any], logical: str) -> tuple[pa.DataType, Shape] | None:
+    """None: it is written as what is below the logical type."""
+    if logical == "decimal" and pa.types.is_decimal(kind):
+        return pa.decimal128(schema["precision"], schema.get("scale", 0)), None
+    if logical == "date" and pa.types.is_date(kind):
+        return pa.int32(), None
+    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        if logical in _MICROS:
+            return pa.int64(), _scaled(kind.unit, "us")
+        if logical in _MILLIS:
+            return pa.int64(), _scaled(kind.unit, "ms")
+        if logical in _NANOS:
+            return pa.int64(), _scaled(kind.unit, "ns")
+    return None
+
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def _scaled(unit: str, wanted: str) -> Shape:
+    have, want = _PER_SECOND[unit], _PER_SECOND[wanted]
+    if have == want:
+        return None
+    if have < want:
+        return lambda value: value * (want // have)
+    return lambda value: value // (have // want)
+
+
+def _tag(branch: Any) -> str:
+    """How fastavro wants a branch of a union to be named."""
+    if isinstance(branch, dict):
+        return str(
+            branch["name"] if branch["type"] in ("record", "error", "enum", "fixed") else branch["type"]
+        )
+    return str(branch)

@@ -1,0 +1,137 @@
+"""Which schema rows are written with, and how their bytes are made."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.client.serializers.serializer import NotSerializable
+from headrace.machines.schemas.schema import Schema, SchemaType
+from headrace.schemas.errors import MissingLibrary, SchemaError
+from headrace.schemas.place import Place
+from headrace.schemas.registry import Registry
+from headrace.schemas.wire import prefix
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A value in an error's text: more of it helps nobody.
+VALUE_CHARACTERS_MAX = 200
+
+
+class Encoding(NamedTuple):
+    """How rows of one type become values of one schema."""
+
+    handed: "pa.DataType"  # what the rows are cast to before they become Python's values
+    encode: Callable[[Any], bytes]
+    indexes: tuple[int, ...] | None = None  # of a Protobuf message
+
+
+class Encoder:
+    """
+    >>> import pyarrow as pa
+    >>> rows = pa.array([{"ad": "tea", "price": 1.5}, None])
+    >>> encoder_for("json", rows.type).values(rows).to_pylist()
+    [b'{"ad":"tea","price":1.5}', None]
+    """
+
+    def __init__(
+        self, kind: "pa.DataType", encoding: Encoding, schema: Schema | None, id: int | None
+    ) -> None:
+        self.type = kind
+        self.schema = schema
+        self.id = id  # None: there is no registry, and values are bare
+        self._encoding = encoding
+        self._prefix = b"" if id is None else prefix(id, encoding.indexes)
+
+    def values(self, rows: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
+        """The bytes of each row; null stays null. NotSerializable if a row does not fit the schema."""
+        import pyarrow as pa
+
+        if isinstance(rows, pa.ChunkedArray):
+            return pa.chunked_array([self.values(chunk) for chunk in rows.chunks], pa.binary())
+        try:
+            # first as it was said to be (another time zone is another type), then as it is handed over
+            handed = rows.cast(self.type).cast(self._encoding.handed)
+        except pa.ArrowException as error:
+            raise NotSerializable(f"the columns do not fit the schema: {error}") from error
+        encode, start = self._encoding.encode, self._prefix
+        written: list[bytes | None] = []
+        value: Any = None
+        try:
+            for value in handed.to_pylist(maps_as_pydicts="strict"):
+                written.append(None if value is None else start + encode(value))
+        except Exception as error:
+            raise NotSerializable(f"{_shown(value)} cannot be written: {error}") from error
+        return pa.array(written, pa.binary())
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "…"
+
+
+def encoder_for(
+    format: str,
+    kind: "pa.DataType",
+    *,
+    schema: str | Schema | None = None,
+    registry: Registry | None = None,
+    subject: str | None = None,
+    message: str | None = None,
+    auto_register: bool = True,
+    name: str = "Value",
+) -> Encoder:
+    """An encoder of `json`, `avro` or `protobuf` for columns of one type, usually a struct.
+
+    Without a `schema` one is made of the type, in which records have the `name`; Protobuf takes the newest of
+    the `subject`, and so do all if nothing is to be registered. DoesNotFit if the type cannot be written so.
+    """
+    try:
+        wanted = SchemaType(format.upper())
+    except ValueError:
+        raise SchemaError(f"{format!r} is none of json, avro and protobuf") from None
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise MissingLibrary("pyarrow, which columns are made of, is not installed") from error
+    given = Schema(schema, wanted) if isinstance(schema, str) else schema
+    if given is None and wanted is not SchemaType.PROTOBUF and (registry is None or auto_register):
+        given = Schema(_derived(wanted, kind, name), wanted)
+    id = None
+    if registry is not None:
+        place = Place(subject=subject, auto_register=auto_register, use_latest=given is None)
+        found = place.registered(registry, given)
+        id, given = found.id, found.schema
+    if given is None:
+        raise SchemaError("PROTOBUF needs a schema, or a registry and a subject that has one")
+    if given.type is not wanted:
+        raise SchemaError(f"the schema is {given.type}, and not {wanted}")
+    return Encoder(kind, _encoding(given, kind, registry, message), given, id)
+
+
+def _derived(wanted: SchemaType, kind: "pa.DataType", name: str) -> str:
+    if wanted is SchemaType.AVRO:
+        from headrace.schemas.encoding import avro
+
+        return avro.derived(kind, name)
+    from headrace.schemas.encoding import json
+
+    return json.derived(kind, name)
+
+
+def _encoding(
+    schema: Schema, kind: "pa.DataType", registry: Registry | None, message: str | None
+) -> Encoding:
+    imports = () if registry is None else registry.imports(schema)
+    match schema.type:
+        case SchemaType.AVRO:
+            from headrace.schemas.encoding import avro
+
+            return avro.encoding(schema.text, imports, kind)
+        case SchemaType.JSON:
+            from headrace.schemas.encoding import json
+
+            return json.encoding(kind)
+        case SchemaType.PROTOBUF:
+            from headrace.schemas.encoding import protobuf
+
+            return protobuf.encoding(schema.text, imports, kind, message)
