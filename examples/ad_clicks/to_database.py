@@ -31,10 +31,7 @@ UPSERT = f"""INSERT INTO {TABLE} (ad, minute, clicks) VALUES ({{mark}}, {{mark}}
 def keep_up(servers: str, address: str, member: str) -> None:
     """Reads for ever; the broker may go away and come back meanwhile."""
     database, upsert = connect(address)
-    offsets = StoredOffsets(database, group=GROUP)
-    with transaction(database):
-        database.execute(CREATE)
-        offsets.create_table()
+    offsets = prepared(database)
     with Consumer(
         servers,
         group_id=GROUP,
@@ -53,6 +50,15 @@ def keep_up(servers: str, address: str, member: str) -> None:
                     offsets.save(messages)
             except OffsetsMovedOn:  # another member has done them
                 offsets.rewind(consumer, messages)
+
+
+def prepared(database: Any) -> StoredOffsets:
+    """The tables are there afterwards."""
+    offsets = StoredOffsets(database, group=GROUP)
+    with transaction(database):
+        database.execute(CREATE)
+        offsets.create_table()
+    return offsets
 
 
 def store(database: Any, upsert: str, messages: list[Message]) -> None:

@@ -17,6 +17,7 @@ sys.path.append(str(EXAMPLE))  # its modules import each other by their bare nam
 
 pipeline = import_module("pipeline")
 steps = import_module("steps")
+to_database_program = import_module("to_database")
 
 Counts = dict[
     tuple[str, int], int
