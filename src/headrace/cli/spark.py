@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STDIN = "<stdin>"
+TASK_LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 BANNER = """Spark {version} with Headrace: brokers at {bootstrap}, `spark` is the session. Try
 
     spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()
@@ -62,8 +63,10 @@ def command(
             with _told_shortly(str(script)):
                 runpy.run_path(str(script), init_globals=names, run_name="__main__")
         elif sys.stdin.isatty():
+            _hush_failures(spark)
             _talk(spark, bootstrap, names)
         else:
+            _hush_failures(spark)
             with _told_shortly(STDIN):
                 exec(compile(sys.stdin.read(), STDIN, "exec"), names)
     finally:
@@ -80,6 +83,14 @@ def _told_shortly(filename: str) -> Iterator[None]:
         if sentence is None:
             raise
         raise click.ClickException(f"{filename}, line {line_of(error, filename)}: {sentence}") from error
+
+
+def _hush_failures(spark: "SparkSession") -> None:
+    """Why a task failed is in the error that the query raises; here it need not be in the log, twice."""
+    if spark.sparkContext.master.startswith("local"):
+        log4j = spark._jvm.org.apache.logging.log4j
+        for name in TASK_LOGGERS:
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 class _Shell(code.InteractiveConsole):
