@@ -10,7 +10,7 @@ pipeline.py, and on a whole topic at once (`spark.read`) to check the stream.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 LATENESS = "2 minutes"  # a click that is published later than this after it happened is rejected
@@ -64,9 +64,15 @@ def counted(clicks_per_user: DataFrame) -> DataFrame:
 
 
 def clicks_per_minute(clicks: DataFrame, impressions: DataFrame) -> DataFrame:
-    return counted(honest(joined(deduplicated(on_time(clicks)), impressions)))
+    return (
+        clicks.transform(on_time)
+        .transform(deduplicated)
+        .transform(joined, impressions)
+        .transform(honest)
+        .transform(counted)
+    )
 
 
-def _is_late():
+def _is_late() -> Column:
     """By the record's own timestamp, not by when a batch happens to read it: the answer never changes."""
     return F.col("_timestamp") > F.col("clicked_at") + F.expr(f"INTERVAL {LATENESS}")
