@@ -19,14 +19,24 @@ class SchemaUnknown(SchemaError):
     advice = "Check that it is the registry that the producer used."
 
 
-class RegistryUnreachable(SchemaError):
+class RegistryTrouble(SchemaError):
+    """Something is wrong with the registry, or with the way to it: no record is to blame."""
+
+
+class RegistryUnreachable(RegistryTrouble):
     """No registry answered."""
 
     is_retriable = True
     advice = "Check the address; a broker of Headrace serves one on `headrace.metrics.port`."
 
 
-class RegistryRefused(SchemaError):
+class NoRegistry(RegistryTrouble):
+    """Something answers that is no registry."""
+
+    advice = "Check the address, and what stands between here and there."
+
+
+class RegistryRefused(RegistryTrouble):
     """The registry does not do what it was asked; `code` is its own, as 42201 for a schema that is none."""
 
     def __init__(self, code: int, message: str) -> None:

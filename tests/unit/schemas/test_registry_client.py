@@ -7,12 +7,25 @@ import copy
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from headrace.schemas import Registry, RegistryRefused, RegistryUnreachable, Schema
+from headrace.schemas import (
+    NoRegistry,
+    Registry,
+    RegistryRefused,
+    RegistryTrouble,
+    RegistryUnreachable,
+    Schema,
+    SchemaUnknown,
+    decoder_for,
+    json_serializer,
+)
+from headrace.schemas.wire import framed
 
 
 class Old(BaseHTTPRequestHandler):
@@ -52,15 +65,54 @@ class Old(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    Old.asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Old) as server:
+class Odd(Old):
+    """Not what a registry answers, by the id that is asked for."""
+
+    released = threading.Event()
+    answers = {
+        1: (200, b"<html>please log in</html>"),
+        2: (200, b'{"id": 2}'),
+        3: (200, b"[]"),
+        4: (404, b"<html>no such page</html>"),
+        5: (404, b'{"error_code": 40403, "message": "Schema 5 not found"}'),
+        6: (403, b'{"error_code": 40301, "message": "not you"}'),
+        7: (429, b"{}"),
+        8: (200, b'{"schema": 8}'),
+        9: (200, b'{"schema": "x", "schemaType": "XML"}'),
+    }
+
+    def do_GET(self) -> None:
+        self.asked.append(("GET", self.path))
+        id = int(self.path.rpartition("/")[2])
+        if id == 10:
+            self.released.wait(30)  # silence
+        elif id == 11 and len(self.asked) == 1:
+            self._send(500, b"")
+        else:
+            self._send(*self.answers.get(id, (200, b'{"schema": "{}", "schemaType": "JSON"}')))
+
+
+@contextmanager
+def serving(kind: type[Old]) -> Iterator[int]:
+    kind.asked = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         yield server.server_address[1]
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with serving(Old) as port:
+        yield port
+
+
+@pytest.fixture
+def odd() -> Iterator[Registry]:
+    with serving(Odd) as port:
+        yield Registry(f"http://127.0.0.1:{port}", timeout_s=1)
 
 
 def test_a_password_by_argument_or_in_the_address(port: int) -> None:
@@ -89,3 +141,48 @@ def test_an_old_registry_tells_the_id_alone(port: int) -> None:
     assert (found.id, found.version, found.guid) == (5, 3, None)
     assert registry.register("s/1", Schema('"int"')) == 5
     assert Old.asked == [("POST", "/subjects/s%2F1/versions"), ("POST", "/subjects/s%2F1")]
+
+
+@pytest.mark.parametrize(
+    ("id", "error", "said"),
+    [
+        (1, NoRegistry, "please log in"),
+        (2, NoRegistry, "is not a registry's"),
+        (3, NoRegistry, "is not a registry's"),
+        (4, RegistryRefused, r"Not Found \(code 404\)"),
+        (6, RegistryRefused, r"not you \(code 40301\)"),
+        (7, RegistryUnreachable, "answers 429"),
+        (8, NoRegistry, "is not a registry's"),
+        (9, NoRegistry, "XML"),
+    ],
+)
+def test_what_is_wrong_with_a_registry_is_no_records_fault(
+    odd: Registry, id: int, error: type[RegistryTrouble], said: str
+) -> None:
+    decoder = decoder_for("json", schema=pa.schema([("x", pa.int64())]), registry=odd)
+    with pytest.raises(error, match=said) as caught:
+        decoder.columns(pa.array([framed(id, b"{}")], pa.binary()))
+    assert f"schema {id}" in str(caught.value)
+    assert "http://127.0.0.1:" in str(caught.value)
+
+
+def test_an_id_that_is_unknown_is_a_records_fault_and_asked_for_once(odd: Registry) -> None:
+    decoder = decoder_for("json", schema=pa.schema([("x", pa.int64())]), registry=odd)
+    decoded = decoder.columns(pa.array([framed(5, b"{}"), framed(12, b'{"x": 1}')] * 50, pa.binary()))
+    assert [row for row, _ in decoded.failures] == list(range(0, 100, 2))
+    assert "does not know schema 5: Schema 5 not found" in decoded.failures[-1].reason
+    assert Odd.asked == [("GET", "/schemas/ids/5"), ("GET", "/schemas/ids/12")]
+    with pytest.raises(SchemaUnknown, match="schema 5"):
+        odd.schema(5)
+    assert len(Odd.asked) == 2
+
+
+def test_silence_ends_and_one_hiccup_does_not_matter(odd: Registry) -> None:
+    assert odd.schema(11).text == "{}"
+    assert len(Odd.asked) == 2
+    with pytest.raises(RegistryUnreachable, match=r"schema 10: http://.* is silent for"):
+        odd.schema(10)
+    Odd.released.set()
+    down = json_serializer(Registry("http://127.0.0.1:9", timeout_s=1), "{}", topic="t")
+    with pytest.raises(Exception, match=r"about subject 't-value': http://127.0.0.1:9 cannot be reached"):
+        down.to_bytes({})

@@ -17,7 +17,7 @@ from headrace.schemas.columns.decoder import Decoded, Failure
 from headrace.schemas.columns.json_types import shown_field
 from headrace.schemas.columns.json_values import JsonValues
 from headrace.schemas.columns.rows import assembled, reason_of
-from headrace.schemas.errors import SchemaError
+from headrace.schemas.errors import RegistryTrouble, SchemaError
 from headrace.schemas.registry import Registry
 from headrace.schemas.wire import ID_MAGIC, Frame, read_frame
 
@@ -132,9 +132,10 @@ class JsonDecoder:
             try:  # one schema wrote them all
                 self._check(read_frame(prefixes[0], with_indexes=False), registry)
                 return pc.binary_slice(values, PREFIX_BYTES)
-            except SchemaError as error:
-                if error.is_retriable:
-                    raise
+            except RegistryTrouble:
+                raise
+            except SchemaError:
+                pass  # each of them is told below
         data = values.to_pylist()
         headers = [None] * len(data) if id_headers is None else id_headers.to_pylist()
         for row, (value, header) in enumerate(zip(data, headers, strict=True)):
@@ -145,9 +146,9 @@ class JsonDecoder:
                 self._check(frame, registry)
                 if header is None:
                     data[row] = value[frame.payload_at :]
+            except RegistryTrouble:
+                raise
             except SchemaError as error:
-                if error.is_retriable:
-                    raise
                 failures.append(Failure(row, reason_of(error)))
                 data[row] = None
         return pa.array(data, pa.binary())

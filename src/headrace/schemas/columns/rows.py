@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.schemas.columns.decoder import Decoded, Failure
-from headrace.schemas.errors import RegistryUnreachable
+from headrace.schemas.errors import RegistryTrouble
 
 Decode = Callable[[bytes, bytes | None], Any]
 
@@ -24,7 +24,7 @@ def decoded_rows(
             continue
         try:
             rows[row] = decode(value, header)
-        except RegistryUnreachable:
+        except RegistryTrouble:
             raise
         except Exception as error:
             failures.append(Failure(row, reason_of(error)))

@@ -1,0 +1,129 @@
+"""Asking a registry over HTTP: with patience, but not for ever, and in doubt about what answers.
+
+A question has `timeout_s` in all, over every address and at most `ROUNDS` rounds. Whatever is wrong with the
+registry itself is a RegistryTrouble, which names the address and what was asked: no record is to blame for
+it. Only a registry that says so in its own words does not know a schema; a page that is not found is none.
+"""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from headrace.schemas.errors import (
+    Incompatible,
+    NoRegistry,
+    RegistryRefused,
+    RegistryUnreachable,
+    SchemaError,
+    SchemaUnknown,
+)
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+# One that restarts is back within these; longer patience is for whoever asks, who knows what it is about.
+ROUNDS = 3
+PAUSES_S = (0.1, 0.4)
+_AGAIN = (408, 429)  # and all from 500 on
+_UNKNOWN = (40401, 40402, 40403)
+_SHOWN_MAX = 100
+
+
+class Questions:
+    """The addresses of a registry, and how to ask them."""
+
+    def __init__(self, url: str, user: str | None, password: str | None, timeout_s: float) -> None:
+        self.urls: list[str] = []
+        for one in url.split(","):
+            parts = urlsplit(one.strip())
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise SchemaError(f"{one.strip()!r} is not the address of a registry: http://host:port")
+            if parts.username is not None:
+                user, password = parts.username, parts.password or ""
+            place = parts.netloc.rpartition("@")[2]
+            self.urls.append(f"{parts.scheme}://{place}{parts.path.rstrip('/')}")
+        self._login: str | None = None
+        if user is not None:
+            pair = f"{user}:{password or ''}".encode()
+            self._login = "Basic " + base64.b64encode(pair).decode()
+        self._timeout_s = timeout_s
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, what: str, read: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """The JSON of the first registry that answers, as `read` understands it; `what` is for errors."""
+        deadline = time.monotonic() + self._timeout_s
+        failures: dict[str, str] = {}  # the last of each address
+        for number in range(ROUNDS):
+            if number:
+                time.sleep(max(0.0, min(PAUSES_S[number - 1], deadline - time.monotonic())))
+            for place, url in enumerate(self.urls):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    break
+                # one that is silent leaves time for those behind it
+                timeout_s = left_s / (len(self.urls) - place)
+                try:
+                    return self._answer(url, method, path, body, timeout_s, what, read)
+                except _NoAnswer as error:
+                    failures[url] = str(error)
+        said = "; ".join(f"{url} {failure}" for url, failure in failures.items())
+        raise RegistryUnreachable(f"no registry answers about {what}: {said}")
+
+    def _answer(
+        self,
+        url: str,
+        method: str,
+        path: str,
+        body: Any,
+        timeout_s: float,
+        what: str,
+        read: Callable[[Any], Any] | None,
+    ) -> Any:
+        request = Request(url + path, method=method)
+        request.add_header("Accept", CONTENT_TYPE)
+        if self._login is not None:
+            request.add_header("Authorization", self._login)
+        if body is not None:
+            request.add_header("Content-Type", CONTENT_TYPE)
+            request.data = json.dumps(body).encode()
+        try:
+            with urlopen(request, timeout=timeout_s) as answer:
+                data = answer.read(ANSWER_BYTES_MAX)
+        except HTTPError as error:
+            with error:
+                if error.code >= 500 or error.code in _AGAIN:
+                    raise _NoAnswer(f"answers {error.code}") from None
+                raise _refusal(error, url, what) from None
+        except TimeoutError:
+            raise _NoAnswer(f"is silent for {timeout_s:.1f} s") from None
+        except (URLError, HTTPException, OSError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise _NoAnswer(f"cannot be reached: {reason or reason!r}") from None
+        try:
+            reply = json.loads(data)
+            return reply if read is None else read(reply)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            shown = repr(data[:_SHOWN_MAX]) + ("…" if len(data) > _SHOWN_MAX else "")
+            raise NoRegistry(f"what {url} answers about {what} is not a registry's: {shown}") from None
+
+
+class _NoAnswer(Exception):
+    """One address, this time."""
+
+
+def _refusal(error: HTTPError, url: str, what: str) -> SchemaError:
+    try:
+        reply = json.loads(error.read(ANSWER_BYTES_MAX))
+        code, message = int(reply["error_code"]), str(reply["message"])
+    except (ValueError, KeyError, TypeError):
+        # a proxy's page, or the way to something else: its status says enough
+        return RegistryRefused(error.code, f"{url}, asked about {what}: {error.reason}")
+    if code in _UNKNOWN:
+        return SchemaUnknown(f"the registry at {url} does not know {what}: {message}")
+    return (Incompatible if code == 409 else RegistryRefused)(code, f"{url}, asked about {what}: {message}")
