@@ -58,10 +58,8 @@ class Part(NamedTuple):
             sample=sample,
         )
 
-    def _as_of_now(self) -> Part:
-        """With the subject's newest schema: what a query shows does not change under it. Of JSON, whose
-        columns say all, no schema is needed.
-        """
+    def as_of_now(self) -> Part:
+        """With the subject's newest schema; of JSON, whose columns say all, none is needed."""
         if self.registry is None or self.schema is not None or self.format == "json":
             return self
         assert self.subject is not None
@@ -101,6 +99,11 @@ class Formats(NamedTuple):
     value: Part | None
     mode: str
     dead_letter_topic: str | None
+
+    def as_of_now(self) -> Formats:
+        """For a query that begins: what it shows does not change under it."""
+        key, value = (None if part is None else part.as_of_now() for part in (self.key, self.value))
+        return self._replace(key=key, value=value)
 
     @property
     def is_raw(self) -> bool:
@@ -153,7 +156,7 @@ def _read_part(name: str, format: str | None, options: SourceOptions) -> Part | 
         if len(topics) != 1:
             raise InvalidOption(f"{name}Subject must be given: the query reads several topics")
         subject = f"{topics[0]}-{name}"
-    return _part(name, format, others, subject)._as_of_now()
+    return _part(name, format, others, subject)
 
 
 def _part(name: str, format: str, others: Mapping[str, str], subject: str | None) -> Part:

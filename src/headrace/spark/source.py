@@ -93,7 +93,7 @@ def read_task(partition: InputPartition, schema: pa.Schema, formats: Formats) ->
 class HeadraceReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._formats = read_formats(options)
+        self._formats = read_formats(options).as_of_now()
         self._schema = checked_schema(schema, self._formats)
         self._bounds = Bounds(prefix=self._formats.prefix)
         self.pushFilters = _PushFilters(self._bounds)
@@ -124,7 +124,7 @@ class _PushFilters:
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._formats = read_formats(options)
+        self._formats = read_formats(options).as_of_now()
         self._schema = checked_schema(schema, self._formats)
         self._made: StreamPlanner | None = None
 
