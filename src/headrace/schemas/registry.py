@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headrace.machines.schemas.schema import Imports, Reference, Schema, SchemaType
-from headrace.schemas.errors import SchemaUnknown
 from headrace.schemas.questions import Questions
 
 LATEST_TTL_S = 60.0
-# How long an id that nobody knew is not asked for again.
-UNKNOWN_TTL_S = 5.0
 
 
 class Registered(NamedTuple):
@@ -54,7 +51,6 @@ class Registry:
         self._latest_ttl_s = latest_ttl_s
         self._lock = threading.Lock()
         self._schemas: dict[int, Schema] = {}
-        self._unknown: dict[int, tuple[float, str]] = {}  # since when, and what was said
         self._ids_of_guids: dict[str, int] = {}
         self._registered: dict[tuple[str, Schema], Registered] = {}
         self._versions: dict[tuple[str, int], Registered] = {}
@@ -77,22 +73,9 @@ class Registry:
         """What the id means. SchemaUnknown if nobody knows."""
         found = self._schemas.get(id)
         if found is None:
-            self._check_known(id)
-            try:
-                found = self._ask("GET", f"/schemas/ids/{id}", what=f"schema {id}", read=_schema)
-            except SchemaUnknown as error:
-                self._unknown[id] = time.monotonic(), str(error)
-                raise
+            found = self._ask("GET", f"/schemas/ids/{id}", what=f"schema {id}", read=_schema)
             self._schemas[id] = found
         return found
-
-    def _check_known(self, id: int) -> None:
-        """A topic may be full of one unknown id: it is not asked for record by record."""
-        since, said = self._unknown.get(id, (0.0, None))
-        if said is not None:
-            if time.monotonic() - since < UNKNOWN_TTL_S:
-                raise SchemaUnknown(said)
-            del self._unknown[id]
 
     def id_of_guid(self, guid: str) -> int:
         found = self._ids_of_guids.get(guid)

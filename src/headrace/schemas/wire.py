@@ -15,6 +15,7 @@ KEY_HEADER = "__key_schema_id"
 VALUE_HEADER = "__value_schema_id"
 
 ID_MAGIC, GUID_MAGIC = 0, 1
+PREFIX_BYTES, GUID_PREFIX_BYTES = 5, 17  # of an id or a guid, with what tells that it is one
 FIRST: tuple[int, ...] = (0,)
 # A message is nested no deeper; more indexes are garbage that looks like a frame.
 INDEXES_MAX = 64

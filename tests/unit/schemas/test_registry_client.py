@@ -21,7 +21,6 @@ from headrace.schemas import (
     RegistryTrouble,
     RegistryUnreachable,
     Schema,
-    SchemaUnknown,
     decoder_for,
     json_serializer,
 )
@@ -79,6 +78,11 @@ class Odd(Old):
         7: (429, b"{}"),
         8: (200, b'{"schema": 8}'),
         9: (200, b'{"schema": "x", "schemaType": "XML"}'),
+        13: (200, b'{"schema": "int"}'),
+        14: (
+            200,
+            b'{"schemaType": "PROTOBUF", "schema": "syntax = \\"proto3\\"; message M { int32 x = 1; }"}',
+        ),
     }
 
     def do_GET(self) -> None:
@@ -166,15 +170,25 @@ def test_what_is_wrong_with_a_registry_is_no_records_fault(
     assert "http://127.0.0.1:" in str(caught.value)
 
 
-def test_an_id_that_is_unknown_is_a_records_fault_and_asked_for_once(odd: Registry) -> None:
-    decoder = decoder_for("json", schema=pa.schema([("x", pa.int64())]), registry=odd)
-    decoded = decoder.columns(pa.array([framed(5, b"{}"), framed(12, b'{"x": 1}')] * 50, pa.binary()))
+@pytest.mark.parametrize(
+    ("format", "schema", "good"),
+    [
+        ("json", '{"type": "object", "properties": {"x": {"type": "integer"}}}', framed(12, b'{"x": 1}')),
+        ("avro", '"int"', framed(13, b"\x02")),
+        ("protobuf", 'syntax = "proto3"; message M { int32 x = 1; }', framed(14, b"\x08\x01", (0,))),
+    ],
+)
+def test_an_id_that_is_unknown_is_a_records_fault_and_asked_for_once(
+    odd: Registry, format: str, schema: str, good: bytes
+) -> None:
+    decoder = decoder_for(format, schema=schema, registry=odd)
+    decoded = decoder.columns(pa.array([framed(5, b"{}"), good] * 50, pa.binary()))
     assert [row for row, _ in decoded.failures] == list(range(0, 100, 2))
     assert "does not know schema 5: Schema 5 not found" in decoded.failures[-1].reason
-    assert Odd.asked == [("GET", "/schemas/ids/5"), ("GET", "/schemas/ids/12")]
-    with pytest.raises(SchemaUnknown, match="schema 5"):
-        odd.schema(5)
-    assert len(Odd.asked) == 2
+    assert Odd.asked == [("GET", "/schemas/ids/5"), ("GET", f"/schemas/ids/{good[4]}")]
+    # but it may be registered any time
+    assert len(decoder.columns(pa.array([framed(5, b"{}")], pa.binary())).failures) == 1
+    assert len(Odd.asked) == 3
 
 
 def test_silence_ends_and_one_hiccup_does_not_matter(odd: Registry) -> None:

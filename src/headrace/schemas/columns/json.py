@@ -19,10 +19,9 @@ from headrace.schemas.columns.json_values import JsonValues
 from headrace.schemas.columns.rows import assembled, reason_of
 from headrace.schemas.errors import RegistryTrouble, SchemaError
 from headrace.schemas.registry import Registry
-from headrace.schemas.wire import ID_MAGIC, Frame, read_frame
+from headrace.schemas.wire import GUID_MAGIC, GUID_PREFIX_BYTES, ID_MAGIC, PREFIX_BYTES, Frame, read_frame
 
 SAMPLE_ROWS_MAX = 10_000
-PREFIX_BYTES = 5  # of an id, with what tells that it is one
 _SPACE = " \t\r\n"
 # Below this Python is as quick as halving on.
 HALVED_ROWS_MIN = 64
@@ -127,31 +126,38 @@ class JsonDecoder:
         self, values: pa.Array, id_headers: pa.Array | None, registry: Registry, failures: list[Failure]
     ) -> pa.Array:
         """The values without the ids in front of them; those without one are failures and null."""
+        reasons: dict[bytes, str | None] = {}  # of ids: each is judged once
         prefixes = pc.binary_slice(values, 0, PREFIX_BYTES).unique().drop_null().to_pylist()
         if id_headers is None and len(prefixes) == 1 and prefixes[0][:1] == bytes([ID_MAGIC]):
-            try:  # one schema wrote them all
-                self._check(read_frame(prefixes[0], with_indexes=False), registry)
+            reasons[prefixes[0]] = self._reason_against(prefixes[0], registry)
+            if reasons[prefixes[0]] is None:  # one schema wrote them all
                 return pc.binary_slice(values, PREFIX_BYTES)
-            except RegistryTrouble:
-                raise
-            except SchemaError:
-                pass  # each of them is told below
         data = values.to_pylist()
         headers = [None] * len(data) if id_headers is None else id_headers.to_pylist()
         for row, (value, header) in enumerate(zip(data, headers, strict=True)):
             if value is None:
                 continue
-            try:
-                frame = read_frame(value if header is None else header, with_indexes=False)
-                self._check(frame, registry)
-                if header is None:
-                    data[row] = value[frame.payload_at :]
-            except RegistryTrouble:
-                raise
-            except SchemaError as error:
-                failures.append(Failure(row, reason_of(error)))
+            if header is None:
+                start = value[: GUID_PREFIX_BYTES if value[:1] == bytes([GUID_MAGIC]) else PREFIX_BYTES]
+                data[row] = value[len(start) :]
+            else:
+                start = header
+            if start not in reasons:
+                reasons[start] = self._reason_against(start, registry)
+            if (reason := reasons[start]) is not None:
+                failures.append(Failure(row, reason))
                 data[row] = None
         return pa.array(data, pa.binary())
+
+    def _reason_against(self, framed: bytes, registry: Registry) -> str | None:
+        """Why bytes that begin so cannot be read; None: they can."""
+        try:
+            self._check(read_frame(framed, with_indexes=False), registry)
+        except RegistryTrouble:
+            raise
+        except SchemaError as error:
+            return reason_of(error)
+        return None
 
     def _check(self, frame: Frame, registry: Registry) -> None:
         id = frame.id if frame.id is not None else registry.id_of_guid(frame.guid or "")

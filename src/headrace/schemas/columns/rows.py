@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.schemas.columns.decoder import Decoded, Failure
-from headrace.schemas.errors import RegistryTrouble
+from headrace.schemas.errors import RegistryTrouble, SchemaUnknown
+from headrace.schemas.wire import PREFIX_BYTES
 
 Decode = Callable[[bytes, bytes | None], Any]
 
@@ -19,13 +20,20 @@ def decoded_rows(
     headers: Sequence[bytes | None] = [None] * len(data) if id_headers is None else id_headers.to_pylist()
     rows: list[Any] = [None] * len(data)
     failures = []
+    unknown: dict[bytes, str] = {}  # a batch may be full of one unknown id, which is asked for once
     for row, (value, header) in enumerate(zip(data, headers, strict=True)):
         if value is None:
+            continue
+        if unknown and (reason := unknown.get(value[:PREFIX_BYTES] if header is None else header)):
+            failures.append(Failure(row, reason))
             continue
         try:
             rows[row] = decode(value, header)
         except RegistryTrouble:
             raise
+        except SchemaUnknown as error:
+            reason = unknown[value[:PREFIX_BYTES] if header is None else header] = reason_of(error)
+            failures.append(Failure(row, reason))
         except Exception as error:
             failures.append(Failure(row, reason_of(error)))
     return assembled(rows, kind, failures)
