@@ -1,6 +1,7 @@
 """Spark 4.0.0 with its own Kafka connector, in a virtual environment of its own: what users have today.
 
 There is no connector for Spark 4.3, which ours runs on: whoever compares the two compares two Sparks.
+Run as a program (`python -m harness.stock_spark`) it is fetched, if it is not there, and nothing else.
 """
 
 from __future__ import annotations
@@ -40,3 +41,7 @@ def _fetch() -> None:
     copy = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
     subprocess.run([*copy, f"-DoutputDirectory={HOME / 'jars'}"], check=True, timeout=600)
     (HOME / ".complete").touch()
+
+
+if __name__ == "__main__":
+    python()

@@ -14,14 +14,20 @@ import sys
 from pyspark.sql import SparkSession
 
 COUNT = 1_000
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    # nothing runs long enough here to be worth more than a first compilation
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
 
 
 def main() -> None:
     bootstrap, jars, directory = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.jars", jars).config("spark.log.level", "ERROR").getOrCreate()
+    spark = SparkSession.builder.master("local[2]").config(map={"spark.jars": jars, **SETTINGS}).getOrCreate()
     kafka = {"kafka.bootstrap.servers": bootstrap}
 
     rows = spark.range(COUNT).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
