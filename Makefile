@@ -19,7 +19,7 @@ COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types unit test interop spark sim fuzz chaos bench docs demo clean
+.PHONY: help setup jdk lint types unit test interop spark sim fuzz chaos bench docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ $(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(wildcard src/headrace/r
 $(VENV)/.spark: requirements-spark.txt $(VENV)/.built
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements-spark.txt
 	@touch $@
+
+jdk: setup  # asked before 400 MB of Spark are fetched in vain
+	@$(PY) -c 'import sys; from headrace.spark.machine import java_problem; sys.exit(java_problem())'
 
 setup: $(VENV)/.built  ## virtual environment, test tools, editable install with the compiled module
 	@$(PY) -m compileall -q src  # as an installed package would be: a start must not wait for the compiler
@@ -83,8 +86,8 @@ bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3
 docs: setup  ## docs/reference/ from the code
 	$(PY) tools/make_reference.py
 
-demo: setup  ## a broker, a million records, kill -9, and nothing lost
-	$(VENV)/bin/headrace demo
+demo: jdk $(VENV)/.spark  ## a pipeline on Spark (needs a JDK 17) counts exactly once while its broker and its driver are killed with -9
+	@$(PY) examples/ad_clicks/demo.py --chart build/demo.svg
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,7 +30,7 @@ What to try next
   headrace up --sample clicks     a broker with such clicks, as long as you like
   headrace spark                  a PySpark shell on it: spark.read.format("headrace").load("clicks").show()
   examples/ad_clicks/README.md    this pipeline, step by step
-  docs/spark.md                   topics in Spark; docs/spark-sink.md: exactly once, and why
+  docs/spark-tutorial.md          from nothing to an exactly-once pipeline of your own
   headrace demo                   the broker alone: a million records, kill -9, nothing lost"""
 
 

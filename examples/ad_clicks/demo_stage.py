@@ -6,7 +6,6 @@ Whoever waits here also looks: at each tick a sample is taken, the status is sho
 though nobody killed him ends the demo.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -26,14 +25,16 @@ from headrace.sample.clicks import CLICKS, IMPRESSIONS, Truth, World, truth
 
 HERE = Path(__file__).resolve().parent
 PARTITIONS = 3
-TICK_S = 0.25
+TICK_S, GLANCE_S = 0.25, 0.02
 PATIENCE_S = 300.0  # so long nothing may change before the demo gives up
 AWAY_S = 3.0  # so long a victim stays dead
 IN_BATCH_S = 30.0  # so long a kill waits for tasks that write
-RESTARTS_MAX = 3  # of a pipeline that ended by itself, as Spark does on a machine that is very busy
+RESTARTS_MAX = 5  # of a pipeline that ended by itself, as Spark does on a machine that is very busy
+# For a JVM that lives a minute or two: less work on code that is soon thrown away leaves more for the rest.
+SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The world's clock waits for a pipeline that is behind by this share of all events: however slow a machine
 # is, both kills come in the middle.
-LAG_SHARE_MAX = 0.2
+LAG_SHARE_MAX = 0.25
 
 
 class Stuck(Exception):
@@ -112,7 +113,7 @@ class Stage:
                 # what a killed JVM leaves behind goes with the rest
                 "TMPDIR": str(temporary),
                 "SPARK_LOCAL_DIRS": str(temporary),
-                "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={temporary} {os.environ.get('JDK_JAVA_OPTIONS', '')}",
+                "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={temporary} {SHORT_LIFE}",
             },
         )
         self.stack.callback(program.stop)
@@ -122,7 +123,7 @@ class Stage:
         self._watch_until(
             lambda now: now.batch >= 1 and self.generator.progress >= 0.35, "the pipeline's first batches"
         )
-        batch = self.watch.await_open_batch(timeout_s=IN_BATCH_S)
+        batch = self._open_batch()
         self.broker.kill()
         kill = self._killed("broker", batch)
         self.screen.say(f"4. kill -9 of the broker at {clock_text(kill.at_s)}, in batch {batch}.", fg="red")
@@ -139,7 +140,7 @@ class Stage:
             lambda now: now.batch > before and self.generator.progress >= 0.7,
             "batches after the broker's restart",
         )
-        batch = self.watch.await_open_batch(timeout_s=IN_BATCH_S)
+        batch = self._open_batch()
         processes = self.driver.kill()
         kill = self._killed("driver", batch)
         self.screen.say(
@@ -177,7 +178,16 @@ class Stage:
         until = time.monotonic() + seconds
         self._watch_until(lambda _: time.monotonic() >= until, "the clock")
 
-    def _watch_until(self, is_enough: Callable[[Sample], bool], what: str) -> None:
+    def _open_batch(self) -> int:
+        """Waits until tasks are writing; the number of the batch that a kill would hit."""
+        until = time.monotonic() + IN_BATCH_S
+        self._watch_until(
+            lambda now: now.open_batch is not None or time.monotonic() >= until, "a batch", tick_s=GLANCE_S
+        )
+        now = self.watch.last
+        return now.batch + 1 if now.open_batch is None else now.open_batch
+
+    def _watch_until(self, is_enough: Callable[[Sample], bool], what: str, *, tick_s: float = TICK_S) -> None:
         """Looks and shows until it is so; fails if somebody ends or nothing changes any more."""
         changed_at = time.monotonic()
         before = self.watch.last
@@ -186,20 +196,20 @@ class Stage:
             self.screen.status(self._status(now))
             self.generator.check()
             self.writer.check()
-            self._keep_pipeline()
-            if _news(now) != _news(before):
+            if self._restarted_pipeline() or _news(now) != _news(before):
                 changed_at, before = time.monotonic(), now
             if time.monotonic() - changed_at > PATIENCE_S:
                 raise Stuck(
                     f"Nothing has changed for {PATIENCE_S:.0f} s while waiting for {what}; "
                     f"see {self.driver.log} and {self.broker.log_path}."
                 )
-            time.sleep(TICK_S)
+            time.sleep(tick_s)
 
-    def _keep_pipeline(self) -> None:
-        """Starts it again if it ended, as anybody would who runs one; not for ever."""
+    def _restarted_pipeline(self) -> bool:
+        """Whether it had ended and was started again, as anybody would do who runs one; not for ever."""
         try:
             self.driver.check()
+            return False
         except ProgramEnded:
             if self.restarts == RESTARTS_MAX:
                 raise
@@ -208,6 +218,7 @@ class Stage:
                 f"   The pipeline ended by itself ({self.driver.log} says why) and is started again."
             )
             self.driver.start()
+            return True
 
     def _status(self, now: Sample) -> str:
         batch = f"batch {now.batch}" if now.batch >= 0 else "Spark starts"

@@ -18,8 +18,8 @@ from headrace.client.administration.lag import total_lag
 
 GROUP = "ad-clicks"
 SINK = "ad-clicks"
-ANSWER_TIMEOUT_S = 5.0
-GLANCE_S = 0.02
+ANSWER_TIMEOUT_S = 30.0
+SAMPLE_EVERY_S = 0.2
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,6 +30,7 @@ class Sample:
     published: int  # acknowledged by the broker
     lag: int  # published, and not yet in a batch that is done
     batch: int  # the last one that was committed; -1: none yet
+    open_batch: int | None  # the one that tasks are writing at this moment
     windows: int  # pairs of ad and minute with a count
 
 
@@ -43,10 +44,11 @@ class Kill:
 
 
 class Watch:
-    """Samples since the generator began; `is_blind` while the broker is away."""
+    """Samples since the generator began, however often one looks; `is_blind` while the broker is away."""
 
     def __init__(self, servers: str, generator: Generator, counts: Counts) -> None:
         self.samples: list[Sample] = []
+        self.last = Sample(0.0, 0, 0, -1, None, 0)
         self.is_blind = False
         self._generator = generator
         self._counts = counts
@@ -63,30 +65,17 @@ class Watch:
     def now_s(self) -> float:
         return time.monotonic() - self._began_at
 
-    @property
-    def last(self) -> Sample:
-        return self.samples[-1] if self.samples else Sample(0.0, 0, 0, -1, 0)
-
     def look(self) -> Sample:
-        before = self.last
-        lag, batch = before.lag, before.batch
+        lag, batch, open_batch = self.last.lag, self.last.batch, None
         published = self._generator.acknowledged
         if not self.is_blind:
-            lag, batch = self._lag(published), self._batch()
             self._counts.read_on()
-        sample = Sample(self.now_s, published, lag, max(batch, before.batch), self._counts.windows)
-        self.samples.append(sample)
-        return sample
-
-    def await_open_batch(self, timeout_s: float) -> int:
-        """Until tasks are writing, or for so long; the number of the batch that a kill would hit."""
-        until = time.monotonic() + timeout_s
-        while time.monotonic() < until:
-            for sink in self._admin.list_sinks():
-                if sink.app_id == SINK and sink.open_attempts and sink.batch_id is not None:
-                    return sink.batch_id
-            time.sleep(GLANCE_S)
-        return self._batch() + 1
+            lag = self._lag(published)
+            batch, open_batch = self._batches()
+        self.last = Sample(self.now_s, published, lag, batch, open_batch, self._counts.windows)
+        if not self.samples or self.last.at_s - self.samples[-1].at_s >= SAMPLE_EVERY_S:
+            self.samples.append(self.last)
+        return self.last
 
     @contextmanager
     def blind(self) -> Iterator[None]:
@@ -101,6 +90,10 @@ class Watch:
         lags = self._admin.lag_of_groups().get(GROUP)
         return total_lag(lags) if lags else published
 
-    def _batch(self) -> int:
-        committed = [sink.committed_batch_id for sink in self._admin.list_sinks() if sink.app_id == SINK]
-        return -1 if not committed or committed[0] is None else committed[0]
+    def _batches(self) -> tuple[int, int | None]:
+        """The last one that was committed, and the one that is being written."""
+        for sink in self._admin.list_sinks():
+            if sink.app_id == SINK:
+                committed = -1 if sink.committed_batch_id is None else sink.committed_batch_id
+                return committed, sink.batch_id if sink.open_attempts else None
+        return -1, None

@@ -114,7 +114,9 @@ def test_a_count_that_is_not_the_truth_is_told(part: Callable[[str], ModuleType]
 
 def test_the_chart_in_characters(part: Callable[[str], ModuleType]) -> None:
     chart, watch = part("demo_chart"), part("demo_watch")
-    samples = [watch.Sample(float(second), 0, 320 if second >= 36 else 10, 0, 0) for second in range(73)]
+    samples = [
+        watch.Sample(float(second), 0, 320 if second >= 36 else 10, 0, None, 0) for second in range(73)
+    ]
     kills = [watch.Kill("broker", 9.0, 0, 1, 12.0), watch.Kill("driver", 18.0, 60_000, 2, 30.0)]
     clicks = {0: 4, 60_000: 8}
     assert chart.lines(chart.Run(samples, kills, clicks, clicks)) == [
