@@ -41,6 +41,7 @@ class Encoder:
         self.id = id  # None: there is no registry, and values are bare
         self._encoding = encoding
         self._prefix = b"" if id is None else prefix(id, encoding.indexes)
+        self._evened = _evened(kind)
 
     def values(self, rows: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
         """The bytes of each row; null stays null. NotSerializable if a row does not fit the schema."""
@@ -49,8 +50,7 @@ class Encoder:
         if isinstance(rows, pa.ChunkedArray):
             return pa.chunked_array([self.values(chunk) for chunk in rows.chunks], pa.binary())
         try:
-            # first as it was said to be (another time zone is another type), then as it is handed over
-            handed = rows.cast(self.type).cast(self._encoding.handed)
+            handed = rows.cast(self._evened).cast(self._encoding.handed)
         except pa.ArrowException as error:
             raise NotSerializable(f"the columns do not fit the schema: {error}") from error
         encode, start = self._encoding.encode, self._prefix
@@ -62,6 +62,21 @@ class Encoder:
         except Exception as error:
             raise NotSerializable(f"{_shown(value)} cannot be written: {error}") from error
         return pa.array(written, pa.binary())
+
+
+def _evened(kind: "pa.DataType") -> "pa.DataType":
+    """The type with all instants in UTC, and with nulls wherever: whether they may be is for the format."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _evened(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_evened(kind.key_type), _evened(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_evened(kind.value_type))
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    return kind
 
 
 def _shown(value: Any) -> str:
