@@ -9,6 +9,18 @@ What decides (options, offsets, planning, filters) needs neither Spark nor a bro
 Spark. pyspark is imported only where it is used.
 """
 
-from headrace.spark.session import session
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.spark.spark_session import session
 
 __all__ = ["session"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is first used: workers come by here, and have no need of a session."""
+    if name != "session":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headrace.spark.spark_session import session
+
+    return session

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.spark import worker_python
 from headrace.spark.machine import check_machine
 from headrace.spark.options import SERVERS
 
@@ -79,9 +80,11 @@ def _tell_servers(servers: str) -> None:
 
 def prepare_environment(master: str) -> None:
     """For driver and workers of this machine; what is set already stays."""
+    python = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # else Spark warns of a name that is no address
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        python = worker_python.command()
+    os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
