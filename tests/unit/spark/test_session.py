@@ -33,9 +33,7 @@ def test_the_command_prints_them_without_starting_anything():
 
 
 def test_workers_take_pyspark_as_it_was_installed():
-    path = os.pathsep.join(
-        ("/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10.9.9-src.zip", "/mine")
-    )
+    path = os.pathsep.join(("/spark/python/lib/pyspark.zip", "/spark/lib/py4j-0.10.9.9-src.zip", "/mine"))
     kept = os.pathsep.join(("/spark/lib/py4j-0.10.9.9-src.zip", "/mine"))
     assert worker_python.without_zip(path) == kept
 
