@@ -23,7 +23,8 @@ from headrace.sample.clicks import CLICKS, IMPRESSIONS, World
 
 TOPICS = (IMPRESSIONS, CLICKS)
 PARTITIONS = 3
-HISTORY_MS = 10 * 60 * 1000
+# A click may be counted until 12 minutes after its impression: there is to be something to count at once.
+HISTORY_MS = 30 * 60 * 1000
 TIMEOUT_S = 30.0
 LOOKED_BACK = 100  # records of a partition; somebody may have added some of their own
 # At 20 impressions a second a day is some 400 MB. Only whole segments are deleted, hence one for each hour.
