@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.machines.schemas.schema import Imports
 from headrace.schemas import avro
 from headrace.schemas.encoding.encoder import Encoding
-from headrace.schemas.encoding.shapes import Shape, each, each_value, fields
+from headrace.schemas.encoding.shapes import Shape, each, fields, pairs
 from headrace.schemas.errors import DoesNotFit
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -122,7 +122,7 @@ class _Fitting:
                 return pa.list_(inner), each(shape)
             case "map" if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
                 inner, shape = self.fit(kind.item_type, schema["values"], path)
-                return pa.map_(pa.string(), inner), each_value(shape)
+                return pa.map_(pa.string(), inner), pairs(shape)
             case "enum" | "fixed" as named:
                 self._known[schema["name"]] = schema
                 return self._simple(kind, "string" if named == "enum" else "bytes", path), None

@@ -20,7 +20,7 @@ VALUE_CHARACTERS_MAX = 200
 class Encoding(NamedTuple):
     """How rows of one type become values of one schema."""
 
-    handed: "pa.DataType"  # what the rows are cast to before they become Python's values
+    handed: "pa.DataType"  # what the rows are cast to before they become Python's values; maps are pairs then
     encode: Callable[[Any], bytes]
     indexes: tuple[int, ...] | None = None  # of a Protobuf message
 
@@ -57,7 +57,7 @@ class Encoder:
         written: list[bytes | None] = []
         value: Any = None
         try:
-            for value in handed.to_pylist(maps_as_pydicts="strict"):
+            for value in handed.to_pylist():
                 written.append(None if value is None else start + encode(value))
         except Exception as error:
             raise NotSerializable(f"{_shown(value)} cannot be written: {error}") from error

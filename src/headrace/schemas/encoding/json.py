@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.schemas.encoding.encoder import Encoding
-from headrace.schemas.encoding.shapes import Shape, each, each_value
+from headrace.schemas.encoding.shapes import Shape, each, pairs
 from headrace.schemas.errors import DoesNotFit
 from headrace.schemas.serializers import json_bytes
 
@@ -34,7 +34,7 @@ def _handed(kind: pa.DataType, path: str) -> tuple[pa.DataType, Shape]:
         )
     if pa.types.is_map(kind):
         inner, shape = _handed(kind.item_type, path)
-        return pa.map_(pa.string(), inner), each_value(shape)
+        return pa.map_(pa.string(), inner), pairs(shape)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner, shape = _handed(kind.value_type, path)
         return pa.list_(inner), each(shape)

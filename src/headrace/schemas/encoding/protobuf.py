@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from headrace.machines.schemas.schema import Imports
 from headrace.schemas.encoding.encoder import Encoding
-from headrace.schemas.encoding.shapes import Shape, each, each_value
+from headrace.schemas.encoding.shapes import Shape, each, pairs
 from headrace.schemas.errors import DoesNotFit
 from headrace.schemas.protobuf import ProtobufFile, message_class
 
@@ -96,7 +96,7 @@ def _field(kind: pa.DataType, field: FieldDescriptor, path: str) -> tuple[pa.Dat
         key, key_shape = _value(kind.key_type, entry.fields_by_name["key"], path)
         assert key_shape is None, "keys of maps are whole numbers, texts and booleans"
         value, shape = _value(kind.item_type, entry.fields_by_name["value"], path)
-        return pa.map_(key, value), each_value(shape)
+        return pa.map_(key, value), pairs(shape)
     if field.is_repeated:
         if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
             raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants an array")

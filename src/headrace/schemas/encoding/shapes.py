@@ -19,10 +19,10 @@ def each(shape: Shape) -> Shape:
     return None if shape is None else lambda values: [shape(value) for value in values]
 
 
-def each_value(shape: Shape) -> Shape:
-    """Of the values of a dict."""
+def pairs(shape: Shape) -> Shape:
+    """A dict of pairs, which is how Arrow hands over maps; the shape is that of its values."""
     shape = unless_null(shape)
-    return None if shape is None else lambda values: {key: shape(value) for key, value in values.items()}
+    return dict if shape is None else lambda values: {key: shape(value) for key, value in values}
 
 
 def fields(shapes: dict[str, Shape]) -> Shape:
