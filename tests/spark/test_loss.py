@@ -100,7 +100,7 @@ def test_all_of_it(stream, run, new_topic, fill, admin):
 @pytest.mark.parametrize("kind", [Headrace, Kafka], ids=lambda kind: kind.name)
 def test_a_log_that_was_cut(spark, run, tmp_path, kind):
     """A machine lost its power, and the end of its log with it."""
-    with kind(tmp_path / "broker", {"log.retention.ms": "-1"}) as broker:
+    with kind(tmp_path / "broker") as broker:
 
         def frame(**options):
             reader = spark.readStream.format("headrace").option("kafka.bootstrap.servers", broker.bootstrap)
@@ -109,7 +109,7 @@ def test_a_log_that_was_cut(spark, run, tmp_path, kind):
         def fill(numbers):
             with headrace.Producer(broker.bootstrap) as producer:
                 for number in numbers:
-                    producer.send("cut", b"%d" % number, timestamp_ms=1_000).get(30)  # a batch each
+                    producer.send("cut", b"%d" % number).get(30)  # a batch each
 
         with headrace.Admin(broker.bootstrap) as admin:
             admin.create_topic("cut", partitions=1)

@@ -126,7 +126,7 @@ def test_every_column_has_its_part(
         "partition int, at long, ignored int",
     ).selectExpr("*", "timestamp_millis(at) AS timestamp")
     before_ms = time.time_ns() // 1_000_000
-    write(rows)
+    write(rows, includeHeaders=True)  # of Spark's sink; here a column is enough
     found = {
         (row.topic, row.partition): row
         for topic in (first, second)
@@ -230,6 +230,29 @@ def test_a_stream_writes_each_record_once(
 def forget_commit(checkpoint: Path, batch: int) -> None:
     for name in (f"{batch}", f".{batch}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+@ON_HEADRACE
+def test_batches_by_hand_count_once_by_their_numbers(
+    source: DataFrame,
+    write: Callable[..., None],
+    committed: Callable[[str], list[str]],
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    topic, checkpoint = new_topic(2), tmp_path / "checkpoint"
+
+    def by_hand(rows: DataFrame, batch: int) -> None:
+        write(rows, topic=topic, txnAppId=f"by-hand-{topic}", txnVersion=batch)
+
+    def run_once() -> None:
+        query = source.writeStream.foreachBatch(by_hand).option("checkpointLocation", str(checkpoint))
+        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S), "the query does not end"
+
+    run_once()
+    forget_commit(checkpoint, 2)
+    run_once()
+    assert committed(topic) == ALL
 
 
 @ON_HEADRACE
