@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace import Admin, Consumer, NewTopic, Producer
+from headrace.client.errors import KafkaError
 from headrace.schemas.dead_letters import NotADeadLetter, attempts, dead_letter, read_dead_letter
+from headrace.spark.dead_letters import DeadLetters
 from schemas.conftest import Site
 
 COMMAND = str(Path(sys.executable).with_name("headrace"))
@@ -105,3 +108,22 @@ def test_letters_go_back_once_and_not_for_ever(site: Site) -> None:
         assert message.timestamp_ms == 1_700_000_000_000 + number
         assert message.headers[0] == ("n", b"%d" % number)
         assert attempts(message.headers) == 1
+
+
+def test_a_letter_that_cannot_be_written_is_an_error(site: Site) -> None:
+    letters = DeadLetters("tight", {"bootstrap.servers": site.servers})
+    with Admin(site.servers) as admin:
+        admin.create_topic("tight", partitions=1, configs={"max.message.bytes": "1000"})
+    kafka = {
+        "topic": "clicks",
+        "partition": 0,
+        "offset": 7,
+        "timestamp": None,
+        "key": None,
+        "headers": [{"key": "n", "value": b"1"}],
+    }
+    table = pa.Table.from_pylist([{**kafka, "value": b"small"}, {**kafka, "value": bytes(2_000)}])
+    letters.send(table, {0: "broken"})
+    with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+        letters.send(table, {0: "broken", 1: "broken"})
+    letters.close()

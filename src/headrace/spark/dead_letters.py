@@ -26,10 +26,11 @@ class DeadLetters:
         """Those rows of Kafka's columns; returns when they are safe."""
         if self._producer is None:
             self._producer = Producer(self._settings)
-        for row, reason in sorted(reasons.items()):
-            one = table.slice(row, 1).to_pylist()[0]
+        rows = sorted(reasons)
+        deliveries = []
+        for row, one in zip(rows, table.take(rows).to_pylist(), strict=True):
             letter = dead_letter(
-                reason,
+                reasons[row],
                 topic=one["topic"],
                 partition=one["partition"],
                 offset=one["offset"],
@@ -38,8 +39,11 @@ class DeadLetters:
                 value=one["value"],
                 headers=[(header["key"], header["value"]) for header in one["headers"]],
             )
-            self._producer.send(self._topic, letter.value, letter.key, headers=letter.record_headers())
-        self._producer.flush()
+            deliveries.append(
+                self._producer.send(self._topic, letter.value, letter.key, headers=letter.record_headers())
+            )
+        for delivery in deliveries:
+            delivery.get()  # raises if it is not: the row would be nowhere then
 
     def close(self) -> None:
         if self._producer is not None:
