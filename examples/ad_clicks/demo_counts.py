@@ -12,6 +12,7 @@ from typing import Self
 
 import headrace
 from headrace.sample.clicks import CLOSING_AD, LATE, Truth
+from headrace.schemas.dead_letters import read_dead_letter
 
 COUNTS, REJECTED, DEAD = "clicks_per_minute", "clicks_rejected", "clicks_dead"
 DIFFERENCES_MAX = 5  # more are counted, not told
@@ -102,15 +103,14 @@ def _differences(where: str, expected: Mapping[Window, int], found: Mapping[Wind
     return wrong[:DIFFERENCES_MAX] + more
 
 
-def _committed_records(servers: str, topic: str) -> int:
-    """How many of them a reader finds."""
+def _committed(servers: str, topic: str) -> list[headrace.Message]:
     with headrace.Consumer(servers, isolation_level="read_committed") as consumer:
         places = [(topic, at.index) for at in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(places)
         consumer.assign(dict.fromkeys(places, 0))
-        found = 0
+        found: list[headrace.Message] = []
         while any(consumer.position(at) < end for at, end in ends.items()):
-            found += len(consumer.poll(0.2))
+            found += consumer.poll(0.2)
     return found
 
 
@@ -123,11 +123,15 @@ class Verdict:
     repeated: list[Window]
     in_table: Mapping[Window, int]
     late: int
+    dead: int
 
     @classmethod
     def of(cls, truth: Truth, counts: Counts, table: Path, servers: str) -> Self:
-        late = _committed_records(servers, REJECTED)
-        return cls(truth, counts.by_window, counts.repeated, in_table(table), late)
+        late = len(_committed(servers, REJECTED))
+        letters = [read_dead_letter(dead.key, dead.value, dead.headers) for dead in _committed(servers, DEAD)]
+        # at least once is what is promised of dead letters; where they came from tells doubles apart
+        dead = len({(letter.topic, letter.partition, letter.offset) for letter in letters})
+        return cls(truth, counts.by_window, counts.repeated, in_table(table), late, dead)
 
     @property
     def clicks_per_minute(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -141,6 +145,8 @@ class Verdict:
         problems += _differences("the table", self.truth.counts, self.in_table)
         if self.late != self.truth.rejected[LATE]:
             problems.append(f"{self.late} clicks were rejected as late, truly {self.truth.rejected[LATE]}")
+        if self.dead != self.truth.malformed:
+            problems.append(f"{self.dead} records are dead letters, truly {self.truth.malformed}")
         return problems
 
     def lines(self) -> list[str]:
@@ -153,7 +159,8 @@ class Verdict:
             ("", "truth", "topic", "SQLite"),
             ("windows (ad and minute)", *(f"{count:,}" for count, _ in sums)),
             ("clicks that count", *(f"{count:,}" for _, count in sums)),
-            ("late clicks, put aside", f"{self.truth.rejected[LATE]:,}", f"{self.late:,}", ""),
+            ("late clicks, put aside", f"{self.truth.rejected[LATE]:,}", f"{self.late:,}"),
+            ("dead letters", f"{self.truth.malformed:,}", f"{self.dead:,}"),
         ]
         return [f"{name:<24}" + "".join(f"{cell:>10}" for cell in cells) for name, *cells in rows]
 
@@ -168,4 +175,5 @@ class Verdict:
                 "table": sum(self.in_table.values()),
             },
             "late": {"truth": self.truth.rejected[LATE], "topic": self.late},
+            "dead": {"truth": self.truth.malformed, "topic": self.dead},
         }

@@ -2,6 +2,10 @@
 
 It keeps all it published, for the truth is computed from that. Its producer is idempotent and waits for a
 broker that is away: every event is in its topic once, whatever is killed.
+
+The clock makes small steps and waits for acknowledgements after each: partitions stay within seconds of each
+other on the world's clock, as they do in a world whose clock is ours. Rows that come later than that would be
+too late for Spark's watermark.
 """
 
 import threading
@@ -15,6 +19,7 @@ from headrace.sample.clicks import Event, World
 
 DELIVERY_TIMEOUT_MS = 300_000  # longer than any broker of the demo is away
 TURN_S = 0.05
+STEP_MAX_S = 15.0  # of the world's clock
 
 
 class Generator:
@@ -28,7 +33,7 @@ class Generator:
         self.acknowledged = 0
         self.is_held = False
         self.error: BaseException | None = None
-        self._producer = headrace.Producer(servers, linger_ms=20, delivery_timeout_ms=DELIVERY_TIMEOUT_MS)
+        self._producer = headrace.Producer(servers, delivery_timeout_ms=DELIVERY_TIMEOUT_MS)
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._publish, name="generator")
         self._passed_s = 0.0  # on the world's clock
@@ -58,39 +63,35 @@ class Generator:
         """Publishes what makes the last windows close."""
         self._thread.join()
         last_ms = max(event.timestamp_ms for event in self.events)
-        self._send(self.world.closing_events(last_ms))
-        self._producer.flush()
+        closing = list(self.world.closing_events(last_ms))
+        self._send(closing)
+        self.acknowledged += len(closing)
 
     def stop(self) -> None:
         self._is_stopping.set()
+        self._producer.close(timeout=0)  # whoever waits for an acknowledgement is told that there is none
         if self._thread.ident is not None:
             self._thread.join()
-        self._producer.close(timeout=0)
 
     def _publish(self) -> None:
-        sent = 0
         looked_at = time.monotonic()
         try:
-            while sent < len(self.events) and not self._is_stopping.wait(TURN_S):
+            while not self.is_done and not self._is_stopping.wait(TURN_S):
                 before, looked_at = looked_at, time.monotonic()
                 if not self.is_held:
-                    self._passed_s = min(self.seconds, self._passed_s + (looked_at - before) * self.speed)
+                    step_s = min(STEP_MAX_S, (looked_at - before) * self.speed)
+                    self._passed_s = min(self.seconds, self._passed_s + step_s)
+                sent = self.acknowledged
                 due = bisect_right(self.events, self.clock_ms, sent, key=attrgetter("timestamp_ms"))
                 self._send(self.events[sent:due])
-                sent = due
+                self.acknowledged = due
         except headrace.ClientError as error:
             self.error = error
 
     def _send(self, events: Iterable[Event]) -> None:
-        for event in events:
-            delivery = self._producer.send(
-                event.topic, event.value, event.key, timestamp_ms=event.timestamp_ms
-            )
-            delivery.add_callback(self._count)
-            delivery.add_errback(self._fail)
-
-    def _count(self, _: object) -> None:
-        self.acknowledged += 1  # only the producer's thread is here
-
-    def _fail(self, error: BaseException) -> None:
-        self.error = error
+        deliveries = [
+            self._producer.send(event.topic, event.value, event.key, timestamp_ms=event.timestamp_ms)
+            for event in events
+        ]
+        for delivery in deliveries:
+            delivery.get()

@@ -165,6 +165,7 @@ class Stage:
         self.generator.close_world()
         expected = len(self.truth.counts)
         self._watch_until(lambda now: now.windows >= expected and now.lag == 0, "the last windows")
+        self._watch_until(lambda _: self.watch.has_read_all("ad-clicks-rejected"), "the late clicks")
         self._watch_until(lambda now: len(in_table(self.table)) >= now.windows, "the table")
         self.driver.stop()
         self.counts.read_to_end(PATIENCE_S)  # also what should not be there

@@ -77,6 +77,9 @@ class Watch:
             self.samples.append(self.last)
         return self.last
 
+    def has_read_all(self, group: str) -> bool:
+        return total_lag(self._admin.group_lag(group)) == 0
+
     @contextmanager
     def blind(self) -> Iterator[None]:
         self.is_blind = True
@@ -86,9 +89,9 @@ class Watch:
             self.is_blind = False
 
     def _lag(self, published: int) -> int:
-        """Before a group's first commit it is behind by everything."""
-        lags = self._admin.lag_of_groups().get(GROUP)
-        return total_lag(lags) if lags else published
+        """What is published and not committed; of a partition without a commit that is all of it."""
+        lags = self._admin.lag_of_groups().get(GROUP, [])
+        return max(0, published - sum(lag.committed or 0 for lag in lags))
 
     def _batches(self) -> tuple[int, int | None]:
         """The last one that was committed, and the one that is being written."""

@@ -58,6 +58,7 @@ def test_counts_are_the_truth_though_broker_and_driver_are_killed(tmp_path: Path
     assert facts["windows_repeated"] == 0
     assert facts["clicks"]["truth"] == facts["clicks"]["topic"] == facts["clicks"]["table"] > 1000
     assert facts["late"]["truth"] == facts["late"]["topic"] > 0
+    assert facts["dead"]["truth"] == facts["dead"]["topic"] > 0
     assert [kill["victim"] for kill in facts["kills"]] == ["broker", "driver"]
     assert 0 < facts["kills"][0]["batch"] < facts["kills"][1]["batch"] < facts["batches"]
     titles = [text.text for text in ElementTree.parse(picture).iter(f"{SVG}text")]
@@ -97,17 +98,18 @@ def test_without_a_jdk_it_says_so_in_a_sentence(temporary: Path) -> None:
 
 
 def test_a_count_that_is_not_the_truth_is_told(part: Callable[[str], ModuleType]) -> None:
-    truth = Truth(counts={("ad-01", 0): 3, ("ad-02", 60_000): 5}, rejected=Counter(late=2))
+    truth = Truth(counts={("ad-01", 0): 3, ("ad-02", 60_000): 5}, rejected=Counter(late=2), malformed=1)
     verdict = part("demo_counts").Verdict
-    assert verdict(truth, truth.counts, [], truth.counts, 2).problems() == []
+    assert verdict(truth, truth.counts, [], truth.counts, 2, 1).problems() == []
     lost = {("ad-01", 0): 3}
     doubled = {("ad-01", 0): 6, ("ad-02", 60_000): 5}
-    assert verdict(truth, lost, [], doubled, 3).problems() == [
+    assert verdict(truth, lost, [], doubled, 3, 0).problems() == [
         "ad-02, 00:01: 0 in the topic, truly 5",
         "ad-01, 00:00: 6 in the table, truly 3",
         "3 clicks were rejected as late, truly 2",
+        "0 records are dead letters, truly 1",
     ]
-    assert verdict(truth, truth.counts, [("ad-01", 0)], truth.counts, 2).problems() == [
+    assert verdict(truth, truth.counts, [("ad-01", 0)], truth.counts, 2, 1).problems() == [
         "ad-01, 00:00: twice in the topic"
     ]
 
