@@ -12,9 +12,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.node.metrics import ApiMetrics, Metrics
+from headrace.server import http as http_module
 from headrace.server import metrics as metrics_module
-from headrace.server.http import HEAD_BYTES_MAX
-from headrace.server.metrics import SCRAPERS_MAX, Text
+from headrace.server.http import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from headrace.server.metrics import Text
 from server.fake_node import ECHO, Rig, rig
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -108,12 +109,12 @@ def test_a_head_without_end_is_cut_off(run: Run, tmp_path: Path) -> None:
 
 
 def test_silent_scrapers_are_cut_off(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_module, "REQUEST_S_MAX", 0.05)
+    monkeypatch.setattr(http_module, "REQUEST_S_MAX", 0.05)
 
     async def story() -> None:
         async with rig(tmp_path, headrace_metrics_port=0) as world:
-            asked = [get(world, b"GET ") for _ in range(SCRAPERS_MAX + 5)]
-            assert await asyncio.gather(*asked) == [(b"", b"")] * (SCRAPERS_MAX + 5)
+            asked = [get(world, b"GET ") for _ in range(CONNECTIONS_MAX + 5)]
+            assert await asyncio.gather(*asked) == [(b"", b"")] * (CONNECTIONS_MAX + 5)
             status, _ = await get(world, b"GET /metrics HTTP/1.1\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200")
 

@@ -4,14 +4,20 @@ A body needs a Content-Length: who sends chunks of unknown number is told so.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # A scraper sends a few hundred bytes and a registry's client little more; who sends more is neither.
 HEAD_BYTES_MAX = 8 * 1024
 
 # A schema this long would hardly fit into a record; 128 connections with such a body are 64 MB.
 BODY_BYTES_MAX = 512 * 1024
+
+# Who has not sent its request and taken its answer by then is neither a scraper nor a registry's client.
+REQUEST_S_MAX = 5.0
+# The tasks of a big job all ask the registry at once when they start.
+CONNECTIONS_MAX = 128
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -32,6 +38,56 @@ class Refused(Exception):
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
         self.status = status
+
+
+class HttpPort:
+    """A tiny HTTP server: one request per connection, with limits on everything.
+
+    `answer` gives the whole response, or raises ConnectionError if there shall be none.
+    """
+
+    def __init__(self, answer: Callable[[HttpRequest], Awaitable[bytes]]) -> None:
+        self._answer = answer
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[Any]] = set()
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES_MAX)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._serving) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._serving.add(task)
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX):
+                writer.write(await self._response(reader, writer))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # slow, gone or no HTTP at all: not worth a line in the log
+        finally:
+            writer.close()
+            self._serving.discard(task)
+
+    async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        try:
+            request = await read_request(reader, writer, body_bytes_max=BODY_BYTES_MAX)
+        except Refused as refused:
+            return response(refused.status, "text/plain", f"{refused}\n".encode())
+        return await self._answer(request)
 
 
 async def read_request(

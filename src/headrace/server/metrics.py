@@ -11,14 +11,14 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts
 from headrace.node.metrics import LATENCY_BOUNDS, Metrics
 from headrace.protocol.api import APIS, ApiKey
-from headrace.server.http import BODY_BYTES_MAX, HEAD_BYTES_MAX, Refused, read_request, response
+from headrace.server.http import HttpPort, HttpRequest, response
 
 if TYPE_CHECKING:
     from headrace.server.process import Process
@@ -29,11 +29,6 @@ REGISTRY_ROOTS = frozenset(("", "subjects", "schemas", "config", "mode", "compat
 
 PROBE_PERIOD_S = 0.05
 LAG_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
-
-# Who has not sent its request and taken its answer by then is neither a scraper nor a registry's client.
-REQUEST_S_MAX = 5.0
-# The tasks of a big job all ask the registry at once when they start.
-SCRAPERS_MAX = 128
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -161,22 +156,21 @@ def _escaped(text: str) -> str:
 
 
 class MetricsEndpoint:
-    """A tiny HTTP server for one page and the registry. One request per connection, with limits on
-    everything.
-    """
+    """One page, and the registry beside it."""
 
     def __init__(self, process: "Process") -> None:
         self._process = process
-        self._server: asyncio.Server | None = None
-        self._scrapers: set[asyncio.Task[Any]] = set()
+        self._http = HttpPort(self._answer)
         self._registry: RegistryService | None = None
         self.lag = LoopLag(asyncio.get_running_loop())
         self.pauses = CollectorPauses()
-        self.port = 0
+
+    @property
+    def port(self) -> int:
+        return self._http.port
 
     async def start(self, host: str, port: int) -> None:
-        self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES_MAX)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._http.start(host, port)
         if isinstance(metrics := getattr(self._process.node, "metrics", None), Metrics):
             self._process.driver.handle = timed(self._process.node.handle, metrics)
         self._process.log.info("metrics", address=f"http://{host}:{self.port}/metrics")
@@ -186,38 +180,11 @@ class MetricsEndpoint:
     async def stop(self) -> None:
         self.lag.stop()
         self.pauses.stop()
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._scrapers):
-            task.cancel()
-        await asyncio.gather(*self._scrapers, return_exceptions=True)
+        await self._http.stop()
         if self._registry is not None:
             self._registry.stop()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._scrapers) >= SCRAPERS_MAX:
-            writer.close()
-            return
-        self._scrapers.add(task)
-        try:
-            async with asyncio.timeout(REQUEST_S_MAX):
-                writer.write(await self._answer(reader, writer))
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # slow, gone or no HTTP at all: not worth a line in the log
-        finally:
-            writer.close()
-            self._scrapers.discard(task)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        try:
-            request = await read_request(reader, writer, body_bytes_max=BODY_BYTES_MAX)
-        except Refused as refused:
-            return response(refused.status, "text/plain", f"{refused}\n".encode())
+    async def _answer(self, request: HttpRequest) -> bytes:
         with_body = request.method != "HEAD"
         if request.path == "/metrics":
             if request.method not in ("GET", "HEAD"):

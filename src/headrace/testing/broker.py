@@ -135,6 +135,14 @@ class Broker:
         return self._bootstrap
 
     @property
+    def registry_url(self) -> str:
+        """What clients call `schema.registry.url`: the broker's own registry, as empty as it was at first
+        after every reset.
+        """
+        url: str = self._call("registry_url")
+        return url
+
+    @property
     def is_started(self) -> bool:
         """Between `start` and `stop`; a broker that a test has killed is started, too."""
         return self._host is not None

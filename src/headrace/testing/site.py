@@ -10,13 +10,14 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.node.node import Node
 from headrace.node.settings import Listener, Settings
 from headrace.server.connection import Channel
 from headrace.server.driver import Driver
 from headrace.server.gate import Gate
+from headrace.server.http import HttpPort, HttpRequest, response
 from headrace.server.listeners import bind, endpoint, told
 from headrace.server.logs import Log
 from headrace.server.process import BACKLOG_MIN, SystemDice, gate_limits
@@ -28,6 +29,10 @@ from headrace.testing.script import RequestFault, Script
 from headrace.testing.scripted_node import ScriptedNode
 from headrace.testing.storage import Storage, directories_of
 
+if TYPE_CHECKING:
+    from headrace.server.registry import RegistryService
+
+LOOPBACK = "127.0.0.1"
 LOG_LINES_MAX = 2000  # the newest; a test that fails is explained by its last lines
 
 
@@ -56,6 +61,17 @@ class Life:
             loop, scripted, self.gate, disks, {}, halt=site.node_halted, make_jobs=self._make_jobs
         )
         scripted.driven_by(self.driver)
+        self._listener = site.settings.client_listeners[0].name
+        self._registry: RegistryService | None = None
+
+    @property
+    def registry(self) -> "RegistryService":
+        """Made when somebody first asks: most tests have no schemas."""
+        if self._registry is None:
+            from headrace.server.registry import RegistryService
+
+            self._registry = RegistryService(self.driver, self._listener)
+        return self._registry
 
     def _make_jobs(self, *around: Any) -> InlineJobs:
         self.jobs = InlineJobs(*around)
@@ -77,6 +93,8 @@ class Life:
         """Throw it away: nothing more is answered, written or done."""
         self.jobs.stop()
         self.gate.stop_sweeping()
+        if self._registry is not None:
+            self._registry.stop()
         for channel in list(self.gate.channels.values()):
             channel.close("the test has ended this broker")
         await self.driver.until(lambda: not self.gate.channels)
@@ -114,6 +132,7 @@ class Site:
         self._boot = 0
         self._reserved: list[socket.socket] = []  # bound and never listened on: the port stays ours
         self._servers: list[asyncio.Server] = []
+        self._registry_port: HttpPort | None = None
         self._space_bytes: int | None = None
         self._broken = False
         self._data_disks: list[FaultyDisk] = []
@@ -136,6 +155,8 @@ class Site:
     async def close(self) -> None:
         """For good; what is on a real disk is left clean."""
         self._stop_listening()
+        if self._registry_port is not None:
+            await self._registry_port.stop()
         self._mend()
         self._break_disks()
         if self._life is not None:
@@ -255,6 +276,21 @@ class Site:
         for server in self._servers:
             server.close()
         self._servers = []
+
+    # --- its registry -----------------------------------------------------------------------------------
+
+    async def registry_url(self) -> str:
+        """Where its schema registry is; the port is opened by who first asks, and stays."""
+        if self._registry_port is None:
+            self._registry_port = HttpPort(self._answer_registry)
+            await self._registry_port.start(LOOPBACK, 0)
+        return f"http://{LOOPBACK}:{self._registry_port.port}"
+
+    async def _answer_registry(self, request: HttpRequest) -> bytes:
+        if self._life is None:
+            raise ConnectionError(self._why_down)
+        answer = await self._life.registry.answer(request)
+        return response(answer.status, answer.content_type, answer.body, with_body=request.method != "HEAD")
 
     # --- its log ----------------------------------------------------------------------------------------
 
