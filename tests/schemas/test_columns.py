@@ -242,6 +242,12 @@ def test_the_newest_version_of_a_subject_is_the_readers(registry: Registry) -> N
     decoded = decoder.columns(binary(data, in_front, data), binary(header, None, None))
     assert decoded.struct.to_pylist() == [{"ad": "tea", "price": 1.0}, {"ad": "cup", "price": None}, None]
     assert [row for row, _ in decoded.failures] == [2]
+    # of one schema, as most batches are; and a slice of one
+    many = binary(in_front, None, *[names.to_bytes({"ad": "x" * number}) for number in range(50)])
+    for begin in (0, 1, 20):
+        decoded = decoder.columns(many.slice(begin))
+        assert decoded.failures == []
+        assert decoded.struct[-1]["ad"].as_py() == "x" * 49
 
 
 def test_no_row_is_blamed_for_a_registry_that_is_down() -> None:

@@ -95,7 +95,7 @@ def test_protobuf_is_written_as_the_serializer_does(registry: Registry) -> None:
 def test_every_type_makes_an_avro_schema_that_fastavro_takes() -> None:
     kind = pa.struct(
         [
-            pa.field("must", pa.int8(), nullable=False),
+            pa.field("byte", pa.int8(), nullable=False),
             ("flag", pa.bool_()),
             ("small", pa.int16()),
             ("whole", pa.int64()),
@@ -112,7 +112,7 @@ def test_every_type_makes_an_avro_schema_that_fastavro_takes() -> None:
         ]
     )
     row = {
-        "must": 1,
+        "byte": 1,
         "flag": False,
         "small": -5,
         "whole": 2**62,
@@ -130,12 +130,13 @@ def test_every_type_makes_an_avro_schema_that_fastavro_takes() -> None:
     encoder = encoder_for("avro", kind)
     assert encoder.schema is not None
     parsed = fastavro.parse_schema(json.loads(encoder.schema.text))
-    rows = pa.array([row, {"must": 2}], kind)
+    rows = pa.array([row, {"byte": 2}], kind)
     first, second = encoder.values(rows).to_pylist()
     assert fastavro.schemaless_reader(io.BytesIO(first), parsed, None) == row
-    assert fastavro.schemaless_reader(io.BytesIO(second), parsed, None) == dict.fromkeys(row) | {"must": 2}
-    with pytest.raises(NotSerializable, match="cannot be written"):
-        encoder.values(pa.array([{"must": None}], kind))
+    assert fastavro.schemaless_reader(io.BytesIO(second), parsed, None) == dict.fromkeys(row) | {"byte": 2}
+    must = encoder_for("avro", pa.struct([("ad", pa.string())]), schema=MUST)
+    with pytest.raises(NotSerializable, match=r"{'ad': None} cannot be written"):
+        must.values(pa.array([{"ad": None}], must.type))
 
 
 def test_json_of_types_that_it_does_not_have() -> None:
@@ -181,6 +182,7 @@ def test_json_of_types_that_it_does_not_have() -> None:
         encoder_for("json", pa.float64()).values(pa.array([float("inf")]))
 
 
+MUST = '{"type": "record", "name": "Must", "fields": [{"name": "ad", "type": "string"}]}'
 UNION = """{"type": "record", "name": "R", "fields": [{"name": "u", "type": ["null", "string", "long",
     {"type": "array", "items": "int"}, {"type": "record", "name": "In", "fields": [
         {"name": "x", "type": "int"}]}]}]}"""

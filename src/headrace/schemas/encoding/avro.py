@@ -52,7 +52,9 @@ _SIMPLE: list[tuple[Any, Any]] = [
 
 
 def derived(kind: pa.DataType, name: str) -> str:
-    """The schema of columns of this type; nullable fields are unions with null, which is their default."""
+    """The schema of columns of this type. Every field may be null, which is its default, also where a frame
+    says that it is not: only so may columns come and go.
+    """
     return json.dumps(_schema(kind, name, ""), ensure_ascii=False)
 
 
@@ -68,11 +70,11 @@ def _schema(kind: pa.DataType, name: str, path: str) -> Any:
     if pa.types.is_struct(kind):
         return {"type": "record", "name": name, "fields": [_field(each, name, path) for each in kind]}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return {"type": "array", "items": _nullable(kind.value_field, name, path)}
+        return {"type": "array", "items": _nullable(kind.value_type, name, path)}
     if pa.types.is_map(kind):
         if not pa.types.is_string(kind.key_type):
             raise DoesNotFit(f"{_named(path)} has keys of {kind.key_type}; Avro's maps have texts")
-        return {"type": "map", "values": _nullable(kind.item_field, name, path)}
+        return {"type": "map", "values": _nullable(kind.item_type, name, path)}
     raise DoesNotFit(f"{_named(path)} is {kind}, which Avro does not have")
 
 
@@ -81,13 +83,13 @@ def _field(field: pa.Field, within: str, path: str) -> dict[str, Any]:
     if not _NAME.fullmatch(field.name):
         raise DoesNotFit(f"{_named(path)}: Avro's names are of letters, digits and _; rename it")
     # records inside are named by the way to them, so that two of one name do not meet
-    made = {"name": field.name, "type": _nullable(field, f"{within}_{field.name}", path)}
-    return made | {"default": None} if field.nullable and not pa.types.is_null(field.type) else made
+    schema = _nullable(field.type, f"{within}_{field.name}", path)
+    return {"name": field.name, "type": schema, "default": None}
 
 
-def _nullable(field: pa.Field, name: str, path: str) -> Any:
-    schema = _schema(field.type, name, path)
-    return ["null", schema] if field.nullable and schema != "null" else schema
+def _nullable(kind: pa.DataType, name: str, path: str) -> Any:
+    schema = _schema(kind, name, path)
+    return schema if schema == "null" else ["null", schema]
 
 
 def _named(path: str) -> str:

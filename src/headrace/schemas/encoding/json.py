@@ -2,7 +2,7 @@
 
 Null fields are left out, as Spark's to_json does. JSON has neither times nor bytes: these are texts, by ISO
 8601 and in base64; decimals are numbers as long as a double holds all of their digits, and texts if not.
-Objects of a schema made here are closed: only then may a later version have more fields.
+Objects of a schema made here are closed, and require nothing: only then may a later version have more fields.
 """
 
 import base64
@@ -87,13 +87,11 @@ def derived(kind: pa.DataType, name: str) -> str:
 def _schema(kind: pa.DataType, path: str) -> dict[str, Any]:
     if pa.types.is_struct(kind):
         properties = {field.name: _schema(field.type, _inside(path, field.name)) for field in kind}
-        required = [field.name for field in kind if not field.nullable]
-        made = {"type": "object", "properties": properties, "additionalProperties": False}
-        return made | ({"required": required} if required else {})
+        return {"type": "object", "properties": properties, "additionalProperties": False}
     if pa.types.is_map(kind):
-        return {"type": "object", "additionalProperties": _item(kind.item_field, path)}
+        return {"type": "object", "additionalProperties": _item(kind.item_type, path)}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return {"type": "array", "items": _item(kind.value_field, path)}
+        return {"type": "array", "items": _item(kind.value_type, path)}
     if pa.types.is_boolean(kind):
         return {"type": "boolean"}
     if pa.types.is_integer(kind):
@@ -113,12 +111,10 @@ def _schema(kind: pa.DataType, path: str) -> dict[str, Any]:
     return {"type": "string"}
 
 
-def _item(field: pa.Field, path: str) -> dict[str, Any]:
+def _item(kind: pa.DataType, path: str) -> dict[str, Any]:
     """Items cannot be left out, so they may be null."""
-    made = _schema(field.type, path)
-    if not field.nullable or made["type"] == "null":
-        return made
-    return made | {"type": [made["type"], "null"]}
+    made = _schema(kind, path)
+    return made if made["type"] == "null" else made | {"type": [made["type"], "null"]}
 
 
 def _inside(path: str, name: str) -> str:
