@@ -14,6 +14,14 @@ impressions = spark.read.format("headrace").option("valueFormat", "json").load("
 print([f"{name} {kind}" for name, kind in impressions.dtypes if not name.startswith("_")])
 print("impressions", impressions.count())
 
+from pyspark.sql.functions import udf
+
+@udf("string")
+def shouted(text):
+    return text.upper()
+
+print(impressions.limit(1).select(shouted("impression").substr(1, 3)).first()[0])
+
 from headrace.cli.spark_errors import sentence_of
 try:
     spark.read.format("headrace").option("valueFormat", "json").load("mine").show()
@@ -50,11 +58,12 @@ def test_the_first_look_has_columns_and_nothing_else_is_said(tmp_path):
     assert columns[:5] == CLICK
     assert len(lines) == 20 + 4
     assert all(line.startswith("|c-0") for line in lines[3:-1])
-    types, counted, refused = rest.splitlines()
+    types, counted, shouted, refused = rest.splitlines()
     assert types == str(
         ["impression string", "ad string", "user string", "shown_at string", "site string", "price double"]
     )
     assert int(counted.removeprefix("impressions ")) > 10_000
+    assert shouted == "I-0"
     assert refused.startswith(
         "the record at offset 1 of partition mine-0 cannot be decoded: value: it is no JSON"
     )

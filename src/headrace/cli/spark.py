@@ -55,18 +55,19 @@ def command(
             spark = session("headrace", servers=bootstrap, master=master, config=dict(settings))
     except NotReady as error:
         raise click.ClickException(str(error)) from error
-    names = {"spark": spark, "servers": bootstrap}
+    names: dict[str, Any] = {"spark": spark, "servers": bootstrap}
     try:
         if script is not None:
             sys.argv = [str(script)]
             sys.path.insert(0, str(script.resolve().parent))  # where Python itself looks first
             with _told_shortly(str(script)):
                 runpy.run_path(str(script), init_globals=names, run_name="__main__")
-        elif sys.stdin.isatty():
-            _hush_failures(spark)
+            return
+        names["__name__"] = "__main__"  # functions of a main program travel to the workers as they are
+        _hush_failures(spark)
+        if sys.stdin.isatty():
             _talk(spark, bootstrap, names)
         else:
-            _hush_failures(spark)
             with _told_shortly(STDIN):
                 exec(compile(sys.stdin.read(), STDIN, "exec"), names)
     finally:

@@ -15,9 +15,7 @@ from headrace.cli.terminal import note, print_json
 # name → what it is; the code of a sample is imported when one is asked for
 SAMPLES = {"clicks": "ads that are shown and clicked, in the topics impressions and clicks"}
 SAMPLE_RATE = 20.0
-SAMPLE_TICK_S = (
-    0.2  # how often a sample's events are published: soon enough for eyes, seldom enough for a laptop
-)
+SAMPLE_TICK_S = 0.2  # a sample's events wait for this: not noticed by eyes, and a laptop may rest
 FIRST_LOOK = 'spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()'
 
 
@@ -78,14 +76,11 @@ def command(
         if sample is None:
             _say_ready(node, data, as_json, {})
             _hint_hello(node, port)
-        else:
-            _publish_sample(node, data, port, rate or SAMPLE_RATE, as_json)
-        raise _ended_by_itself(node)
+            raise _ended_by_itself(node)
+        _publish_sample(node, data, port, rate or SAMPLE_RATE, as_json)
     except Stopped:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # it is being ended in order; once more does not speed it up
+            signal.signal(number, signal.SIG_IGN)  # it is being ended; once more does not speed it up
         code = node.stop()
         note("stopped; the data is kept")
         click.get_current_context().exit(0 if code == 0 else 1)
@@ -103,7 +98,7 @@ def _ended_by_itself(node: LocalNode) -> click.ClickException:
     return click.ClickException(f"the node ended by itself with code {code}; see {node.log_path}.")
 
 
-def _publish_sample(node: LocalNode, data: Path, port: int, rate: float, as_json: bool) -> None:
+def _publish_sample(node: LocalNode, data: Path, port: int, rate: float, as_json: bool) -> NoReturn:
     """Until the node ends; ready is said once what has happened so far can be read."""
     from headrace.cli.sampling import TOPICS, ClicksSample
     from headrace.client.errors import ClientError
