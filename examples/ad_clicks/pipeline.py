@@ -24,6 +24,9 @@ import headrace.spark
 COUNTS, REJECTED, DEAD = "clicks_per_minute", "clicks_rejected", "clicks_dead"
 PARTITIONS = 3
 
+# State is kept per shuffle partition: few of them make small batches quick.
+SETTINGS = {"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": "false"}
+
 # Fields that must be there are NOT NULL: a record without one is not a click, and goes to the dead letters.
 CLICK = (
     "click STRING NOT NULL, impression STRING NOT NULL, ad STRING NOT NULL, user STRING NOT NULL, "
@@ -61,15 +64,17 @@ def run(
             .start()
         )
 
+    # Both queries read all clicks; those that are none are written to the dead letters by the second alone.
     clicks = read("clicks", CLICK, "ad-clicks").option("mode", "DROPMALFORMED").load()
     impressions = read("impressions", IMPRESSION, "ad-clicks").option("deadLetterTopic", DEAD).load()
-    # The same clicks, read by a query of its own; one of the two takes care of the dead letters.
-    all_clicks = read("clicks", CLICK, "ad-clicks-rejected").option("deadLetterTopic", DEAD).load()
-
     counts = steps.clicks_per_minute(clicks, impressions)
+
+    same_clicks = read("clicks", CLICK, "ad-clicks-rejected").option("deadLetterTopic", DEAD).load()
+    rejected = steps.late(same_clicks)
+
     return [
         write(counts_as_records(counts), COUNTS, "ad-clicks"),
-        write(rejected_as_records(steps.late(all_clicks), "late"), REJECTED, "ad-clicks-rejected"),
+        write(rejected_as_records(rejected, "late"), REJECTED, "ad-clicks-rejected"),
     ]
 
 
@@ -110,6 +115,7 @@ def main() -> None:
     spark = headrace.spark.session("ad-clicks", servers=chosen.servers, master=chosen.master, config=SETTINGS)
     trigger = {"availableNow": True} if chosen.available_now else {"processingTime": chosen.trigger}
     queries = run(spark, chosen.servers, chosen.checkpoints, trigger=trigger)
+    print(f"clicks and impressions → {COUNTS}, {REJECTED}, {DEAD}", flush=True)
     if chosen.available_now:
         for query in queries:
             query.awaitTermination()
@@ -117,9 +123,6 @@ def main() -> None:
         spark.streams.awaitAnyTermination()  # neither ends but by failing, which is raised here
     spark.stop()
 
-
-# State is kept per shuffle partition: few of them make small batches quick.
-SETTINGS = {"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": "false"}
 
 if __name__ == "__main__":
     main()
