@@ -17,14 +17,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RECORD_BYTES = 100
 TASKS = 4  # that write
+# A record ends with ten digits, its number and this: to make it must not cost more than to write it.
+NUMBERS_FROM = 1_000_000_000
 
 
 def main() -> None:
+    from pyspark.sql import SparkSession  # who merely wants to know what is written need not have it
+
     arguments = parsed()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -71,9 +77,10 @@ def read(spark: SparkSession, format: str, bootstrap: str, topic: str, count: in
 
 def write(spark: SparkSession, format: str, bootstrap: str, topic: str, count: int) -> float:
     """Seconds that the trigger took in which the numbers below `count` were written, as text."""
+    filling = "." * (RECORD_BYTES - len(str(NUMBERS_FROM)))
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", count)
     rows = rows.option("numPartitions", TASKS).load()
-    rows = rows.selectExpr(f"lpad(CAST(value AS string), {RECORD_BYTES}, '0') AS value")
+    rows = rows.selectExpr(f"concat('{filling}', CAST(value + {NUMBERS_FROM} AS string)) AS value")
     with tempfile.TemporaryDirectory() as checkpoint:
         query = rows.writeStream.format(format).option("kafka.bootstrap.servers", bootstrap)
         query = query.option("topic", topic).option("checkpointLocation", checkpoint)

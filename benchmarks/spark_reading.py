@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from benchmarks import generators, spark_turns
 from benchmarks.bench import Bench, create_topic
-from benchmarks.spark_turns import PARTITIONS, RECORD_BYTES
+from benchmarks.spark_loads import RECORD_BYTES
+from benchmarks.spark_turns import PARTITIONS
 from benchmarks.throughput import SETTINGS
 
 RECORDS = 10_000_000

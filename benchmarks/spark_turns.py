@@ -19,7 +19,6 @@ from benchmarks.report import Measure
 from harness import stock_spark
 from harness.broker import Broker
 
-RECORD_BYTES = 100
 PARTITIONS = 4
 TIMEOUT_S = 600
 LOAD = str(Path(__file__).with_name("spark_loads.py"))

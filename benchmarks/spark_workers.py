@@ -11,7 +11,8 @@ import sys
 
 from benchmarks import generators, spark_turns
 from benchmarks.bench import Bench, create_topic, delete_topic
-from benchmarks.spark_turns import PARTITIONS, RECORD_BYTES, Side
+from benchmarks.spark_loads import RECORD_BYTES
+from benchmarks.spark_turns import PARTITIONS, Side
 from benchmarks.throughput import SETTINGS
 
 RECORDS = 3_000_000

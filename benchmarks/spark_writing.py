@@ -14,7 +14,8 @@ import pyarrow.compute
 import headrace
 from benchmarks import spark_turns
 from benchmarks.bench import Bench, create_topic, delete_topic
-from benchmarks.spark_turns import PARTITIONS, RECORD_BYTES
+from benchmarks.spark_loads import NUMBERS_FROM, RECORD_BYTES
+from benchmarks.spark_turns import PARTITIONS
 from benchmarks.throughput import SETTINGS
 from harness.broker import Broker
 
@@ -67,5 +68,6 @@ def _numbers(broker: Broker) -> list[pyarrow.Array]:
             values = consumer.poll_arrow(timeout=1.0)["value"]
             lengths = pyarrow.compute.unique(pyarrow.compute.binary_length(values)).to_pylist()
             assert lengths in ([], [RECORD_BYTES]), f"values of {lengths} bytes"
-            found += values.cast(pyarrow.string()).cast(pyarrow.int64()).chunks
+            digits = pyarrow.compute.utf8_slice_codeunits(values.cast(pyarrow.string()), -10)
+            found += pyarrow.compute.subtract(digits.cast(pyarrow.int64()), NUMBERS_FROM).chunks
     return found
