@@ -17,6 +17,7 @@ import headrace.spark
 from harness.broker import Broker
 from harness.headrace import Headrace
 from harness.kafka import Kafka
+from schemas.conftest import Site
 
 FORMAT = "headrace"
 # One partition each for the coordinators: a Kafka that starts makes fifty of them. Logs are cleaned at once,
@@ -185,3 +186,20 @@ def stream(spark: SparkSession, servers: str) -> Callable[..., DataFrame]:
         return reader.load(topic) if topic is not None else reader.load()
 
     return load
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A broker of Headrace with its registry."""
+    settings = {**SETTINGS, "headrace.metrics.port": "0"}
+    with Headrace(tmp_path_factory.mktemp("registry"), settings) as broker:
+        yield Site(broker)
+
+
+@pytest.fixture
+def orders(site: Site) -> str:
+    """A topic there."""
+    name = f"orders-{next(_names)}"
+    with headrace.Admin(site.servers) as admin:
+        admin.create_topic(name, partitions=1)
+    return name

@@ -4,9 +4,7 @@ the broker's own registry.
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,37 +13,22 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import Row
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 import headrace
-from harness.headrace import Headrace
 from headrace.schemas import Registry, avro_serializer, json_serializer, protobuf_serializer
 from schemas.conftest import Site
 from schemas.messages import generated
 from spark import schema_rows
+from spark.frames import fields, load, save
 from spark.schema_rows import AVRO, AVRO_TYPES, JSON, JSON_TYPES, PROTO, PROTO_TYPES
 
 WRITERS = ("headrace", "confluent", "spark")
-_names = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with Headrace(tmp_path_factory.mktemp("registry"), {"headrace.metrics.port": "0"}) as broker:
-        yield Site(broker)
-
-
-@pytest.fixture
-def topic(site: Site) -> str:
-    name = f"orders-{next(_names)}"
-    with headrace.Admin(site.servers) as admin:
-        admin.create_topic(name, partitions=1)
-    return name
 
 
 class Client(NamedTuple):
-    """How a client writes and reads values; None: not at all."""
+    """How a client writes and reads values."""
 
     write: Callable[[Any], bytes | None]
     read: Callable[[bytes], Any]
@@ -124,55 +107,11 @@ LANGUAGES = [
 ]
 
 
-def plain(value: Any) -> Any:
-    """Rows as dicts, and times by the clock they mean."""
-    if isinstance(value, Row):
-        return {name: plain(each) for name, each in value.asDict().items()}
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if isinstance(value, bytearray):
-        return bytes(value)
-    return value
-
-
-def shown(frame: DataFrame, types: str) -> list[Any]:
-    """The rows, in the order of the log; instants in UTC, which is the session's zone."""
-    columns = [field.name for field in frame.schema if not field.name.startswith("_")]
-    rows = frame.orderBy("_offset").select(*columns).collect()
-    instants = {field.name for field in frame.schema if field.dataType.typeName() == "timestamp"}
-    found = []
-    for row in rows:
-        values = plain(row)
-        for name in instants & values.keys():
-            if values[name] is not None:
-                values[name] = values[name].astimezone(dt.UTC)
-        found.append(values)
-    return found
-
-
-def written_by_spark(
-    spark: SparkSession, site: Site, topic: str, rows: list[Any], types: str, **options: str
-) -> None:
-    frame = spark.createDataFrame([tuple(row.values()) for row in rows], types)
-    writer = frame.write.format("headrace").option("kafka.bootstrap.servers", site.servers)
-    for name, value in options.items():
-        writer = writer.option(name.replace("__", "."), value)
-    writer.mode("append").save(topic)
-
-
-def read_by_spark(spark: SparkSession, site: Site, topic: str, **options: str) -> DataFrame:
-    reader = spark.read.format("headrace").option("kafka.bootstrap.servers", site.servers)
-    for name, value in options.items():
-        reader = reader.option(name.replace("__", "."), value)
-    return reader.load(topic)
-
-
 @pytest.mark.parametrize("language", LANGUAGES, ids=lambda one: one.format)
 def test_every_writer_with_every_reader(
-    spark: SparkSession, site: Site, topic: str, language: Language
+    spark: SparkSession, site: Site, orders: str, language: Language
 ) -> None:
+    topic = orders
     clients = {
         "headrace": language.headrace(Registry(site.url), topic),
         "confluent": language.confluent(SchemaRegistryClient({"url": site.url}), topic),
@@ -181,25 +120,15 @@ def test_every_writer_with_every_reader(
         for name, client in clients.items():
             producer.send(topic, client.write(language.value(name)), name.encode())
             producer.flush()
-    options = {"valueFormat": language.format, "schema__registry__url": site.url}
-    ordered = [field.name for field in spark.createDataFrame([], language.types).schema]
+    options = {"valueFormat": language.format, "schema.registry.url": site.url}
+    kinds = spark.createDataFrame([], language.types).schema
     row = language.row("spark")
-    written_by_spark(
-        spark,
-        site,
-        topic,
-        [{name: row[name] for name in ordered}],
-        language.types,
-        valueSchema=language.schema,
-        **options,
-    )
+    frame = spark.createDataFrame([tuple(row[name] for name in kinds.names)], kinds)
+    save(frame, site, topic, options | {"valueSchema": language.schema})
 
-    frame = read_by_spark(spark, site, topic, **options)
-    assert {field.name: field.dataType for field in frame.schema if field.name in ordered} == {
-        field.name: field.dataType for field in spark.createDataFrame([], language.types).schema
-    }
-    found = shown(frame, language.types)
-    for writer, values in zip(WRITERS, found, strict=True):
+    found = load(spark, site, topic, options)
+    assert StructType([field for field in found.schema if field.name in kinds.names]) == kinds
+    for writer, values in zip(WRITERS, fields(found), strict=True):
         assert values == language.row(writer), f"{writer} to spark"
 
     with headrace.Consumer(site.servers) as consumer:

@@ -1,4 +1,4 @@
-"""Keys and values that are JSON, Avro or Protobuf, as typed columns.
+"""Keys and values that are JSON, Avro or Protobuf, as typed columns; how sinks write them is in rows.
 
 With `valueFormat` the fields of a value are columns of their own, and Kafka's columns get an underscore in
 front (`_offset`), since a field may well be called `timestamp`. With `keyFormat` the key is a struct.

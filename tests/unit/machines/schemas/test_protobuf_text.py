@@ -122,3 +122,33 @@ def test_broken_text_is_refused_and_nothing_else(garbage: str, cut: int) -> None
         parse(TEXT[:cut] + garbage + TEXT[cut:])
     except InvalidSchema:
         pass
+
+
+def test_what_is_printed_keeps_the_order_of_fields_and_of_what_protoc_counts() -> None:
+    text = """syntax = "proto3";
+
+message Outer {
+  string a = 1;
+  oneof either {
+    string b = 2;
+    string c = 3;
+  }
+  message First {
+    map<string, int32> inside = 1;
+    message Third {
+    }
+  }
+  map<string, .Outer.First> firsts = 4;
+  message Second {
+  }
+  string d = 5;
+}
+"""
+    made = parse(text)
+    descriptor = descriptor_pb2.FileDescriptorProto.FromString(made.descriptor).message_type[0]
+    assert [field.name for field in descriptor.field] == ["a", "b", "c", "firsts", "d"]
+    assert [nested.name for nested in descriptor.nested_type] == ["First", "FirstsEntry", "Second"]
+    assert [nested.name for nested in descriptor.nested_type[0].nested_type] == ["InsideEntry", "Third"]
+    assert text_of(base64.b64encode(made.descriptor).decode()) == text.replace(
+        "  message Second {\n  }\n  string d = 5;\n", "  string d = 5;\n  message Second {\n  }\n"
+    )

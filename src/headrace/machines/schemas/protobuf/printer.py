@@ -35,18 +35,20 @@ def _message(message: Message, indent: str) -> Iterator[str]:
         yield inner + kept
     yield from _option_statements(message.options, inner)
     printed = 0
+    oneofs: dict[str, list[Field]] = {}
+    for field in message.fields:
+        oneofs.setdefault(field.oneof, []).append(field)
     for field in message.fields:
         if not field.oneof:
             for nested in message.messages[printed : field.behind]:
                 yield from _message(nested, inner)
             printed = max(printed, field.behind)
             yield inner + _field(field)
-    for oneof in message.oneofs:
-        yield f"{inner}oneof {oneof} {{"
-        for field in message.fields:
-            if field.oneof == oneof:
-                yield f"{inner}  {_field(field)}"
-        yield inner + "}"
+        elif field is oneofs[field.oneof][0]:
+            yield f"{inner}oneof {field.oneof} {{"
+            for member in oneofs[field.oneof]:
+                yield f"{inner}  {_field(member)}"
+            yield inner + "}"
     for nested in message.messages[printed:]:
         yield from _message(nested, inner)
     for enum in message.enums:
