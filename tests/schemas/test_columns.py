@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.schemas import (
+    Reference,
     Registry,
     RegistryUnreachable,
     Schema,
@@ -17,6 +18,7 @@ from headrace.schemas import (
     UnsupportedSchema,
     avro_serializer,
     decoder_for,
+    encoder_for,
     json_serializer,
     protobuf_serializer,
 )
@@ -144,6 +146,42 @@ def test_avro_with_older_newer_and_unknown_writers(registry: Registry) -> None:
     # and the other way round: a reader that is behind
     behind = decoder_for("avro", registry=registry, schema=AVRO)
     assert behind.columns(binary(newer.to_bytes({**click, "country": "at"}))).struct[0].as_py() == row
+
+
+def test_avro_that_refers_to_others(registry: Registry) -> None:
+    registry.register(
+        "kinds", Schema('{"type": "enum", "name": "Kind", "namespace": "y", "symbols": ["CAT", "DOG"]}')
+    )
+    pet = """{"type": "record", "name": "Pet", "namespace": "y", "fields": [
+        {"name": "name", "type": "string"}, {"name": "kind", "type": "Kind"}]}"""
+    registry.register("pets", Schema(pet, references=(Reference("y.Kind", "kinds", 1),)))
+    owner = """{"type": "record", "name": "Owner", "fields": [{"name": "first", "type": ["null", "y.Pet"]},
+        {"name": "others", "type": {"type": "array", "items": "y.Pet"}}]}"""
+    to_pets = (Reference("y.Pet", "pets", 1),)
+    cat, dog = {"name": "Mia", "kind": "CAT"}, {"name": "Rex", "kind": "DOG"}
+    for number, (text, value, shown) in enumerate(
+        (
+            (owner, {"first": cat, "others": [dog]}, {"first": cat, "others": [dog]}),
+            ('["null", "y.Pet"]', cat, {"value": cat}),
+            ('["y.Pet", "string"]', cat, {"value": {"member0": cat, "member1": None}}),
+        )
+    ):
+        serializer = avro_serializer(registry, Schema(text, references=to_pets), topic=f"references-{number}")
+        data = serializer.to_bytes(value)
+        assert serializer.from_bytes(data) == value
+        decoder = decoder_for("avro", registry=registry, subject=f"references-{number}-value")
+        decoded = decoder.columns(binary(data))
+        assert decoded.failures == []
+        assert decoded.struct.to_pylist() == [shown]
+        column = decoded.struct if number == 0 else decoded.struct.field("value")
+        encoder = encoder_for(
+            "avro",
+            column.type,
+            registry=registry,
+            subject=f"references-{number}-value",
+            auto_register=False,
+        )
+        assert encoder.values(column).to_pylist() == [data]
 
 
 def test_avro_without_a_registry() -> None:

@@ -16,14 +16,33 @@ except ImportError as error:
 
 
 def compiled(text: str, imports: Imports = ()) -> Any:
-    """The schema as fastavro wants it."""
+    """The schema as fastavro wants it, with what it imports in it."""
     names: dict[str, Any] = {}
     try:
         for _, imported in imports:
             fastavro.parse_schema(_json(imported), names)
-        return fastavro.parse_schema(_json(text), names)
+        imported_names = dict(names)
+        parsed = fastavro.parse_schema(_json(text), names)
+        if not imported_names:
+            return parsed
+        return fastavro.parse_schema(_whole(parsed, imported_names))
     except SchemaParseException as error:
         raise ValueError(f"this is no Avro schema: {error}") from error
+
+
+def _whole(schema: Any, missing: dict[str, Any]) -> Any:
+    """With each missing type where it is first named; those that were put in are missing no more."""
+    if isinstance(schema, str):
+        return _whole(missing.pop(schema), missing) if schema in missing else schema
+    if isinstance(schema, list):
+        return [_whole(branch, missing) for branch in schema]
+    made = {key: value for key, value in schema.items() if not key.startswith("__")}
+    for key in ("type", "items", "values"):
+        if key in made:
+            made[key] = _whole(made[key], missing)
+    if "fields" in made:
+        made["fields"] = [{**field, "type": _whole(field["type"], missing)} for field in made["fields"]]
+    return made
 
 
 def _json(text: str) -> Any:
