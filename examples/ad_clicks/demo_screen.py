@@ -3,6 +3,7 @@
 Without a terminal the live line is an ordinary one, every few seconds.
 """
 
+import shutil
 import sys
 import time
 from typing import Self
@@ -38,7 +39,8 @@ class Screen:
         if self._is_quiet:
             return
         if self._is_live:
-            click.echo(f"\r\x1b[2K{text}", nl=False)
+            width = shutil.get_terminal_size().columns - 1  # one that wraps could not be taken back
+            click.echo(f"\r\x1b[2K{text[:width]}", nl=False)
             self._has_status = True
         elif time.monotonic() - self._plain_at >= PLAIN_EVERY_S:
             self._plain_at = time.monotonic()

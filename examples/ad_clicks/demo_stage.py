@@ -84,8 +84,8 @@ class Stage:
         self.stack.callback(self.generator.stop)
         self.truth: Truth = truth(self.generator.events)
         self.screen.say(
-            f"2. A generator publishes {len(self.generator.events):,} events of {self.size.minutes} minutes "
-            f"in {seconds / self.size.speed:.0f} s.\n"
+            f"2. A generator publishes {len(self.generator.events):,} events of {self.size.minutes} minutes, "
+            f"{self.size.speed:.0f} times as fast as they happen.\n"
             "   Some clicks come twice, late, out of order, from robots, or are no JSON at all."
         )
         self.driver = self._program("the pipeline", "pipeline.py", "--checkpoints", "checkpoints")
@@ -113,7 +113,7 @@ class Stage:
                 # what a killed JVM leaves behind goes with the rest
                 "TMPDIR": str(temporary),
                 "SPARK_LOCAL_DIRS": str(temporary),
-                "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={temporary} {SHORT_LIFE}",
+                "JDK_JAVA_OPTIONS": f'"-Djava.io.tmpdir={temporary}" {SHORT_LIFE}',
             },
         )
         self.stack.callback(program.stop)
