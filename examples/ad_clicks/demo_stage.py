@@ -30,7 +30,7 @@ PATIENCE_S = 300.0  # so long nothing may change before the demo gives up
 AWAY_S = 3.0  # so long a victim stays dead
 IN_BATCH_S = 30.0  # so long a kill waits for tasks that write
 RESTARTS_MAX = 5  # of a pipeline that ended by itself, as Spark does on a machine that is very busy
-# For a JVM that lives a minute or two: less work on code that is soon thrown away leaves more for the rest.
+# For a JVM that lives a minute or two on two cores: one quick compiler, and a collector without threads.
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The world's clock waits for a pipeline that is behind by this share of all events: however slow a machine
 # is, both kills come in the middle.
