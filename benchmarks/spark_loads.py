@@ -1,6 +1,7 @@
 """What Spark does by the clock: T13 counts a topic's records and their bytes, T14 writes one with a stream.
 
-    python spark_loads.py read|write FORMAT BOOTSTRAP TOPIC COUNT [--master MASTER] [--set KEY=VALUE ...]
+    python spark_loads.py read|write FORMAT BOOTSTRAP TOPIC COUNT [--master MASTER] [--exactly-once]
+        [--set KEY=VALUE ...]
 
 Run by its path, since the Python of Spark's own connector has nothing but PySpark. The work is done once to
 warm up and once by the clock. Printed as JSON: how many records per second that were, and how many seconds of
@@ -16,7 +17,9 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ def main() -> None:
     for setting in arguments.set:
         builder = builder.config(*setting.split("=", 1))
     spark = builder.getOrCreate()
-    do = {"read": read, "write": write}[arguments.work]
+    do = {"read": read, "write": write_once if arguments.exactly_once else write}[arguments.work]
     for _ in range(2):
         used = cpu_seconds(os.getpid())
         seconds = do(spark, arguments.format, arguments.bootstrap, arguments.topic, arguments.count)
@@ -57,6 +60,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("topic")
     parser.add_argument("count", type=int)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--exactly-once", action="store_true", help="fail where that cannot be had")
     parser.add_argument("--set", nargs="*", default=[])
     return parser.parse_args()
 
@@ -75,7 +79,18 @@ def read(spark: SparkSession, format: str, bootstrap: str, topic: str, count: in
     return seconds
 
 
-def write(spark: SparkSession, format: str, bootstrap: str, topic: str, count: int) -> float:
+def write_once(spark: SparkSession, format: str, bootstrap: str, topic: str, count: int) -> float:
+    return write(spark, format, bootstrap, topic, count, {"deliveryGuarantee": "exactly-once"})
+
+
+def write(
+    spark: SparkSession,
+    format: str,
+    bootstrap: str,
+    topic: str,
+    count: int,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> float:
     """Seconds that the trigger took in which the numbers below `count` were written, as text."""
     filling = "." * (RECORD_BYTES - len(str(NUMBERS_FROM)))
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", count)
@@ -83,7 +98,7 @@ def write(spark: SparkSession, format: str, bootstrap: str, topic: str, count: i
     rows = rows.selectExpr(f"concat('{filling}', CAST(value + {NUMBERS_FROM} AS string)) AS value")
     with tempfile.TemporaryDirectory() as checkpoint:
         query = rows.writeStream.format(format).option("kafka.bootstrap.servers", bootstrap)
-        query = query.option("topic", topic).option("checkpointLocation", checkpoint)
+        query = query.option("topic", topic).option("checkpointLocation", checkpoint).options(**options)
         running = query.trigger(availableNow=True).start()
         running.awaitTermination()
     (trigger,) = [progress for progress in running.recentProgress if progress.numInputRows]

@@ -36,7 +36,9 @@ def run(bench: Bench) -> None:
             for repeat in range(bench.repeats):
                 for side in sides:
                     create_topic(broker, TOPIC, PARTITIONS)
-                    figures = spark_turns.take(side, "write", broker, TOPIC, count)
+                    is_once = kind == side.name == "headrace"
+                    more = ("--exactly-once",) if is_once else ()
+                    figures = spark_turns.take(side, "write", broker, TOPIC, count, *more)
                     check(broker, count)
                     delete_topic(broker, TOPIC)
                     rate.add(side.name, figures.records_per_s)
