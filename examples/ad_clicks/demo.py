@@ -100,6 +100,7 @@ def show(screen: Screen, directory: Path, size: Size, seed: int, chart: Path) ->
         "kills": [asdict(kill) for kill in kills],
         "events": len(stage.generator.events),
         "batches": stage.watch.last.batch + 1,
+        "restarts": stage.restarts,  # of a pipeline that ended by itself
         "seconds": round(run.seconds, 1),
         "chart": str(chart),
     }
