@@ -40,12 +40,13 @@ def sample(tmp_path):
     command = [*COMMAND, "up", "--sample", "clicks", "--port", "0", "--data", str(tmp_path / "data")]
     with (tmp_path / "up.txt").open("w") as notes:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=notes, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().removeprefix("ready ").strip()
-    finally:
-        process.terminate()
-        process.wait(60)
+    assert process.stdout is not None
+    with process.stdout as said:
+        try:
+            yield said.readline().removeprefix("ready ").strip()
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 @pytest.mark.timeout(600)  # a pipeline is started twice beside the tutorial's own session
