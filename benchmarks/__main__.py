@@ -23,11 +23,21 @@ from benchmarks import (
 from benchmarks.bench import Bench
 from harness.broker import CACHE
 
-ROWS = (
-    *["T1", "T2", "T3", "T4", "T5", "T8", "T9", "T10", "T12", "T13", "T14", "T16", "T17"],
-    *["workers", "lag", "hostile", "G1", "G2", "G3", "G4", "X1", "X2"],
-)
-TOGETHER = {"T1", "T2", "T3", "T4", "T5", "T9"}  # measured on one pair of warm brokers
+TOGETHER = ("T1", "T2", "T3", "T4", "T5", "T9")  # measured on one pair of warm brokers
+ALONE = {
+    "T8": starting.first_write,
+    "T10": starting.restart,
+    "T12": python_clients.run,
+    "T13": spark_reading.run,
+    "T14": spark_writing.run,
+    "workers": spark_workers.run,
+    "T16": testing_bench.run,
+    "T17": growth.run,
+    "lag": lag.run,
+    "hostile": bystander_bench.run,
+    "G4": coordination.load,
+}
+ROWS = (*TOGETHER, *ALONE, *sorted(coordination.ROWS))
 
 
 def parsed() -> argparse.Namespace:
@@ -54,32 +64,13 @@ def main() -> None:
         if not left_out
     ]
     bench = Bench(kinds, arguments.repeats, arguments.scale)
-    if rows & TOGETHER:
+    if rows.intersection(TOGETHER):
         throughput.run(bench, rows)
-    if "T8" in rows:
-        starting.first_write(bench)
-    if "T10" in rows:
-        starting.restart(bench)
-    if "T12" in rows:
-        python_clients.run(bench)
-    if "T13" in rows:
-        spark_reading.run(bench)
-    if "T14" in rows:
-        spark_writing.run(bench)
-    if "workers" in rows:
-        spark_workers.run(bench)
-    if "T16" in rows:
-        testing_bench.run(bench)
-    if "T17" in rows:
-        growth.run(bench)
-    if "lag" in rows:
-        lag.run(bench)
-    if "hostile" in rows:
-        bystander_bench.run(bench)
+    for row, run in ALONE.items():
+        if row in rows:
+            run(bench)
     if rows & coordination.ROWS:
         coordination.run(bench, rows)
-    if "G4" in rows:
-        coordination.load(bench)
     bench.measures.sort(key=lambda measure: ROWS.index(measure.row))
     print(report.table(bench.measures))
     path = arguments.json or CACHE / "bench" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"

@@ -6,6 +6,7 @@ Whoever waits here also looks: at each tick a sample is taken, the status is sho
 though nobody killed him ends the demo.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -102,6 +103,7 @@ class Stage:
         )
 
     def _program(self, name: str, script: str, *options: str) -> Program:
+        java = os.environ.get("JDK_JAVA_OPTIONS", "")
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
         program = Program(
@@ -113,7 +115,7 @@ class Stage:
                 # what a killed JVM leaves behind goes with the rest
                 "TMPDIR": str(temporary),
                 "SPARK_LOCAL_DIRS": str(temporary),
-                "JDK_JAVA_OPTIONS": f'"-Djava.io.tmpdir={temporary}" {SHORT_LIFE}',
+                "JDK_JAVA_OPTIONS": f'{java} "-Djava.io.tmpdir={temporary}"',
             },
         )
         self.stack.callback(program.stop)

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import headrace
+from harness.committed import committed
 from headrace.sample.clicks import CLICKS, IMPRESSIONS, Event
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ad_clicks"
@@ -34,21 +35,6 @@ def publish(servers: str, events: Iterable[Event]) -> None:
     with headrace.Producer(servers) as producer:
         for event in events:
             producer.send(event.topic, event.value, event.key, timestamp_ms=event.timestamp_ms)
-
-
-def committed(servers: str, topic: str) -> list[headrace.Message]:
-    """All that a reader of committed records sees."""
-    with (
-        headrace.Consumer(servers, isolation_level="read_committed") as consumer,
-        headrace.Admin(servers) as admin,
-    ):
-        partitions = admin.describe_topic(topic).all_partitions()
-        consumer.assign(dict.fromkeys(partitions, 0))
-        ends = consumer.end_offsets(partitions)
-        found: list[headrace.Message] = []
-        while any(consumer.position(at) < end for at, end in ends.items()):
-            found += consumer.poll(timeout=0.2)
-    return found
 
 
 def counts_in(servers: str) -> Counts:

@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from harness.ad_clicks import (
     EXAMPLE,
     Counts,
-    committed,
     counts_in,
     create_sources,
     minute_ms,
@@ -31,6 +30,7 @@ from harness.ad_clicks import (
     steps,
     to_database_program,
 )
+from harness.committed import committed
 from harness.headrace import Headrace
 from harness.postgres import postgres
 from harness.wait import eventually

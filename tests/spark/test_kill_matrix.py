@@ -16,6 +16,7 @@ from random import Random
 import pytest
 
 import headrace
+from harness.committed import committed_texts
 from harness.headrace import Headrace
 from spark.kill_job import POINTS
 
@@ -65,19 +66,6 @@ def run_job(directory: Path, broker: Headrace) -> bool:
             job.wait()
 
 
-def committed(servers: str) -> list[str]:
-    places = [("out", partition) for partition in range(PARTITIONS)]
-    with headrace.Consumer(
-        servers, isolation_level="read_committed", auto_offset_reset="earliest"
-    ) as consumer:
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        seen: list[str] = []
-        while any(consumer.position(at) < end for at, end in ends.items()):
-            seen += [message.value.decode() for message in consumer.poll(timeout=0.2)]
-    return sorted(seen)
-
-
 @pytest.mark.timeout(1800)  # a JVM starts after each kill that ends a run
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_each_record_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
@@ -100,8 +88,8 @@ def test_each_record_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
             assert runs < RUNS_MAX, (tmp_path / "output.txt").read_text()[-5000:]
         if not broker.is_running:
             broker.start()
-        assert committed(servers) == expected, f"seed {seed}"
+        assert committed_texts(servers, "out") == expected, f"seed {seed}"
         done = len(list(tmp_path.glob("killed-*")))
         assert done == len(POINTS), f"seed {seed}: {done} of {len(POINTS)} kills happened"
         assert run_job(tmp_path, broker)
-        assert committed(servers) == expected, f"seed {seed}: another run wrote something"
+        assert committed_texts(servers, "out") == expected, f"seed {seed}: another run wrote something"

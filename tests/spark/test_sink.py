@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import headrace
+from harness.committed import committed_texts
 from harness.headrace import Headrace
 from harness.kafka import Kafka
 from headrace.client.errors import KafkaError
@@ -62,22 +64,9 @@ def run(servers: str) -> Run:
 
 
 @pytest.fixture
-def committed(servers: str, admin: headrace.Admin) -> Callable[[str], list[str]]:
+def committed(servers: str) -> Callable[[str], list[str]]:
     """The values of a topic as a reader of committed records sees them, in order."""
-
-    def values(topic: str) -> list[str]:
-        partitions = admin.describe_topic(topic).all_partitions()
-        with headrace.Consumer(
-            servers, isolation_level="read_committed", auto_offset_reset="earliest"
-        ) as consumer:
-            consumer.assign(partitions)
-            ends = consumer.end_offsets(partitions)
-            seen: list[str] = []
-            while any(consumer.position(at) < end for at, end in ends.items()):
-                seen += [message.value.decode() for message in consumer.poll(timeout=0.2)]
-        return sorted(seen)
-
-    return values
+    return partial(committed_texts, servers)
 
 
 def numbers(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:

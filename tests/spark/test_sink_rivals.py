@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
+from harness.committed import committed_texts
 from harness.headrace import Headrace
 from harness.spark_cluster import environment, spark_cluster
 from harness.wait import eventually
@@ -27,19 +28,6 @@ pytestmark = pytest.mark.parametrize("broker", [Headrace], indirect=True, scope=
 
 QUERY, RUN = "a query", "its run"
 RUN_S = 120
-
-
-def committed(servers: str, topic: str) -> list[str]:
-    """The values that a reader of committed records sees, in order."""
-    with headrace.Admin(servers) as admin:
-        places = admin.describe_topic(topic).all_partitions()
-    with headrace.Consumer(servers, isolation_level="read_committed") as consumer:
-        consumer.assign(dict.fromkeys(places, 0))
-        ends = consumer.end_offsets(places)
-        seen: list[str] = []
-        while any(consumer.position(at) < end for at, end in ends.items()):
-            seen += [message.value.decode() for message in consumer.poll(timeout=0.2)]
-    return sorted(seen)
 
 
 def table(*texts: str) -> pa.Table:
@@ -80,7 +68,7 @@ def test_a_zombie_that_writes_on_does_not_count(
     with SinkAttempt(servers, Place(app_id, QUERY, RUN, 0, task=0, attempt=2)) as late:
         assert late.join() is State.COMMITTED
     assert (told().committed_batch_id, told().open_attempts) == (0, 0)
-    eventually(lambda: committed(servers, topic), ["of the other"])
+    eventually(lambda: committed_texts(servers, topic), ["of the other"])
 
 
 def test_a_batch_that_nobody_was_heard_of_is_not_committed(
@@ -101,7 +89,7 @@ def test_a_batch_that_nobody_was_heard_of_is_not_committed(
         attempt.send_arrow(topic, table("in time"))
         producer = attempt.finish()
     admin.commit_sink(app_id, QUERY, "the next run", 0, [producer])
-    eventually(lambda: committed(servers, topic), ["in time"])
+    eventually(lambda: committed_texts(servers, topic), ["in time"])
 
 
 SPECULATING = '''
@@ -154,7 +142,7 @@ def test_a_speculative_copy_and_its_original_count_once(
         )
     assert done.returncode == 0, done.stderr[-4000:]
     assert (tmp_path / "speculated").exists()
-    assert committed(servers, topic) == sorted(map(str, range(40)))
+    assert committed_texts(servers, topic) == sorted(map(str, range(40)))
     assert [one for one in admin.list_sinks() if one.open_attempts] == []
 
 
@@ -206,6 +194,6 @@ def test_a_ledger_does_not_expire(spark: SparkSession, tmp_path: Path, broker: H
         for name in ("0", ".0.crc"):  # the driver died before it wrote down that the batch was done
             (tmp_path / "checkpoint" / "commits" / name).unlink()
         run()
-        assert committed(servers, "out") == [str(number) for number in range(5)]
+        assert committed_texts(servers, "out") == [str(number) for number in range(5)]
         (ledger,) = admin.list_sinks()
         assert (ledger.committed_batch_id, ledger.open_attempts) == (0, 0)

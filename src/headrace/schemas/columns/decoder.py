@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.machines.schemas.schema import Schema, SchemaType
-from headrace.schemas.errors import MissingLibrary, SchemaError
+from headrace.schemas.columnar import columnar_format
+from headrace.schemas.errors import SchemaError
 from headrace.schemas.registry import Registry
 
 if TYPE_CHECKING:
@@ -47,14 +48,7 @@ def decoder_for(
     JSON may also have Arrow's types as its schema, or a `sample` to learn them from. `message` names one of
     a Protobuf schema's messages.
     """
-    try:
-        kind = SchemaType(format.upper())
-    except ValueError:
-        raise SchemaError(f"{format!r} is none of json, avro and protobuf") from None
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingLibrary("pyarrow, which columns are made of, is not installed") from error
+    kind = columnar_format(format)
     if registry is not None and subject is not None and schema is None:
         schema = registry.latest(subject).schema
     if isinstance(schema, Schema) and schema.type is not kind:

@@ -1,6 +1,6 @@
 """Decoding row by row, for formats that Arrow does not read itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +10,9 @@ from headrace.schemas.errors import RegistryTrouble, SchemaUnknown
 from headrace.schemas.wire import PREFIX_BYTES
 
 Decode = Callable[[bytes, bytes | None], Any]
+
+# What Arrow raises for a value that is none of its type.
+_MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def decoded_rows(
@@ -43,16 +46,20 @@ def assembled(rows: list[Any], kind: pa.StructType, failures: list[Failure]) -> 
     """Rows of Python's values as columns; what does not fit into its type is one more failure."""
     try:
         return Decoded(pa.array(rows, type=kind), failures)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass  # some row does not fit; which one is found below
+    except _MISFITS:
+        misfits = list(_misfits(rows, kind))
+    for row, _ in misfits:
+        rows[row] = None
+    return Decoded(pa.array(rows, type=kind), sorted([*failures, *misfits]))
+
+
+def _misfits(rows: list[Any], kind: pa.StructType) -> Iterator[Failure]:
+    """The rows that do not fit, found one by one."""
     for row, value in enumerate(rows):
-        if value is not None:
-            try:
-                pa.array([value], type=kind)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                rows[row] = None
-                failures.append(Failure(row, reason_of(error)))
-    return Decoded(pa.array(rows, type=kind), sorted(failures))
+        try:
+            pa.array([value], type=kind)
+        except _MISFITS as error:
+            yield Failure(row, reason_of(error))
 
 
 def reason_of(error: BaseException) -> str:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client.serializers.serializer import NotSerializable
 from headrace.machines.schemas.schema import Schema, SchemaType
-from headrace.schemas.errors import MissingLibrary, SchemaError
+from headrace.schemas.columnar import columnar_format
+from headrace.schemas.errors import SchemaError
 from headrace.schemas.place import Place
 from headrace.schemas.registry import Registry
 from headrace.schemas.wire import prefix
@@ -100,14 +101,7 @@ def encoder_for(
     Without a `schema` one is made of the type, in which records have the `name`; Protobuf takes the newest of
     the `subject`, and so do all if nothing is to be registered. DoesNotFit if the type cannot be written so.
     """
-    try:
-        wanted = SchemaType(format.upper())
-    except ValueError:
-        raise SchemaError(f"{format!r} is none of json, avro and protobuf") from None
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingLibrary("pyarrow, which columns are made of, is not installed") from error
+    wanted = columnar_format(format)
     given = Schema(schema, wanted) if isinstance(schema, str) else schema
     if given is None and wanted is not SchemaType.PROTOBUF and (registry is None or auto_register):
         given = Schema(_derived(wanted, kind, name), wanted)
