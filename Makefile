@@ -80,8 +80,8 @@ chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our clie
 	@echo "our own client writes, reads and copies $(FAULT_RECORDS) records through a proxy that ruins its connections"
 	PYTHONPATH=tests $(PY) -m chaos.client_faults --records $(FAULT_RECORDS) --kills $(COPY_KILLS)
 
-bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3
-	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY))
+bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3; AGAINST=<commit> SCALE=0.3: beside that commit instead
+	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY)) $(if $(AGAINST),--against $(AGAINST)) $(if $(SCALE),--scale $(SCALE))
 
 docs: setup  ## docs/reference/ from the code
 	$(PY) tools/make_reference.py

@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import (
     bystander_bench,
     coordination,
+    earlier,
     growth,
     lag,
     python_clients,
@@ -20,7 +21,7 @@ from benchmarks import (
     testing_bench,
     throughput,
 )
-from benchmarks.bench import Bench
+from benchmarks.bench import KINDS, Bench
 from harness.broker import CACHE
 
 TOGETHER = ("T1", "T2", "T3", "T4", "T5", "T9")  # measured on one pair of warm brokers
@@ -46,6 +47,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="turns that each broker takes")
     parser.add_argument("--no-kafka", action="store_true", help="Headrace alone")
     parser.add_argument("--no-headrace", action="store_true", help="Kafka alone")
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="an earlier Headrace instead of Kafka, pair by pair"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of data, for a quick look")
     parser.add_argument("--json", type=Path, help="where to write; default .cache/bench/<time>.json")
     arguments = parser.parse_args()
@@ -58,11 +62,13 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     arguments = parsed()
     rows = set(arguments.only.split(","))
-    kinds = [
-        kind
+    kinds = {
+        kind: KINDS[kind]
         for kind, left_out in (("headrace", arguments.no_headrace), ("kafka", arguments.no_kafka))
         if not left_out
-    ]
+    }
+    if arguments.against:
+        kinds = {"headrace": KINDS["headrace"], earlier.NAME: earlier.broker(arguments.against)}
     bench = Bench(kinds, arguments.repeats, arguments.scale)
     if rows.intersection(TOGETHER):
         throughput.run(bench, rows)
@@ -72,9 +78,18 @@ def main() -> None:
     if rows & coordination.ROWS:
         coordination.run(bench, rows)
     bench.measures.sort(key=lambda measure: ROWS.index(measure.row))
-    print(report.table(bench.measures))
+    if arguments.against:
+        print(report.pairs(bench.measures, "headrace", earlier.NAME))
+    else:
+        print(report.table(bench.measures))
     path = arguments.json or CACHE / "bench" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json"
-    settings = {"rows": sorted(rows), "repeats": bench.repeats, "scale": bench.scale, "brokers": kinds}
+    settings = {
+        "rows": sorted(rows),
+        "repeats": bench.repeats,
+        "scale": bench.scale,
+        "brokers": list(kinds),
+        "against": arguments.against,
+    }
     report.write(path, bench.measures, settings)
     print(f"\nevery repeat: {path}")
 

@@ -28,7 +28,7 @@ WAIT_S = 120
 
 
 class Bench:
-    def __init__(self, kinds: list[str], repeats: int, scale: float) -> None:
+    def __init__(self, kinds: dict[str, type[Broker]], repeats: int, scale: float) -> None:
         self.kinds = kinds
         self.repeats = repeats
         self.scale = scale  # of the amounts of work; 1 is what the targets speak of
@@ -62,7 +62,7 @@ class Bench:
         with self.directory() as path:
             os.sync()  # what earlier rows wrote must not reach the disk during the next ones
             self.say(f"starting {kind}")
-            with KINDS[kind](path, settings) as broker:
+            with self.kinds[kind](path, settings) as broker:
                 yield broker
 
     @contextmanager
@@ -72,9 +72,12 @@ class Bench:
             yield [running.enter_context(self.only(kind, settings)) for kind in self.kinds]
 
     def turns(self, brokers: list[Broker], what: str, take: Callable[[Broker], str]) -> None:
-        """`take` on each broker in turn, as often as the run repeats; it returns what to tell of the turn."""
+        """`take` on each broker in turn, as often as the run repeats; it returns what to tell of the turn.
+
+        Who begins changes with each round: whatever the machine does slowly helps nobody.
+        """
         for repeat in range(self.repeats):
-            for broker in brokers:
+            for broker in brokers if repeat % 2 == 0 else reversed(brokers):
                 told = take(broker)
                 self.say(f"{what}  {broker.name:8} {repeat + 1}/{self.repeats}  {told}")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import statistics
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,6 +88,47 @@ def table(measures: list[Measure]) -> str:
         if m.rival != "kafka":
             theirs += f" {m.rival}"
         rows.append((m.row, m.what, m.unit, ours, theirs, ratio, m.target, m.verdict))
+    return _aligned(rows)
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Where the median lies with at least 95 % (by ranks, so nothing is assumed of how values scatter)."""
+    ordered, count = sorted(values), len(values)
+    outside = 0
+    while 2 * sum(math.comb(count, below) for below in range(outside + 1)) / 2**count <= 0.05:
+        outside += 1
+    cut = max(outside - 1, 0)
+    return ordered[cut], ordered[count - 1 - cut]
+
+
+def pairs(measures: list[Measure], new: str, old: str) -> str:
+    """Each pair's own ratio, so turned that more than 1 is better than before."""
+    rows = [("row", "what", "unit", new, old, "pairs", "new/old", "interval", "≥ 0.95")]
+    for m in measures:
+        both = list(zip(m.repeats.get(new, []), m.repeats.get(old, [])))
+        if not both:
+            continue
+        ratios = [ours / theirs if m.higher_is_better else theirs / ours for ours, theirs in both]
+        middle, (low, high) = statistics.median(ratios), interval(ratios)
+        ours, theirs = shown(m.repeats[new]), shown(m.repeats[old])
+        verdict = "ok" if middle >= 0.95 else "slower"
+        rows.append(
+            (
+                m.row,
+                m.what,
+                m.unit,
+                ours,
+                theirs,
+                f"{len(both)}",
+                f"{middle:.3f}",
+                f"{low:.3f}–{high:.3f}",
+                verdict,
+            )
+        )
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from pathlib import Path
+from contextlib import ExitStack
 
-from benchmarks import generators
-from benchmarks.bench import KINDS, Bench, create_topic
+from benchmarks import earlier, generators
+from benchmarks.bench import Bench, create_topic
+from benchmarks.report import Measure
 from harness import wire
 from harness.broker import Broker
 from harness.headrace import COMMAND, Headrace
@@ -25,24 +26,25 @@ def first_write(bench: Bench) -> None:
         measure = bench.measure(
             "T8", f"start → first acknowledged write, {command}", "s", higher_is_better=False, limit=limit
         )
+        kinds = [
+            kind for kind, broker in bench.kinds.items() if command == "serve" or issubclass(broker, Headrace)
+        ]
         for repeat in range(bench.repeats):
-            for kind in bench.kinds:
-                if command == "up" and kind != "headrace":
-                    continue
+            for kind in kinds if repeat % 2 == 0 else reversed(kinds):
                 with bench.directory() as path:
-                    seconds = _serve(kind, path) if command == "serve" else _up(path)
+                    broker = bench.kinds[kind](path)
+                    seconds = _serve(broker) if command == "serve" else _up(broker)
                 measure.add(kind, seconds)
                 bench.say(f"T8  {kind:8} {command} {repeat + 1}/{bench.repeats}  {seconds:.3f} s")
 
 
-def _serve(kind: str, path: Path) -> float:
+def _serve(broker: Broker) -> float:
     """`serve` on a new directory; Kafka's time includes formatting it."""
-    broker = KINDS[kind](path)
     if isinstance(broker, Headrace):
         (broker.port,) = free_ports(1)
     broker.write_settings()
     began = time.monotonic()
-    with (path / "output.txt").open("wb") as output:
+    with (broker.directory / "output.txt").open("wb") as output:
         broker.process = broker.spawn(output)
     try:
         return _until_written(broker.port) - began
@@ -50,12 +52,13 @@ def _serve(kind: str, path: Path) -> float:
         broker.kill()
 
 
-def _up(path: Path) -> float:
+def _up(broker: Broker) -> float:
+    assert isinstance(broker, Headrace)
     (port,) = free_ports(1)
     began = time.monotonic()
-    with (path / "output.txt").open("wb") as output:
-        command = [*COMMAND, "up", "--data", str(path / "data"), "--port", str(port)]
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    with (broker.directory / "output.txt").open("wb") as output:
+        command = [*COMMAND, "up", "--data", str(broker.data), "--port", str(port)]
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=broker.environment)
     try:
         return _until_written(port) - began
     finally:
@@ -73,7 +76,9 @@ def _until_written(port: int) -> float:
 
 
 def restart(bench: Bench) -> None:
-    """The brokers take whole turns here, since one's data alone fills the page cache."""
+    """Beside Kafka the brokers take whole turns, since one's data alone fills the page cache; beside an
+    earlier commit single ones, for which a smaller `--scale` is meant.
+    """
     sizes = [gb * bench.scale for gb in (2, 20)]
     measures = {
         size: bench.measure(
@@ -85,21 +90,24 @@ def restart(bench: Bench) -> None:
         )
         for size in sizes
     }
-    for kind in bench.kinds:
-        with bench.directory() as path:
-            broker = KINDS[kind](path / kind).start()
-            try:
+    rounds = [list(bench.kinds)] if earlier.NAME in bench.kinds else [[kind] for kind in bench.kinds]
+    for kinds in rounds:
+        with bench.directory() as path, ExitStack() as running:
+            brokers = [running.enter_context(bench.kinds[kind](path / kind)) for kind in kinds]
+            for broker in brokers:
                 create_topic(broker, "T10", PARTITIONS, segment_bytes=str(SEGMENT_BYTES))
-                written = 0.0
-                for size in sizes:
+            written = 0.0
+            for size in sizes:
+                for broker in brokers:
                     _fill(bench, broker, size - written)
-                    written = size
-                    for repeat in range(bench.repeats):
-                        seconds = _kill_and_restart(broker)
-                        measures[size].add(kind, seconds)
-                        bench.say(f"T10  {kind:8} {size:g} GB {repeat + 1}/{bench.repeats}  {seconds:.3f} s")
-            finally:
-                broker.kill()
+                written = size
+
+                def take(broker: Broker, measure: Measure = measures[size]) -> str:
+                    seconds = _kill_and_restart(broker)
+                    measure.add(broker.name, seconds)
+                    return f"{seconds:.3f} s"
+
+                bench.turns(brokers, f"T10  {size:g} GB", take)
 
 
 def _fill(bench: Bench, broker: Broker, gigabytes: float) -> None:

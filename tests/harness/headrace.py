@@ -17,6 +17,7 @@ READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
 class Headrace(Broker):
     name = "headrace"
     start_timeout_s = 30.0
+    environment: dict[str, str] | None = None  # of its process; None: this one's
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         super().__init__(directory, settings)
@@ -35,7 +36,13 @@ class Headrace(Broker):
     def spawn(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
         self._printed = output.tell()
         command = [*COMMAND, "serve", str(self.directory / "server.properties")]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+        )
 
     def is_serving(self) -> bool:
         with (self.directory / "output.txt").open("rb") as output:
