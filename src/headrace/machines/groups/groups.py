@@ -302,8 +302,7 @@ class Groups(Shard):
         elif kind == rebalance.SYNC:
             rebalance.sync_time_over(self, now, group, decision)
         elif kind == rebalance.ADOPT:
-            rebalance.take_charge(self, now, group, decision)
-            rebalance.prepare(self, now, group, decision)
+            rebalance.adopt(self, now, group, decision)
         return decision
 
     def abandon(self) -> list[Ticket]:

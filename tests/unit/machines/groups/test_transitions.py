@@ -282,3 +282,52 @@ def test_a_new_member_that_never_hears_of_its_generation_is_given_up() -> None:
     answers = take_answers(shard)
     assert answers["new"] == JoinGroupResponse(error_code=UNKNOWN, member_id="")
     assert list(group_of(shard).members) == [leader, follower]
+
+
+def test_the_time_for_joining_begins_once_per_rebalance() -> None:
+    """A member that crashes and comes back again and again must not hold up everybody else."""
+    shard = GroupShard()
+    leader, follower = stable(shard)
+    shard.ask(join_request(leader), 9, ticket="leader")
+    for number in range(REBALANCE_MS // 1000):
+        pending = shard.ask(join_request(), 9, f"c{number}").member_id
+        shard.ask(join_request(pending), 9, ticket=number)
+        if number % 2:
+            shard.ask(leave_request(pending), 5)
+        assert group_of(shard).status is PREPARING
+        shard.ask(heartbeat_request(follower, 1), 4)  # alive, and does not join
+        shard.advance(1000)
+    assert group_of(shard).status is COMPLETING
+    assert follower not in group_of(shard).members
+    assert take_answers(shard)["leader"].generation_id == 2
+
+
+def test_a_member_that_joins_while_others_sync_waits_longer_than_its_session() -> None:
+    """It cannot send heartbeats before it has a generation."""
+    shard, leader, follower = in_state(COMPLETING)
+    shard.ask(join_request(), 3, ticket="new")
+    assert group_of(shard).status is PREPARING
+    for _ in range(2):
+        shard.advance(SESSION_MS - 1)
+        shard.ask(heartbeat_request(leader, 1), 4)
+        shard.ask(heartbeat_request(follower, 1), 4)
+    assert take_answers(shard) == {}
+    shard.ask(join_request(leader), 9, ticket="leader")
+    shard.ask(join_request(follower), 9, ticket="follower")
+    answers = take_answers(shard)
+    assert {ticket: answer.generation_id for ticket, answer in answers.items()} == {
+        "new": 2,
+        "leader": 2,
+        "follower": 2,
+    }
+
+
+def test_a_member_that_did_not_sync_is_not_given_another_session_by_a_rebalance() -> None:
+    """As in Kafka: a session begins again for whoever waited for its share, when nobody looked after it."""
+    shard, leader, follower = in_state(COMPLETING)
+    shard.ask(sync_request(follower, 1), 3, ticket="follower")
+    shard.advance(SESSION_MS - 1)
+    shard.ask(join_request(), 3, ticket="new")
+    shard.advance(1)
+    assert leader not in group_of(shard).members
+    assert follower in group_of(shard).members

@@ -323,3 +323,45 @@ def test_an_empty_group_makes_room_for_the_other_protocol() -> None:
     again = Consumer(coordinator, "again", "orders").settle()
     assert isinstance(coordinator.groups.groups[GROUP], ConsumerGroup)
     assert (again.epoch, again.partitions) == (2, [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("who", ["leader", "new", "follower that changed"])
+def test_a_join_that_comes_before_a_downgraded_group_has_begun_its_rebalance(who: str) -> None:
+    """The group is a classic one as soon as its record is replayed; its first timer rings a moment later."""
+    coordinator = Coordinator(FakeTopics(orders=4, bills=2))
+    first, second = classic_pair(coordinator)
+    new = Consumer(coordinator, "new", "orders").settle(1)
+    coordinator.answers.clear()
+    new.leave()
+    group = coordinator.groups.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    members = {first.member_id: first, second.member_id: second}
+    if who == "new":
+        early = ClassicConsumer(coordinator, "orders")
+    else:
+        early = members[group.leader or ""] if who == "leader" else second
+        early.topics = ["bills"] if who == "follower that changed" else early.topics
+    assert early.join("early") is None
+    coordinator.pass_time(0)
+
+    for number, member in enumerate((first, second)):
+        if member is not early:
+            member.join(number)
+    answers = dict(coordinator.answers)
+    assert answers["early"].error_code == ErrorCode.NONE
+    assert len({answer.generation_id for answer in answers.values()}) == 1
+    assert set(group.members) == {answer.member_id for answer in answers.values()}
+    assert group.joining == 0
+
+
+def test_sessions_begin_when_a_group_is_downgraded_also_if_somebody_joins_at_once() -> None:
+    coordinator = Coordinator(FakeTopics(orders=4))
+    classic_pair(coordinator)
+    Consumer(coordinator, "new", "orders").settle(1).leave()
+    early = ClassicConsumer(coordinator, "orders")
+    early.join("early")
+    coordinator.pass_time(10)  # the others are not heard of any more
+    assert dict(coordinator.answers)["early"].error_code == ErrorCode.NONE
+    group = coordinator.groups.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert len(group.members) == 1

@@ -33,6 +33,19 @@ def take_charge(shard: Shard, now: Now, group: ClassicGroup, decision: Decision)
         prepare(shard, now, group, decision)
 
 
+def adopt(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
+    """The ADOPT timer rang: members that came over from the new protocol are looked after from now on.
+
+    Requests may have come before it: whoever waits already goes on waiting, and a rebalance that one of them
+    has begun is the one that the group needs.
+    """
+    for member in group.members.values():
+        if not member.waits and shard.timers.get((SESSION, group.group_id, member.member_id)) is None:
+            restart_session(shard, now, group, member)
+    if group.status is State.STABLE:
+        prepare(shard, now, group, decision)
+
+
 def prepare(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
     """Asks everybody to join again."""
     if group.status is State.COMPLETING_REBALANCE:
@@ -44,8 +57,10 @@ def prepare(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> 
         # Members of a new group come one after the other: a rebalance for each would be in vain.
         delay_ms = shard.settings.group_initial_rebalance_delay_ms
         _wait_for_more(shard, now, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+    elif group.have_all_joined:
+        complete(shard, now, group, decision)
     else:
-        complete_or_wait(shard, now, group, decision)
+        _await_joins(shard, now, group)
 
 
 def prepare_or_complete(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
@@ -57,16 +72,16 @@ def prepare_or_complete(shard: Shard, now: Now, group: ClassicGroup, decision: D
 
 
 def maybe_complete(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
-    """The last one we waited for may have joined or gone; the initial delay is waited out in any case."""
-    if group.status is State.PREPARING_REBALANCE and not group.is_initial_rebalance:
-        complete_or_wait(shard, now, group, decision)
+    """The last one we waited for may have joined or gone; the initial delay is waited out in any case.
 
-
-def complete_or_wait(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
-    if group.have_all_joined:
+    The time for joining runs on: a member that comes and goes must not hold up the others for ever.
+    """
+    if group.status is State.PREPARING_REBALANCE and not group.is_initial_rebalance and group.have_all_joined:
         complete(shard, now, group, decision)
-    else:
-        shard.timers.set((JOIN, group.group_id, ""), now.after_ms(group.rebalance_timeout_ms))
+
+
+def _await_joins(shard: Shard, now: Now, group: ClassicGroup) -> None:
+    shard.timers.set((JOIN, group.group_id, ""), now.after_ms(group.rebalance_timeout_ms))
 
 
 def join_time_over(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
@@ -95,7 +110,7 @@ def complete(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) ->
         shard.timers.cancel((SESSION, group.group_id, member.member_id))
     if not group.elect_joined_leader() and group.members:
         # Only static members are left and none of them is here: wait until they join, or their sessions end.
-        shard.timers.set((JOIN, group.group_id, ""), now.after_ms(group.rebalance_timeout_ms))
+        _await_joins(shard, now, group)
         return
     group.begin_generation(now.wall_ms)
     if group.status is State.EMPTY:
@@ -151,8 +166,9 @@ def spread_assignments(
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is not None:
             decision.answers.append((ticket, share_of(group, member, error)))
-        # While it waited, its session was not looked after.
-        restart_session(shard, now, group, member)
+            # While it waited, its session was not looked after. Of the others, one that waits for its first
+            # generation has more time than a session, and those that did not sync have none to be given.
+            restart_session(shard, now, group, member)
 
 
 def share_of(group: ClassicGroup, member: Member, error: ErrorCode = ErrorCode.NONE) -> SyncGroupResponse:
