@@ -75,7 +75,10 @@ def _show(files: list[Path], *, with_records: bool, as_json: bool) -> bool:
                 click.echo(json.dumps({"file": str(file)} | row, default=_as_json) if as_json else _line(row))
         except Damaged as error:
             is_sound = False
-            click.echo(f"{file}: {error}", err=True)
+            if as_json:
+                click.echo(json.dumps({"file": str(file), "fault": str(error)}))
+            else:
+                click.echo(f"{file}: {error}", err=True)
     return is_sound
 
 

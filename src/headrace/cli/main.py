@@ -1,7 +1,7 @@
-"""The entry point: a command group that imports a subcommand only when it is called, and one door for errors.
+"""The entry point: a command group that imports a subcommand only when it is called, and the exit codes.
 
-Exit codes: 0 done, 1 failed, 2 wrong use. Errors go to stderr as one sentence and what to do about it. A
-reader that went away (`headrace consume … | head`) and Ctrl-C end the command quietly.
+Exit codes: 0 done, 1 failed, 2 wrong use. Errors go to stderr as one sentence and what to do about it, or as
+JSON (reporting.py). A reader that went away (`headrace consume … | head`) and Ctrl-C end the command quietly.
 """
 
 import os
@@ -11,6 +11,14 @@ from importlib import import_module
 import click
 
 from headrace import __version__
+from headrace.cli.reporting import (
+    report_click,
+    report_client,
+    report_interrupted,
+    report_system,
+    shown_warnings,
+    wants_json,
+)
 
 # name → module and what `headrace --help` says; the rest of a command's help is in its own module
 COMMANDS = {
@@ -47,6 +55,14 @@ class LazyCommands(click.Group):
         command: click.Command = import_module(f"headrace.cli.{COMMANDS[name][0]}").command
         return command
 
+    def resolve_command(
+        self, context: click.Context, words: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(context, words)
+        except click.NoSuchCommand as error:  # click suggests only commands that are imported
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=context) from None
+
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
@@ -74,46 +90,35 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Carries out one command line; the exit code."""
+    as_json = wants_json(arguments)
     try:
-        code = headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
+        with shown_warnings(as_json=as_json):
+            code = headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code
-    except click.UsageError as error:
-        error.show()
-        return 2
     except click.ClickException as error:
-        error.show()
-        return 1
+        return report_click(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
-        return 1
+        return report_interrupted(as_json=as_json)
     except (ReaderGone, BrokenPipeError):
         # without this the interpreter complains when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _report(error)
+        return _report(error, as_json=as_json)
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, *, as_json: bool) -> int:
     """Tells what the client or the system could not do; everything else is a bug and keeps its traceback."""
     from headrace.client.errors import ClientError
 
     if isinstance(error, ClientError):
-        click.echo(f"Error: {_sentence(str(error))}", err=True)
-        if error.advice:
-            click.echo(error.advice, err=True)
-        return 1
+        return report_client(error, as_json=as_json)
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"Error: {_sentence(where + (error.strerror or str(error)))}", err=True)
-        return 1
+        return report_system(error, as_json=as_json)
     raise error
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "?", "!")) else text + "."
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def test_wrong_use_is_exit_code_2_and_says_what(
     assert run(arguments) == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert "Error: " in told.err
+    assert ("USAGE" if "--json" in arguments else "Error: ") in told.err
 
 
 def test_more_brokers_are_promised_and_not_faked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,8 +136,10 @@ class TestShow:
         log.write("log", log.path("log").read_bytes()[:-1])
         assert run(["dump", "--json", str(log.path("log"))]) == 1
         told = capsys.readouterr()
-        assert len(told.out.splitlines()) == 2
-        assert "where" in told.err
+        *batches, tear = map(json.loads, told.out.splitlines())
+        assert len(batches) == 2
+        assert "where" in tear["fault"]
+        assert told.err == ""
 
     def test_what_is_no_log(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "notes.txt").write_text("x")

@@ -1,0 +1,146 @@
+"""Errors and warnings of a command on stderr: sentences for people, one JSON object per line with --json.
+
+A script that asked for JSON branches on `error`: Kafka's own name where a broker refused, a name of ours in
+the same spelling elsewhere. Usage errors are found before click knows any option, hence `wants_json`.
+"""
+
+import errno
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from headrace.client.errors import ClientError
+
+FAILED, WRONG_USE = 1, 2  # exit codes
+
+
+class Report(NamedTuple):
+    """What `--json` prints about an error; the names are those that scripts read."""
+
+    error: str
+    message: str
+    advice: str = ""
+    code: int | None = None  # Kafka's, the registry's or the system's number
+    retriable: bool = False
+    exit_code: int = FAILED
+    failures: tuple["Report", ...] = ()  # of a request that failed for several things
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether --json is among the options of this command line."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options
+
+
+def report_click(error: click.ClickException, *, as_json: bool) -> int:
+    """Wrong use, and failures that a command found itself; the exit code."""
+    is_usage = isinstance(error, click.UsageError)
+    code = WRONG_USE if is_usage else FAILED
+    if not as_json:
+        error.show()
+        return code
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    advice = f"Try '{context.command_path} --help'." if context is not None else ""
+    name = "USAGE" if is_usage else _name_of(type(error), otherwise="FAILED")
+    _print_json(Report(name, error.format_message(), advice, exit_code=code))
+    return code
+
+
+def report_client(error: "ClientError", *, as_json: bool) -> int:
+    report = _client_report(error)
+    if as_json:
+        _print_json(report)
+    else:
+        click.echo(f"Error: {report.message}", err=True)
+        if report.advice:
+            click.echo(report.advice, err=True)
+    return report.exit_code
+
+
+def report_system(error: OSError, *, as_json: bool) -> int:
+    where = f"{error.filename}: " if error.filename else ""
+    message = sentence(where + (error.strerror or str(error)))
+    if as_json:
+        name = errno.errorcode.get(error.errno, "OS_ERROR") if error.errno is not None else "OS_ERROR"
+        _print_json(Report(name, message, code=error.errno))
+    else:
+        click.echo(f"Error: {message}", err=True)
+    return FAILED
+
+
+def report_interrupted(*, as_json: bool) -> int:
+    """Ctrl-C, or a question that was answered with no: a person knows, a script is told."""
+    if as_json:
+        _print_json(Report("ABORTED", "The command was interrupted, or its question was answered with no."))
+    return FAILED
+
+
+def sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def _client_report(error: "ClientError") -> Report:
+    from headrace.client.errors import PartlyFailed
+
+    message = sentence(str(error))
+    failures: tuple[Report, ...] = ()
+    cause: ClientError = error
+    if isinstance(error, PartlyFailed):
+        failures = tuple(_client_report(one) for one in error.failures.values())
+        cause = next(iter(error.failures.values()))
+    name: str = getattr(cause, "name", "") or _name_of(type(cause))
+    code: int | None = getattr(cause, "code", None)
+    return Report(name, message, error.advice, code, error.is_retriable, failures=failures)
+
+
+def _name_of(kind: type[BaseException], *, otherwise: str = "") -> str:
+    """TimedOut → TIMED_OUT; `otherwise` for click's own class, whose name says nothing."""
+    if otherwise and kind is click.ClickException:
+        return otherwise
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).upper()
+
+
+def _print_json(report: Report) -> None:
+    sys.stdout.flush()  # results that came before it come first
+    click.echo(json.dumps(_as_json(report), ensure_ascii=False), err=True)
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    fields = report._asdict()
+    failures = fields.pop("failures")
+    if failures:
+        fields["failures"] = [_as_json(each) for each in failures]
+    return fields
+
+
+# --- warnings ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def shown_warnings(*, as_json: bool) -> Iterator[None]:
+    """What the client logs while a command runs: one line each, on stderr."""
+    logger = logging.getLogger("headrace")
+    handler = _Warnings(as_json)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Warnings(logging.Handler):
+    def __init__(self, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        shown = json.dumps({"warning": text}, ensure_ascii=False) if self._as_json else f"Warning: {text}"
+        click.echo(shown, err=True)
