@@ -2,7 +2,8 @@
 
 Requests travel as bytes, over connections that keep their order; a connection may be cut before or after
 the node has seen what is in it, and what was in it may still arrive long after (a ghost). The node may
-crash and come back with its disk.
+crash and come back with its disk. With several brokers partitions change their leader: the node plays all of
+them, each behind an address of its own, and whoever does not lead a partition refuses what is written to it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from harness.desk import Desk, joined
 from headrace.base.time import NEVER, Instant
-from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.cluster import Address, Cluster, TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import ConnectionLost
 from headrace.client.mailbox import Outgoing
@@ -26,10 +27,17 @@ from headrace.client.producing.transaction import Transact
 from headrace.client.producing.transaction_session import TransactionSession
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS, request_codec
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import request_frame
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.produce import ProduceRequest, ProduceResponse
+from headrace.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from headrace.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from headrace.records._accumulator import Accumulator
 from headrace.records._outgoing import Delivery, RecordMetadata
@@ -58,13 +66,15 @@ class Letter(NamedTuple):
     api_key: int
     version: int
     expects_answer: bool
+    partitions: tuple[int, ...] = ()  # that it writes to
 
 
 class Link:
     """One connection: what is on its way to the node, and who waits for answers."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, to: Address | None) -> None:
         self.connection = connection
+        self.to = to
         self.letters: deque[Letter] = deque()
         self.awaiting: deque[int] = deque()
 
@@ -80,6 +90,7 @@ class Stage:
         seed: int = 1,
         *,
         partitions: int = 2,
+        brokers: int = 1,
         desk: Desk | None = None,
         batch_bytes: int = 400,
         batch_bytes_max: int = 0,
@@ -92,6 +103,9 @@ class Stage:
     ) -> None:
         self.dice = Random(seed)
         self.partitions = partitions
+        self.brokers = brokers
+        self.leaders = dict.fromkeys(range(partitions), 1)
+        self.leader_epoch = 0
         if desk is None:
             desk = Desk(FEW_SHARDS | (desk_settings or {}), seed=seed)
             desk.create_topic(TOPIC, partitions, **(topic_configs or {}))
@@ -113,7 +127,7 @@ class Stage:
             request_bytes_max=self.settings.request_bytes_max,
         )
         self.sending = Sending(self.settings, self.accumulator, self.cluster, self.dice, transact=transact)
-        self.links: dict[bool, Link] = {}  # by whether a broker was named, as real clients have them
+        self.links: dict[Address | None, Link] = {}  # None: any broker would do
         self.has_ghosts = True
         self.ghosts: list[Link] = []
         self.asked: list[tuple[int, int]] = []  # API and version of all that was sent
@@ -153,20 +167,62 @@ class Stage:
         self.asked.append((api.key, version))
         body = request_codec(api.key, version).encode(request)
         frame = joined(request_frame(api.key, version, outgoing.ticket, "c", [body]))
-        letter = Letter(frame[4:], outgoing.ticket, api.key, version, outgoing.expects_answer)
-        self._link(outgoing.to is not None).letters.append(letter)
+        written: tuple[int, ...] = ()
+        if isinstance(request, ProduceRequest):
+            written = tuple(data.index for topic in request.topic_data for data in topic.partition_data)
+        letter = Letter(frame[4:], outgoing.ticket, api.key, version, outgoing.expects_answer, written)
+        self._link(outgoing.to).letters.append(letter)
 
-    def _link(self, is_named: bool) -> Link:
-        link = self.links.get(is_named)
+    def _link(self, to: Address | None) -> Link:
+        link = self.links.get(to)
         if link is None:
-            link = self.links[is_named] = Link(self.desk.connect())
+            link = self.links[to] = Link(self.desk.connect(), to)
         return link
+
+    def address(self, broker: int) -> Address:
+        return Address(f"broker-{broker}", 9092)
+
+    def move_leader(self, partition: int, broker: int) -> None:
+        """The partition has another leader; the machine is told when it asks."""
+        self.leaders[partition] = broker
+        self.leader_epoch += 1
+
+    def _name_brokers(self, answer: MetadataResponse) -> None:
+        """What the node says about itself, as the cluster of several brokers would."""
+        answer.brokers = [
+            MetadataResponseBroker(node_id=broker, host=self.address(broker).host, port=9092)
+            for broker in range(1, self.brokers + 1)
+        ]
+        for topic in answer.topics:
+            for told in topic.partitions:
+                told.leader_id = self.leaders[told.partition_index]
+                told.leader_epoch = self.leader_epoch
+
+    def _refuse(self, letter: Letter) -> None:
+        """It was sent to a broker that does not lead all of these partitions; none of it is written."""
+        told = [
+            PartitionProduceResponse(
+                index=partition, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1
+            )
+            for partition in letter.partitions
+        ]
+        topic_id = self.cluster.topics[TOPIC].topic_id
+        responses = [TopicProduceResponse(name=TOPIC, topic_id=topic_id, partition_responses=told)]
+        self.sending.answered(self.now, letter.ticket, ProduceResponse(responses=responses))
 
     def deliver(self, link: Link) -> bool:
         """The next request reaches the node."""
         if not link.letters:
             return False
         letter = link.letters.popleft()
+        if self.brokers > 1 and any(
+            self.address(self.leaders[partition]) != link.to for partition in letter.partitions
+        ):
+            if link not in self.ghosts:
+                while self.hear(link):
+                    pass  # answers come in the order of their requests
+                self._refuse(letter)
+            return True
         if letter.expects_answer:
             self.desk.asked[link.connection.id].append((letter.api_key, letter.version))
             link.awaiting.append(letter.ticket)
@@ -180,6 +236,8 @@ class Stage:
         answer = self.desk.receive(link.connection)
         if answer is None:
             return False
+        if self.brokers > 1 and isinstance(answer, MetadataResponse):
+            self._name_brokers(answer)
         self.sending.answered(self.now, link.awaiting.popleft(), answer)
         return True
 
@@ -253,6 +311,10 @@ class Stage:
         """One random thing happens to the network, the node or the clock."""
         links = list(self.links.values())
         link = self.dice.choice(links) if links else None
+        if self.brokers > 1 and self.dice.randrange(15) == 0:
+            self.move_leader(self.dice.randrange(self.partitions), 1 + self.dice.randrange(self.brokers))
+            if self.dice.randrange(2):
+                self._refresh()
         roll = self.dice.randrange(100)
         if roll < 25:
             self.pump()
@@ -275,6 +337,18 @@ class Stage:
             self.crash()
         else:
             self.desk.advance(self.dice.random() * 0.4)
+
+    def _refresh(self) -> None:
+        """The machine asks who leads, as when metadata.max.age.ms is over, and is told at once, while what
+        it asked of the leaders themselves is still under way.
+        """
+        self.cluster.mark_stale(TOPIC)
+        self.desk.advance(1.5)  # it may have asked just before
+        self.pump()
+        link = self._link(None)
+        while self.deliver(link) or self.hear(link):
+            pass
+        self.pump()
 
     # What the log holds
 

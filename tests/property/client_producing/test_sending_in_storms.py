@@ -60,6 +60,30 @@ def test_without_idempotence_nothing_is_lost_and_one_request_at_a_time_keeps_the
 
 
 @pytest.mark.parametrize("seed", range(30))
+def test_one_request_at_a_time_keeps_the_order_when_leaders_change(seed: int) -> None:
+    """The limit of requests is per broker: a batch that waits for the old leader's answer must hold back the
+    next one, which would go to the new leader, or the first is written behind the second.
+    """
+    stage = Stage(seed, partitions=2, brokers=3, linger_s=0.0, is_idempotent=False, in_flight_max=1)
+    sent: dict[int, list[tuple[bytes, Delivery]]] = {partition: [] for partition in range(2)}
+    storm(stage, sent)
+    stage.settle()
+    for partition, records in sent.items():
+        firsts = list(dict.fromkeys(stage.values(partition)))
+        assert firsts == [value for value, _ in records]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_with_idempotence_leaders_may_change_in_the_middle(seed: int) -> None:
+    stage = Stage(seed, partitions=2, brokers=3, linger_s=0.0, request_timeout_s=5.0)
+    sent: dict[int, list[tuple[bytes, Delivery]]] = {partition: [] for partition in range(2)}
+    storm(stage, sent)
+    stage.settle()
+    for partition, records in sent.items():
+        assert stage.values(partition) == [value for value, _ in records]
+
+
+@pytest.mark.parametrize("seed", range(30))
 def test_what_expires_is_told_and_the_rest_keeps_its_order(seed: int) -> None:
     """Delivery times out in the middle of storms: some are lost or in doubt, none is there twice.
 

@@ -37,10 +37,14 @@ class Flight:
 
 
 class Flights:
-    """Invariant: no broker has more of them than `max_per_broker`."""
+    """Invariant: no broker has more of them than `max_per_broker`; with `is_one_per_partition` no partition
+    is in two of them, whichever brokers they went to.
+    """
 
-    def __init__(self, max_per_broker: int) -> None:
+    def __init__(self, max_per_broker: int, *, is_one_per_partition: bool = False) -> None:
         self._max_per_broker = max_per_broker
+        self._is_one_per_partition = is_one_per_partition
+        self._written: set[TopicPartition] = set()  # in a flight; only kept for one per partition
         self._by_broker: dict[int, list[Flight]] = {}
         self._mute_until: dict[int, Instant] = {}  # brokers that asked for a pause (KIP-219)
 
@@ -50,6 +54,13 @@ class Flights:
     def all(self) -> list[Flight]:
         return [flight for flights in self._by_broker.values() for flight in flights]
 
+    def may_write(self, at: TopicPartition) -> bool:
+        """Whether the partition's next batch may leave before the last one is answered for.
+
+        The leader may have changed since: the new one has room, and would write the next batch first.
+        """
+        return at not in self._written
+
     def has_room(self, now: Instant, broker: int) -> bool:
         if len(self._by_broker.get(broker, ())) >= self._max_per_broker:
             return False
@@ -57,9 +68,13 @@ class Flights:
 
     def add(self, flight: Flight) -> None:
         self._by_broker.setdefault(flight.broker, []).append(flight)
+        if self._is_one_per_partition:
+            self._written.update(flight.carried)
 
     def remove(self, flight: Flight) -> None:
         self._by_broker[flight.broker].remove(flight)
+        if self._is_one_per_partition:
+            self._written.difference_update(flight.carried)
 
     def mute(self, broker: int, until: Instant) -> None:
         self._mute_until[broker] = until

@@ -7,7 +7,8 @@
 
 Up to five requests per broker are in flight. With idempotence a batch keeps its sequence through all
 retries and no batch leaves before those it follows are on their way or answered, so that each record is
-written once and in order. Without it the order is kept by one request at a time.
+written once and in order. Without it the order is kept by one request at a time, of each broker and of each
+partition: a leader that changes must not get the next batch while the last one may still fail elsewhere.
 """
 
 from functools import partial
@@ -72,7 +73,10 @@ class Sending:
         self.is_closed = False
         self._dice = dice
         self._identity = Identity(self.sequences, self.mailbox, settings, dice)
-        self._flights = Flights(settings.in_flight_max)
+        self._flights = Flights(
+            settings.in_flight_max,
+            is_one_per_partition=settings.in_flight_max == 1 and not settings.is_idempotent,
+        )
         self._settled: list[Batch] = []
         self._looked_at = Instant(0.0)
         self._open_or_close()
@@ -211,7 +215,10 @@ class Sending:
         return is_more_waiting and bool(loads)
 
     def _is_in_turn(self, at: TopicPartition, batch: Batch) -> bool:
-        if self.settings.is_idempotent and not self.sequences.may_leave(at, batch):
+        if self.settings.is_idempotent:
+            if not self.sequences.may_leave(at, batch):
+                return False
+        elif not self._flights.may_write(at):
             return False
         return self.transaction is None or self.transaction.may_send(at)
 
