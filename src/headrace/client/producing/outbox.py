@@ -294,7 +294,7 @@ class Outbox:
         return session
 
     def initialized(self, timeout_s: float | None) -> Steps[None]:
-        yield from self._done(self.transaction.init(), timeout_s)
+        yield from self._done(self.transaction.init(), timeout_s, "init_transactions")
 
     def begun(self, timeout_s: float | None) -> Steps[None]:
         session = self.transaction
@@ -303,10 +303,10 @@ class Outbox:
         session.begin()
 
     def committed(self, timeout_s: float | None) -> Steps[None]:
-        yield from self._done(self.transaction.commit(), timeout_s)
+        yield from self._done(self.transaction.commit(), timeout_s, "commit_transaction")
 
     def aborted(self, timeout_s: float | None) -> Steps[None]:
-        yield from self._done(self.transaction.abort(), timeout_s)
+        yield from self._done(self.transaction.abort(), timeout_s, "abort_transaction")
 
     def rolled_back(self) -> Steps[None]:
         """After something raised inside a transaction: that is told, an abort that fails is only logged."""
@@ -322,12 +322,16 @@ class Outbox:
         member: GroupMembership,
         timeout_s: float | None,
     ) -> Steps[None]:
-        yield from self._done(self.transaction.send_offsets(offsets, member), timeout_s)
+        yield from self._done(self.transaction.send_offsets(offsets, member), timeout_s, "send_offsets")
 
-    def _done(self, pending: Pending[None], timeout_s: float | None) -> Steps[None]:
+    def _done(self, pending: Pending[None], timeout_s: float | None, call: str) -> Steps[None]:
         until = self._until(self.max_block_s if timeout_s is None else timeout_s)
         if not (yield Wait(lambda: pending.is_done, until)):
             late = TimedOut(f"timed out while {pending.what}")
-            late.advice = "Call the same again: it goes on where it was."
+            late.advice = (
+                f"Call {call}() with the same arguments again: it goes on waiting for what was begun, and "
+                "begins nothing twice."
+            )
             raise late
+        self.transaction.taken(pending)
         pending.result()

@@ -14,6 +14,7 @@ sequences in doubt.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
@@ -81,8 +82,20 @@ class _Offsets:
         self.is_added = False  # the group, to the transaction
 
 
+class _Untaken(NamedTuple):
+    """A call whose caller may not have its result yet, since it gave up waiting."""
+
+    what: str
+    subject: object  # what it was called with
+    pending: Pending[None]
+
+
 class TransactionSession:
-    """Invariant: at most one request is under way (`_is_asked`)."""
+    """Invariant: at most one request is under way (`_is_asked`).
+
+    A call that is made again before its result was taken (`taken`) is the same call: it gets the result of
+    the first one, even if that was over meanwhile.
+    """
 
     def __init__(self, settings: SendingSettings, sequences: Sequences, mailbox: Mailbox, dice: Dice) -> None:
         assert settings.transactional_id is not None
@@ -117,6 +130,7 @@ class TransactionSession:
         self._offsets: _Offsets | None = None
         self._initializing: Pending[None] | None = None
         self._ending: Pending[None] | None = None
+        self._untaken: _Untaken | None = None
 
     # What the user asks for
 
@@ -131,6 +145,18 @@ class TransactionSession:
     def begin(self) -> None:
         self._check_usable()
         self._move(State.IN_TRANSACTION, "begun")
+        self._untaken = None
+
+    def taken(self, pending: Pending[None]) -> None:
+        """The caller has the result: the next call of the same kind is another one."""
+        if self._untaken is not None and self._untaken.pending is pending:
+            self._untaken = None
+
+    def _called_before(self, what: str, subject: object = None) -> Pending[None] | None:
+        untaken = self._untaken
+        if untaken is None or untaken[:2] != (what, subject) or untaken.pending.error is not None:
+            return None  # an error is told by the state that it has led to
+        return untaken.pending
 
     def check_may_send(self) -> None:
         """Raises unless records may be added now."""
@@ -144,10 +170,14 @@ class TransactionSession:
         self, offsets: Mapping[TopicPartition, CommittedOffset], member: GroupMembership
     ) -> Pending[None]:
         """The group's offsets count when the transaction commits."""
+        before = self._called_before("send_offsets", (offsets, member))
+        if before is not None:
+            return before
         self.check_may_send()
         if self._offsets is not None:
             raise InvalidInput("other offsets are still being added to the transaction")
         pending = Pending[None]("adding offsets to the transaction")
+        self._untaken = _Untaken("send_offsets", (dict(offsets), member), pending)
         if not offsets:
             pending.finish()
             return pending
@@ -161,19 +191,17 @@ class TransactionSession:
         return pending
 
     def commit(self) -> Pending[None]:
-        """Asked again, as after a wait that was too short, it goes on with the same."""
-        if self.state is State.COMMITTING:
-            assert self._ending is not None
-            return self._ending
+        before = self._called_before("commit")
+        if before is not None:
+            return before
         self._check_usable()
         self._move(State.COMMITTING, "committed")
-        self._ending = Pending[None]("committing the transaction")
-        return self._ending
+        return self._begin_end("commit", "committing the transaction")
 
     def abort(self) -> Pending[None]:
-        if self.state is State.ABORTING:
-            assert self._ending is not None
-            return self._ending
+        before = self._called_before("abort")
+        if before is not None:
+            return before
         if self.state is State.FATAL:
             self._check_usable()
         self._move(State.ABORTING, "aborted")
@@ -182,7 +210,11 @@ class TransactionSession:
             self._offsets.pending.finish(error=TransactionMustAbort("the transaction is being aborted"))
             self._offsets = None
         self._to_add.clear()
-        self._ending = Pending[None]("aborting the transaction")
+        return self._begin_end("abort", "aborting the transaction")
+
+    def _begin_end(self, what: str, doing: str) -> Pending[None]:
+        self._ending = Pending[None](doing)
+        self._untaken = _Untaken(what, None, self._ending)
         return self._ending
 
     # What sending asks
