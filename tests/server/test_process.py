@@ -124,17 +124,6 @@ def test_a_taken_directory_is_said_and_given_back(run: Run, tmp_path: Path) -> N
     run(story())
 
 
-def test_security_that_is_not_there_is_not_pretended(run: Run, tmp_path: Path) -> None:
-    async def story() -> None:
-        process = Process(
-            settings(tmp_path, listeners="SSL://127.0.0.1:0"), log=Log("error"), make_node=FakeNode
-        )
-        with pytest.raises(CannotListen, match="SSL is not served"):
-            await process.start()
-
-    run(story())
-
-
 def test_it_listens_only_once_the_node_is_ready(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         nodes: list[FakeNode] = []

@@ -1,8 +1,8 @@
 """What a node was told when it was started: Kafka's key names as texts in, typed values out.
 
 A field's name is its key with underscores for dots. Keys that nobody knows are kept for a warning; a wrong
-value of a known key is refused with `InvalidConfig`. Dynamic settings are laid over the file's with
-`overlaid`.
+value of a known key is refused with `InvalidConfig`, and so is one that promises what the node does not do
+(`machines/configs/unserved.py`). Dynamic settings are laid over the file's with `overlaid`.
 """
 
 import re
@@ -11,6 +11,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from headrace.machines.configs.definition import broker_config_keys
 from headrace.machines.configs.topic import broker_value
+from headrace.machines.configs.unserved import (
+    check_bootstrap_servers,
+    check_promises,
+    check_roles,
+    check_voters,
+)
 from headrace.machines.configs.values import InvalidConfig, closest
 
 ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]/:]*)):([0-9]{1,5})")
@@ -48,7 +54,8 @@ class Settings:
     broker_rack: str | None
 
     listeners: tuple[Listener, ...]
-    advertised_listeners: tuple[Listener, ...]
+    advertised_listeners: tuple[Listener, ...]  # what clients are told; never a controller's
+    advertised_controllers: tuple[Listener, ...]  # where the quorum's voter is reached
     controller_listener_names: tuple[str, ...]
     inter_broker_listener_name: str
 
@@ -153,8 +160,11 @@ class Settings:
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
-    def parse(cls, texts: Mapping[str, str]) -> "Settings":
-        return _parse(dict(texts), ({},))
+    def parse(cls, texts: Mapping[str, str], *, own_names: frozenset[str] = frozenset()) -> "Settings":
+        """`own_names` are other names of this machine, by which a file may name it as the quorum's voter."""
+        settings = _parse(dict(texts), ({},))
+        _check_served(settings, own_names)
+        return settings
 
     def overlaid(self, dynamic: Mapping[str, str], cluster: Mapping[str, str]) -> "Settings":
         """The same node after its dynamic settings changed: this broker's own, then the cluster-wide ones."""
@@ -212,18 +222,25 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     protocols = _protocols(broker_value("listener.security.protocol.map", layers))
     controllers = tuple(values["controller_listener_names"] or ())
     listeners = _listeners("listeners", values["listeners"], protocols, controllers)
-    clients = tuple(listener for listener in listeners if listener.name not in controllers)
-    advertised = values["advertised_listeners"]
+    advertised = listeners
+    if values["advertised_listeners"]:
+        advertised = _listeners(
+            "advertised.listeners", values["advertised_listeners"], protocols, controllers
+        )
+    for listener in advertised:
+        if listener.name not in {one.name for one in listeners}:
+            raise InvalidConfig(f"advertised.listeners: {listener.name} is not one of the listeners")
     values["listeners"] = listeners
     values["controller_listener_names"] = controllers
-    values["advertised_listeners"] = (
-        _listeners("advertised.listeners", advertised, protocols, controllers) if advertised else clients
+    values["advertised_listeners"] = tuple(one for one in advertised if one.name not in controllers)
+    values["advertised_controllers"] = tuple(
+        next((one for one in advertised if one.name == listener.name), listener)
+        for listener in listeners
+        if listener.name in controllers
     )
-    if not clients and "broker" in values["process_roles"]:
-        raise InvalidConfig("listeners must name at least one listener that is not a controller listener")
-    for listener in values["advertised_listeners"]:
-        if listener.name not in {client.name for client in clients}:
-            raise InvalidConfig(f"advertised.listeners: {listener.name} is not one of the client listeners")
+    if not values["advertised_listeners"] and "broker" in values["process_roles"]:
+        key = "listeners" if advertised is listeners else "advertised.listeners"
+        raise InvalidConfig(f"{key} must name at least one listener that is not a controller listener")
     first = values["advertised_listeners"][0].name if values["advertised_listeners"] else ""
     values["inter_broker_listener_name"] = values["inter_broker_listener_name"] or first
     values["log_dirs"] = tuple(values["log_dirs"] or _strings(broker_value("log.dir", layers)))
@@ -240,6 +257,26 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         if not key.startswith(OPEN_FAMILIES)
     }
     return Settings({"texts": texts, "unknown": unknown, **values})
+
+
+def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
+    """Raises InvalidConfig at what the file relies on and a node does not do yet."""
+    check_promises(settings.texts)
+    check_roles(settings.process_roles)
+    for listener in settings.listeners:
+        if listener.security_protocol != "PLAINTEXT":
+            raise InvalidConfig(
+                f"listeners: listener {listener.name} on port {listener.port}: {listener.security_protocol} "
+                "is not served yet. Remove this listener, or use PLAINTEXT on a network that you trust."
+            )
+    layers = (settings.texts,)
+    check_voters(settings.node_id, _strings(broker_value("controller.quorum.voters", layers)))
+    own = [one for one in settings.listeners if one.name in settings.controller_listener_names]
+    check_bootstrap_servers(
+        _strings(broker_value("controller.quorum.bootstrap.servers", layers)),
+        [(one.host, one.port) for one in (*own, *settings.advertised_controllers)],
+        own_names | {one.host.lower() for one in settings.advertised_listeners},
+    )
 
 
 def _strings(value: Any) -> list[str]:

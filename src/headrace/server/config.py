@@ -1,12 +1,14 @@
 """A settings file: TOML, or Kafka's `server.properties`, read into a flat dict of Kafka's key names.
 
 In TOML, tables are joined with dots, so `[log.retention]` with `hours = 24` is `log.retention.hours=24`;
-lists become comma-separated. What is wrong is said with file and line; a key that nobody knows is only
-warned of, with the one that was perhaps meant.
+lists become comma-separated. An error names the file and the line, or `--set` for a value of the command
+line. A key that nobody knows is only warned of, with the one that was perhaps meant.
 """
 
 import os
 import re
+import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +32,35 @@ class SettingsFile:
 def read_settings(path: str | os.PathLike[str], overrides: dict[str, str] | None = None) -> SettingsFile:
     """The settings of a file, with some laid over them; wrong values are refused, unknown keys warned of."""
     path = os.fspath(path)
+    overrides = overrides or {}
     values, lines = read_values(path)
+
+    def origin(name: str) -> str:
+        return f"--set {name}" if name in overrides else _at(path, lines, name)
+
     try:
-        settings = Settings.parse(values | (overrides or {}))
+        settings = Settings.parse(values | overrides, own_names=_own_names())
     except InvalidConfig as error:
-        # The longest name in the message is the one that it is about: log.dir is in log.dirs too.
-        named = max((name for name in lines if name in str(error)), key=len, default="")
-        raise WrongSettings(f"{_at(path, lines, named)}: {error}") from None
+        raise WrongSettings(f"{origin(named_key(str(error), values | overrides))}: {error}") from None
     warnings = []
     for name, meant in settings.unknown.items():
         suggestion = f"; did you mean {meant}?" if meant else ""
-        warnings.append(f"{_at(path, lines, name)}: unknown setting {name}{suggestion}")
+        warnings.append(f"{origin(name)}: unknown setting {name}{suggestion}")
     return SettingsFile(settings, warnings)
+
+
+def named_key(message: str, names: Iterable[str]) -> str:
+    """The setting that an error is about: the one that it begins with, or else the longest that it names.
+
+    The longest, because log.dir is in log.dirs too.
+    """
+    found = sorted((name for name in names if name in message), key=len, reverse=True)
+    return next((name for name in found if message.startswith(name)), found[0] if found else "")
+
+
+def _own_names() -> frozenset[str]:
+    name = socket.gethostname().lower()
+    return frozenset((name, name.partition(".")[0]))
 
 
 def read_values(path: str) -> tuple[dict[str, str], dict[str, int]]:

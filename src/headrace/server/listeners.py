@@ -22,8 +22,6 @@ def endpoint(listener: Listener) -> str:
 
 def bind(listener: Listener) -> socket.socket:
     """A bound socket, not yet listening."""
-    if listener.security_protocol != "PLAINTEXT":
-        raise CannotListen(f"listener {listener.name}: {listener.security_protocol} is not served yet")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

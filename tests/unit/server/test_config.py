@@ -58,6 +58,29 @@ def test_overrides_come_last(tmp_path: Path) -> None:
     assert read_settings(path, {"node.id": "7"}).settings.node_id == 7
 
 
+def test_what_is_wrong_with_an_override_is_said_of_it(tmp_path: Path) -> None:
+    path = written(tmp_path, "server.properties", PROPERTIES)
+    with pytest.raises(WrongSettings, match=r"^--set log.retention.hours: Invalid value soon"):
+        read_settings(path, {"log.retention.hours": "soon"})
+    warnings = read_settings(path, {"num.partitons": "1"}).warnings
+    assert warnings == ["--set num.partitons: unknown setting num.partitons; did you mean num.partitions?"]
+
+
+def test_the_quorum_may_be_named_by_the_name_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "kafka-1.example.org")
+    combined = (
+        "node.id=1\nlisteners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\n"
+    )
+    for host in ("kafka-1", "kafka-1.example.org", "localhost"):
+        text = combined + f"controller.quorum.bootstrap.servers={host}:9093\n"
+        assert read_settings(written(tmp_path, "server.properties", text)).warnings == []
+    text = combined + "controller.quorum.bootstrap.servers=kafka-2:9093\n"
+    with pytest.raises(WrongSettings, match=r":4: .*kafka-2:9093 is not a controller listener"):
+        read_settings(written(tmp_path, "server.properties", text))
+
+
 @pytest.mark.parametrize("name", ["a.properties", "a.toml", "a.conf"])
 def test_unknown_keys_are_warned_of(tmp_path: Path, name: str) -> None:
     lines = ["node.id = 1", "log.retention.hoors = 3", "sasl.something.own = 1"]
@@ -77,6 +100,8 @@ def test_unknown_keys_are_warned_of(tmp_path: Path, name: str) -> None:
         ("a.toml", "node.id = {a = 1979-05-27}\n", "node.id.a must be"),
         ("a.toml", "node.id = 1\n'node.id' = 2\n", "node.id is given twice"),
         ("a.properties", "node.id=1\nlog.dir=x\nlisteners=nonsense\n", ":3: "),
+        ("a.properties", "node.id=1\nlistener.security.protocol.map=X:SSL\nlisteners=X://:1\n", ":3: "),
+        ("a.properties", "node.id=1\n\ncontroller.quorum.voters=2@there:9093\n", ":3: "),
         ("a.properties", "= 3\n", ":1: a value without a name"),
         ("a.properties", "broker.rack=\\u12\n", ":1: \\u12 is not a character"),
         ("a.properties", "process.roles=broker\n", "node.id"),

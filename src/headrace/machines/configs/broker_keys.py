@@ -24,9 +24,9 @@ connections.max.idle.ms long 600000 * medium ro
 controller.listener.names list required * high ro
     Listeners that only controllers use; clients are never told of them.
 controller.quorum.bootstrap.servers list "" * high ro
-    Addresses at which the metadata quorum is found.
+    Addresses at which the metadata quorum is found; other nodes than this one are refused until there are clusters.
 controller.quorum.voters list "" * high ro
-    The voters of a static metadata quorum, as id@host:port.
+    The voters of a static metadata quorum, as id@host:port; other nodes than this one are refused until there are clusters.
 default.replication.factor int 1 * medium ro
     Replicas of a topic whose creator did not say how many.
 delete.topic.enable boolean true * high ro
@@ -38,7 +38,7 @@ inter.broker.listener.name string null * medium ro
 internal.metadata.log.segment.bytes int null * low internal
     Segment size of the metadata log without its lower bound; for tests.
 listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT * low broker
-    Security protocol of each listener name.
+    Security protocol of each listener name; a listener of any but PLAINTEXT is refused, an entry without a listener is not.
 listeners list PLAINTEXT://:9092 * high broker
     Addresses to listen on, as NAME://host:port; port 0 takes a free one.
 log.cleaner.backoff.ms long 15000 0.. medium cluster
@@ -145,7 +145,7 @@ node.id int required 0.. high ro
 num.partitions int 1 1.. medium ro
     Partitions of a topic whose creator did not say how many.
 process.roles list required {broker,controller} high ro
-    What this node is: broker, controller, or both.
+    What this node is; until there are clusters it must be both, broker,controller.
 producer.id.expiration.check.interval.ms int 600000 1.. low internal
     How often silent producers are looked for.
 producer.id.expiration.ms int 86400000 1.. low cluster

@@ -1,7 +1,7 @@
 """Kafka's other broker settings: read, checked and described, but without effect.
 
 They are here so that a `server.properties` file and tools that expect these keys work. A key moves to `broker_keys.py`
-together with its effect.
+together with its effect. The few with a text of their own are refused by `unserved.py`, since they promise something.
 """
 
 # ruff: noqa: E501 (one key per line)
@@ -10,15 +10,19 @@ TABLE = """
 add.partitions.to.txn.retry.backoff.max.ms int 100 0.. high ro
 add.partitions.to.txn.retry.backoff.ms int 20 1.. high ro
 alter.config.policy.class.name class null * low ro
+    Refused: Headrace loads no Java classes.
 alter.log.dirs.replication.quota.window.num int 11 1.. low ro
 alter.log.dirs.replication.quota.window.size.seconds int 1 1.. low ro
 authorizer.class.name string "" * low ro
+    Refused unless it is empty: there is no access control yet.
 auto.leader.rebalance.enable boolean true * high ro
 background.threads int 10 1.. high cluster
 broker.heartbeat.interval.ms int 2000 * medium ro
 broker.session.timeout.ms int 9000 * medium ro
 client.quota.callback.class class null * low ro
+    Refused: Headrace loads no Java classes.
 config.providers list "" * low cluster
+    Refused unless it is empty: values such as ${file:…} are not resolved yet.
 connection.failed.authentication.delay.ms int 100 0.. low ro
 connections.max.reauth.ms long 0 * medium ro
 controlled.shutdown.enable boolean true * medium ro
@@ -38,6 +42,7 @@ controller.quota.window.size.seconds int 1 1.. low ro
 controller.socket.timeout.ms int 30000 * medium ro
 cordoned.log.dirs list "" * medium broker
 create.topic.policy.class.name class null * low ro
+    Refused: Headrace loads no Java classes.
 delegation.token.expiry.check.interval.ms long 3600000 1.. low ro
 delegation.token.expiry.time.ms long 86400000 1.. medium ro
 delegation.token.max.lifetime.ms long 604800000 1.. medium ro
@@ -109,6 +114,7 @@ num.recovery.threads.per.data.dir int 2 1.. high cluster
 num.replica.alter.log.dirs.threads int null * high ro
 num.replica.fetchers int 1 1.. high cluster
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder * medium broker
+    Any class but Kafka's own is refused: Headrace loads no Java classes.
 producer.purgatory.purge.interval.requests int 1000 * medium ro
 queued.max.requests int 500 1.. high ro
 quota.window.num int 11 1.. low ro
@@ -204,6 +210,7 @@ sasl.oauthbearer.token.endpoint.url string null * medium ro
 sasl.server.callback.handler.class class null * medium ro
 sasl.server.max.receive.size int 524288 * medium ro
 security.inter.broker.protocol string PLAINTEXT {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL} medium ro
+    Any but PLAINTEXT is refused: there is no TLS yet.
 security.providers string null * low ro
 server.max.startup.time.ms long 9223372036854775807 0.. medium internal
 share.coordinator.append.linger.ms int -1 -1.. medium ro
@@ -226,6 +233,7 @@ ssl.allow.dn.changes boolean false * low ro
 ssl.allow.san.changes boolean false * low ro
 ssl.cipher.suites list "" * medium broker
 ssl.client.auth string none {required,requested,none} medium broker
+    Any but none is refused: there is no TLS yet.
 ssl.enabled.protocols list TLSv1.2,TLSv1.3 * medium broker
 ssl.endpoint.identification.algorithm string https * low broker
 ssl.engine.factory.class class null * low broker

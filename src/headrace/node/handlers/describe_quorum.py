@@ -73,8 +73,7 @@ def quorum(node: Node, request: Request) -> PartitionResult:
 
 def listeners(settings: Settings) -> list[messages.Listener]:
     """Where the voter is reached: its controller listeners, or the clients' when it has none of its own."""
-    own = [one for one in settings.listeners if one.name in settings.controller_listener_names]
     return [
         messages.Listener(name=one.name, host=one.host, port=one.port)
-        for one in own or settings.advertised_listeners
+        for one in settings.advertised_controllers or settings.advertised_listeners
     ]

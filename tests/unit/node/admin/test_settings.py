@@ -81,10 +81,19 @@ def test_dynamic_settings_lie_over_the_files_and_listeners_stay() -> None:
         (LEAST | {"listeners": "FOO://:9092"}, "listener.security.protocol.map"),
         (LEAST | {"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "twice"),
         (LEAST | {"listener.security.protocol.map": "A:NOPE"}, "NAME:PROTOCOL"),
-        (LEAST | {"advertised.listeners": "SSL://x:1"}, "not one of the client listeners"),
+        (LEAST | {"advertised.listeners": "SSL://x:1"}, "not one of the listeners"),
         (LEAST | {"max.connections.per.ip.overrides": "x"}, "address:count"),
         (
             LEAST | {"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"},
+            "at least one listener",
+        ),
+        (
+            LEAST
+            | {
+                "listeners": "PLAINTEXT://:1,CONTROLLER://:2",
+                "controller.listener.names": "CONTROLLER",
+                "advertised.listeners": "CONTROLLER://here:2",
+            },
             "at least one listener",
         ),
     ],
@@ -93,6 +102,93 @@ def test_refused(texts: dict[str, str], says: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         Settings.parse(texts)
     assert says in str(raised.value)
+
+
+# --- what is promised and not served -----------------------------------------------------------------------
+
+COMBINED = LEAST | {
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("authorizer.class.name", AUTHORIZER, "no access control yet"),
+        ("super.users", "User:admin", "no access control yet"),
+        ("allow.everyone.if.no.acl.found", "false", "no access control yet"),
+        ("ssl.client.auth", "required", "no TLS yet"),
+        ("listener.name.external.ssl.client.auth", "requested", "no TLS yet"),
+        ("security.inter.broker.protocol", "SSL", "no TLS yet"),
+        ("principal.builder.class", "com.example.Principals", "loads no Java classes"),
+        ("create.topic.policy.class.name", "com.example.Names", "loads no Java classes"),
+        ("alter.config.policy.class.name", "com.example.Limits", "loads no Java classes"),
+        ("client.quota.callback.class", "com.example.Quotas", "loads no Java classes"),
+        ("config.providers", "file", "does not resolve"),
+        ("listeners", "SSL://:9093", "SSL is not served yet"),
+        ("listeners", "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093", "SASL_PLAINTEXT is not served yet"),
+        ("process.roles", "broker", "no clusters yet"),
+        ("process.roles", "controller", "no clusters yet"),
+        ("controller.quorum.voters", "3@localhost:9093,4@other:9093", "4@other:9093 names another node"),
+        ("controller.quorum.voters", "localhost:9093", "expected id@host:port"),
+        ("controller.quorum.bootstrap.servers", "localhost:9093,other:9093", "=other:9093 is not"),
+        ("controller.quorum.bootstrap.servers", "localhost:19093", "=localhost:19093 is not"),
+        ("controller.quorum.bootstrap.servers", "localhost", "expected host:port"),
+    ],
+)
+def test_what_is_promised_and_not_served_is_refused(name: str, value: str, says: str) -> None:
+    """Whoever sets such a key relies on it; a broker that ignores it would be open, or alone."""
+    with pytest.raises(InvalidConfig) as raised:
+        Settings.parse(COMBINED | {name: value})
+    assert says in str(raised.value)
+    assert name in str(raised.value)
+
+
+def test_a_listener_that_encrypts_by_the_map_is_refused() -> None:
+    texts = {
+        "listeners": "INSIDE://:9092,OUTSIDE://:9094",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
+    }
+    with pytest.raises(InvalidConfig, match=r"^listeners: listener OUTSIDE.*SASL_SSL is not served yet"):
+        Settings.parse(LEAST | texts)
+    plain = texts | {"listeners": "INSIDE://:9092"}
+    assert [one.name for one in Settings.parse(LEAST | plain).client_listeners] == ["INSIDE"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authorizer.class.name", ""),
+        ("super.users", " "),
+        ("allow.everyone.if.no.acl.found", "true"),
+        ("ssl.client.auth", "none"),
+        ("sasl.enabled.mechanisms", "PLAIN"),  # of listeners that are not there
+        ("ssl.keystore.location", "server.p12"),
+        ("security.inter.broker.protocol", "PLAINTEXT"),
+        ("controller.quorum.voters", "3@other.example.org:9093"),
+        ("controller.quorum.bootstrap.servers", ""),
+        ("controller.quorum.bootstrap.servers", "localhost:9093,127.0.0.1:9093,[::1]:9093,HERE:9093"),
+    ],
+)
+def test_what_promises_nothing_is_taken(name: str, value: str) -> None:
+    assert Settings.parse(COMBINED | {name: value}, own_names=frozenset({"here"})).node_id == 3
+
+
+@pytest.mark.parametrize("address", ["kafka-1.example.org:9093", "kafka-1.example.org:19093"])
+def test_the_quorum_may_be_named_by_the_advertised_address(address: str) -> None:
+    texts = COMBINED | {
+        "advertised.listeners": f"PLAINTEXT://kafka-1.example.org:9092,CONTROLLER://{address}",
+        "controller.quorum.bootstrap.servers": address,
+    }
+    settings = Settings.parse(texts)
+    assert [one.name for one in settings.advertised_listeners] == ["PLAINTEXT"]
+    assert [(one.host, one.port) for one in settings.advertised_controllers] == [
+        ("kafka-1.example.org", int(address.rpartition(":")[2]))
+    ]
+    with pytest.raises(InvalidConfig, match="kafka-2"):
+        Settings.parse(texts | {"controller.quorum.bootstrap.servers": "kafka-2.example.org:9093"})
 
 
 def test_the_old_name_of_the_node_id() -> None:

@@ -18,6 +18,7 @@ from headrace.machines.configs.definition import (
 )
 from headrace.machines.configs.group import check_group_overrides
 from headrace.machines.configs.topic import Layers, check_topic_overrides
+from headrace.machines.configs.unserved import check_promise
 from headrace.machines.configs.values import (
     InvalidConfig,
     Value,
@@ -230,5 +231,6 @@ def check_broker(image: ClusterImage, name: str, before: Mapping[str, str], afte
             )
         try:
             parse_value(key, after[key_name])
+            check_promise(key_name, after[key_name])
         except InvalidConfig as fault:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(fault)) from fault

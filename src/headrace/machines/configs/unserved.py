@@ -1,0 +1,121 @@
+"""Settings that promise what Headrace does not do yet: access control, encryption, clusters, Java classes.
+
+Most keys without effect tune something, and a broker without them is only slower or less tidy. A key below is
+different: whoever sets it relies on it. Such a value is refused, at the start and by AlterConfigs, with what
+is missing and what to do. A key leaves this file together with the work that serves it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from headrace.machines.configs.values import InvalidConfig
+
+_NO_ACCESS_CONTROL = (
+    "Headrace has no access control yet: every client that reaches a listener may read, write and delete "
+    "everything"
+)
+_NO_TLS = "Headrace serves no TLS yet, so that it can neither encrypt nor ask for certificates"
+_NO_CLASSES = "Headrace loads no Java classes, so that this one would check nothing"
+_NO_CLUSTERS = "Headrace has no clusters yet"
+
+_ADDRESS = re.compile(r"([^@\s]+):([0-9]{1,5})")
+_VOTER = re.compile(r"([0-9]{1,10})@([^@\s]+):([0-9]{1,5})")
+
+LISTENER_PREFIX = "listener.name."
+LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
+EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))
+
+
+class _Promise(NamedTuple):
+    harmless: frozenset[str]  # values that promise nothing, in lower case
+    missing: str
+
+
+def _promise(missing: str, *harmless: str) -> _Promise:
+    return _Promise(frozenset(("", *harmless)), missing)
+
+
+PROMISES = {
+    "allow.everyone.if.no.acl.found": _promise(_NO_ACCESS_CONTROL, "true"),
+    "alter.config.policy.class.name": _promise(_NO_CLASSES),
+    "authorizer.class.name": _promise(_NO_ACCESS_CONTROL),
+    "client.quota.callback.class": _promise(_NO_CLASSES),
+    "config.providers": _promise("Headrace does not resolve values such as ${file:…} yet"),
+    "create.topic.policy.class.name": _promise(_NO_CLASSES),
+    "principal.builder.class": _promise(
+        _NO_CLASSES, "org.apache.kafka.common.security.authenticator.defaultkafkaprincipalbuilder"
+    ),
+    "security.inter.broker.protocol": _promise(_NO_TLS, "plaintext"),
+    "ssl.client.auth": _promise(_NO_TLS, "none"),
+    "super.users": _promise(_NO_ACCESS_CONTROL),
+}
+
+
+def check_promise(name: str, text: str) -> None:
+    """Raises InvalidConfig if this setting promises what the broker does not do."""
+    # a listener may have a value of its own: listener.name.external.ssl.client.auth
+    key = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
+    promise = PROMISES.get(key)
+    if promise is not None and text.strip().lower() not in promise.harmless:
+        raise InvalidConfig(
+            f"{name}={text.strip()}: {promise.missing}. Remove this setting to do without it."
+        )
+
+
+def check_promises(texts: Mapping[str, str]) -> None:
+    for name in sorted(texts):
+        check_promise(name, texts[name])
+
+
+def check_roles(roles: Iterable[str]) -> None:
+    if set(roles) != {"broker", "controller"}:
+        raise InvalidConfig(
+            f"process.roles={','.join(roles)}: {_NO_CLUSTERS}, and a node alone is both. "
+            "Use process.roles=broker,controller."
+        )
+
+
+def check_voters(node_id: int, voters: Iterable[str]) -> None:
+    """A static quorum: each voter is id@host:port."""
+    for voter in voters:
+        match = _VOTER.fullmatch(voter)
+        if match is None:
+            raise InvalidConfig(
+                f"Invalid value {voter} for configuration controller.quorum.voters: expected id@host:port"
+            )
+        if int(match[1]) != node_id:
+            raise InvalidConfig(
+                f"controller.quorum.voters={voter} names another node; this is node {node_id}, and "
+                f"{_NO_CLUSTERS}. Name this node only, or remove the setting."
+            )
+
+
+def check_bootstrap_servers(
+    servers: Iterable[str], own: Iterable[tuple[str, int]], own_names: frozenset[str]
+) -> None:
+    """`own` are the addresses of this node's controller listeners; `own_names` other names of its machine."""
+    own = tuple(own)
+    for server in servers:
+        match = _ADDRESS.fullmatch(server)
+        if match is None:
+            raise InvalidConfig(
+                f"Invalid value {server} for configuration controller.quorum.bootstrap.servers: "
+                "expected host:port"
+            )
+        host, port = match[1].strip("[]").lower(), int(match[2])
+        if not any(_is_own(host, port, *address, own_names) for address in own):
+            raise InvalidConfig(
+                f"controller.quorum.bootstrap.servers={server} is not a controller listener of this node, "
+                f"and {_NO_CLUSTERS}. Name this node only, or remove the setting."
+            )
+
+
+def _is_own(host: str, port: int, own_host: str, own_port: int, own_names: frozenset[str]) -> bool:
+    if port != own_port:
+        return False
+    if host == own_host.lower():
+        return True
+    if own_host in EVERY_ADDRESS:
+        return host in LOOPBACK_HOSTS or host in own_names
+    return host in LOOPBACK_HOSTS and own_host.lower() in LOOPBACK_HOSTS
