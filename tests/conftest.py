@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness import answer_order
 from harness.broker import Broker
 from harness.headrace import Headrace
+from harness.judged_server import MARK
 from harness.kafka import Kafka
 
 BROKERS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
@@ -16,6 +18,22 @@ BROKERS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=sorted(BROKERS), default="headrace", help="what the clients talk to")
+
+
+@pytest.fixture(scope="session")
+def misplaced_answers() -> Iterator[list[str]]:
+    """What the judge of answers' order has seen in this process."""
+    seen: list[str] = []
+    end = answer_order.watch(seen.append)
+    yield seen
+    end()
+
+
+@pytest.fixture(autouse=True)
+def answers_leave_in_request_order(misplaced_answers: list[str]) -> Iterator[None]:
+    misplaced_answers.clear()
+    yield
+    assert not misplaced_answers, "\n".join(misplaced_answers)
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +46,11 @@ def new_broker(
 
     def make(settings: dict[str, str] | None = None, directory: Path | None = None) -> Broker:
         made.append(kind(directory or tmp_path_factory.mktemp(kind.name), settings))
+        if isinstance(made[-1], Headrace):
+            made[-1].is_judged = True
         return made[-1]
 
     yield make
     for broker in made:
         broker.kill()
+    assert not [line for broker in made for line in broker.output().splitlines() if MARK in line]

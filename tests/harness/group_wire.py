@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections import deque
+from itertools import count
 from typing import Any
 
 from harness.broker import Broker
@@ -38,18 +39,23 @@ class Connection:
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), 30)
-        self.asked: deque[tuple[type[Request], int]] = deque()
+        self.asked: deque[tuple[type[Request], int, int]] = deque()
+        self._correlation_ids = count(1)
 
     def send(self, client: str, request: Request, version: int) -> None:
         body = codec(type(request), version).encode(request)
-        self.socket.sendall(encode_request_header(request.KEY, version, 1, client, len(body)) + body)
-        self.asked.append((type(request), version))
+        correlation_id = next(self._correlation_ids)
+        header = encode_request_header(request.KEY, version, correlation_id, client, len(body))
+        self.socket.sendall(header + body)
+        self.asked.append((type(request), version, correlation_id))
 
     def receive(self) -> Any:
-        kind, version = self.asked.popleft()
+        kind, version, correlation_id = self.asked.popleft()
         (size,) = struct.unpack(">i", self._exactly(4))
         response = codec(message_types(APIS[kind.KEY])[1], version)
-        return response.decode(self._exactly(size), 4 + response.header_version)
+        frame = self._exactly(size)
+        assert struct.unpack_from(">i", frame) == (correlation_id,), "answers are out of order"
+        return response.decode(frame, 4 + response.header_version)
 
     def _exactly(self, count: int) -> bytes:
         chunks = bytearray()

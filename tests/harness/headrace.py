@@ -11,6 +11,7 @@ from typing import IO
 from harness.broker import ONE_NODE, Broker, write_properties
 
 COMMAND = [str(Path(sys.executable).with_name("headrace"))]
+JUDGED = [sys.executable, str(Path(__file__).with_name("judged_server.py"))]
 READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
 
 
@@ -18,6 +19,7 @@ class Headrace(Broker):
     name = "headrace"
     start_timeout_s = 30.0
     environment: dict[str, str] | None = None  # of its process; None: this one's
+    is_judged = False  # whether the order of its answers is watched, at a cost for each request
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         super().__init__(directory, settings)
@@ -35,7 +37,10 @@ class Headrace(Broker):
 
     def spawn(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
         self._printed = output.tell()
-        command = [*COMMAND, "serve", str(self.directory / "server.properties")]
+        command = [
+            *(JUDGED if self.is_judged else [*COMMAND, "serve"]),
+            str(self.directory / "server.properties"),
+        ]
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

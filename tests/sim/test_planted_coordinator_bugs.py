@@ -14,6 +14,7 @@ from headrace.machines.transactions import transactions
 from headrace.node.coordinators import shard as shards
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.markers import MarkersUnderWay
+from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
 from headrace.simulator.clients.polling import READ_COMMITTED
@@ -41,6 +42,15 @@ def test_read_committed_sees_open_transactions(monkeypatch: pytest.MonkeyPatch) 
 def test_aborted_transactions_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PartitionLog, "aborted_transactions", lambda self, start, end: [])
     assert caught_by() in ("no_uncommitted_reads", "transactions_all_or_nothing")
+
+
+def test_an_answer_that_leaves_before_its_turn(
+    monkeypatch: pytest.MonkeyPatch, misplaced_answers: list[str]
+) -> None:
+    """A handler settles an earlier request of its own connection, and its own answer is sent first."""
+    monkeypatch.setattr(Node, "_in_turn", lambda self, connection, parts: parts)
+    assert caught_by() == "answers_in_request_order"
+    misplaced_answers.clear()
 
 
 def test_a_transaction_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 
 A producer's requests differ in their correlation id and their records; the rest (client id, acks, topic,
 partition) is the same bytes each time. The first request goes the ordinary way; if it was of the usual kind
-(one topic, one partition, acks 1 or all, nothing to wait for), its bytes up to the records are remembered
-with what they meant, and the next one that begins the same is appended and answered without a message being
-built.
+(one topic, one partition, acks 1 or all, nothing to wait for) and succeeded, its bytes up to the records are
+remembered with what they meant, and the next one that begins the same is appended and answered without a
+message being built. A request that was refused is never remembered, nor one to an internal topic.
 
 It is a short cut and nothing else: whatever is not quite usual, an error above all, takes the ordinary way,
 whose answer the lane's equals byte for byte (a test compares them).
@@ -17,6 +17,7 @@ from headrace.base.time import Now
 from headrace.node.faults import FAULTS
 from headrace.node.metrics import ApiMetrics
 from headrace.node.partition import Partition
+from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
 from headrace.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.node.effects import Parts
     from headrace.node.node import Node
 
+LEARNED_ACKS = (1, -1)
 VERSION_MIN = 7  # before it zstd is not allowed, which the ordinary way looks at
 IDS_VERSION_MIN = 13
 
@@ -65,6 +67,16 @@ class Remembered:
         self.size = size
         self.before = before
         self.after = after
+
+    def is_answered_by(self, answer: bytes) -> bool:
+        """Whether the ordinary way gave what the lane would give: any refusal looks different."""
+        before, after = self.before, self.after
+        return (
+            len(answer) == 8 + len(before) + _OFFSETS.size + len(after)
+            and answer.startswith(self.size)
+            and answer.startswith(before, 8)
+            and answer.endswith(after)
+        )
 
 
 class ExpressLane:
@@ -139,11 +151,14 @@ class ExpressLane:
         self._prefixes[bytes(frame[8 : self._prefix_end])] = known
 
 
-def learn(node: "Node", request: Request, frame: memoryview) -> None:
-    """After a produce request was answered the ordinary way: remember it, if it is of the usual kind."""
+def learn(node: "Node", request: Request, answer: bytes, frame: memoryview, position: int) -> None:
+    """After a produce request was answered the ordinary way: remember it, if it is of the usual kind.
+
+    `position` is where the request's body begins in the frame.
+    """
     body = request.body
     version = request.version
-    if version < VERSION_MIN or body.acks == 0 or body.transactional_id is not None:
+    if version < VERSION_MIN or body.acks not in LEARNED_ACKS or body.transactional_id is not None:
         return
     if len(body.topic_data) != 1 or len(body.topic_data[0].partition_data) != 1:
         return
@@ -151,17 +166,28 @@ def learn(node: "Node", request: Request, frame: memoryview) -> None:
     data = topic.partition_data[0]
     uses_ids = version >= IDS_VERSION_MIN
     partitions = node.partitions.of_id(topic.topic_id) if uses_ids else node.partitions.of_name(topic.name)
-    if partitions is None or not 0 <= data.index < len(partitions) or data.records is None:
+    if partitions is None or not 0 <= data.index < len(partitions) or not data.records:
+        return
+    partition = partitions[data.index]
+    if partition.topic in INTERNAL_TOPICS:
         return
     is_flexible = request.route.response.flexible
     size = len(data.records)
     length_bytes = len(encode_varint(size + 1)) if is_flexible else 4
     prefix_end = len(frame) - (len(_NO_TAGS) if is_flexible else 0) - size - length_bytes
+    # the same can be said in other bytes: with tags, a longer length, or some left over at the end
+    data.records = b""
+    said = request.route.request.encode(body)[: -len(_NO_TAGS) - 1 if is_flexible else -4]
+    if frame[position:prefix_end] != said:
+        return
+    known = _remembered(request, topic, partition)
+    if not known.is_answered_by(answer):
+        return
     connection = request.connection
     lane = connection.express
     if not isinstance(lane, ExpressLane) or not lane.fits(version, prefix_end):
         lane = connection.express = ExpressLane(version, is_flexible, prefix_end)
-    lane.remember(frame, _remembered(request, topic, partitions[data.index]))
+    lane.remember(frame, known)
 
 
 def _remembered(request: Request, topic: Any, partition: Partition) -> Remembered:

@@ -99,7 +99,10 @@ class Node:
         connection.pending.clear()
 
     def handle(self, now: Now, connection: Connection, frame: memoryview) -> Parts | None:
-        """Serve one frame (without its size prefix). None: no answer, or not yet."""
+        """Serve one frame (without its size prefix). None: no answer, or not yet.
+
+        What it returns is sent before the effects of the same call are carried out.
+        """
         lane = connection.express
         if lane is not None and not connection.pending:
             parts = lane.serve(self, now, frame)
@@ -111,7 +114,8 @@ class Node:
             api_key, version, correlation_id, client_id, position = decode_request_header(frame)
             route = self._routes.find(api_key, version)
             if route is None:
-                return self._unsupported(connection, api_key, version, correlation_id)
+                parts = self._unsupported(connection, api_key, version, correlation_id)
+                return self._in_turn(connection, parts) if parts is not None else None
             if len(frame) > FRAME_WITHOUT_RECORDS_BYTES_MAX and api_key != PRODUCE:
                 self.close(
                     connection,
@@ -130,7 +134,7 @@ class Node:
         parts = self._serve(request)
         if parts is not None:
             if api_key == PRODUCE:
-                express.learn(self, request, frame)
+                express.learn(self, request, b"".join(cast(list[bytes], parts)), frame, position)
             elif api_key == OFFSET_COMMIT:
                 commit_lane.learn(self, request, b"".join(cast(list[bytes], parts)), frame)
         # only now: whoever is woken and answered on this connection was asked before this request
@@ -147,6 +151,8 @@ class Node:
 
     def _serve(self, request: Request) -> Parts | None:
         request.route.metrics.requests += 1
+        connection = request.connection
+        had_pending = bool(connection.pending)
         reply = request.route.handle(self, request)
         if reply is None:
             return None
@@ -154,10 +160,15 @@ class Node:
             self._park(reply)
             return None
         parts = self._encode(request, reply)
-        if request.connection.pending:
-            self.queue_behind(request.connection, parts)
-            return None
-        return parts
+        return self._in_turn(connection, parts) if had_pending else parts
+
+    def _in_turn(self, connection: Connection, parts: Parts) -> Parts | None:
+        """An answer on a connection whose earlier requests may have been answered in this same call."""
+        if connection.pending:
+            self.queue_behind(connection, parts)
+        else:  # the handler settled them all: their answers are effects, and this one follows them
+            self._effects.append(Answer(connection, parts))
+        return None
 
     def completed(self, now: Now, ticket: int, result: Any) -> None:
         """A job's result, or the exception it ended with."""

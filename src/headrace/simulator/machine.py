@@ -151,11 +151,12 @@ class Machine:
         return connection
 
     def received(self, wire: Wire, connection: Connection, frame: bytearray) -> None:
-        node, answer = self.node, list[Parts | None]()
-        self._call(lambda node, now: answer.append(node.handle(now, connection, memoryview(frame))))
-        # a process that has ended meanwhile says nothing more
-        if self.node is node and answer and answer[0] is not None:
-            self._send(wire, connection, answer[0])
+        def handle(node: Node, now: Now) -> None:
+            parts = node.handle(now, connection, memoryview(frame))
+            if parts is not None:  # leaves before the effects of the same call are carried out
+                self._send(wire, connection, parts)
+
+        self._call(handle)
 
     def hung_up(self, connection: Connection) -> None:
         if self._wires.pop(connection.id, None) is not None:

@@ -10,6 +10,7 @@ from headrace.protocol.api import request_codec
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import request_frame
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.records.builder import build_batch
 
@@ -102,6 +103,31 @@ def test_a_deleted_topic_is_not_remembered() -> None:
     desk.create_topic("t")
     again = desk.ask(desk.produce_request("t", batch(b"a"), acks=1), 9, connection)
     assert again.responses[0].partition_responses[0].base_offset == 0
+
+
+@pytest.mark.parametrize(("topic", "acks"), [("__consumer_offsets", 1), ("__consumer_offsets", -1), ("t", 7)])
+@pytest.mark.parametrize("version", [7, 9, 12])
+def test_what_was_refused_is_refused_again(topic: str, acks: int, version: int) -> None:
+    """The second identical request was appended: a forged commit moved a group's offset."""
+    desk = desk_with_topic()
+    desk.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    connection = desk.connect()
+    codes = set()
+    for _ in range(3):
+        answer = desk.ask(desk.produce_request(topic, batch(b"a"), acks=acks), version, connection)
+        codes.add(answer.responses[0].partition_responses[0].error_code)
+    refusal = ErrorCode.INVALID_REQUIRED_ACKS if topic == "t" else ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert codes == {refusal}
+    log = desk.node.partitions.of_name(topic)[0].log
+    assert log is None or log.log_end_offset == 0
+    assert connection.express is None
+
+
+def test_nothing_is_learned_from_a_batch_that_was_refused() -> None:
+    desk = desk_with_topic()
+    connection = desk.connect()
+    desk.ask(desk.produce_request("t", batch(b"a")[:-1], acks=1), 9, connection)
+    assert connection.express is None
 
 
 def test_a_second_replica_ends_it_for_acks_all() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from headrace.simulator.clients.admin import Admin
 from headrace.simulator.clients.copier import TRANSACTION_TIMEOUT_MS, Copier
 from headrace.simulator.clients.ghost import Ghost
+from headrace.simulator.clients.hasty import HastyMember
 from headrace.simulator.clients.member import Membership
 from headrace.simulator.clients.new_member import NewMembership
 from headrace.simulator.clients.observer import Observer
@@ -97,13 +98,14 @@ class Coordinators:
         if self._transaction_version >= 2:  # the first protocol cannot tell a late request from a timely one
             for copier in copiers:
                 copier.tell = ghost.overhear
-        mischief = Mischief(machine, [admin, feeder, *members, observer], odds)
+        hasty = [HastyMember(machine, f"hasty{n}") for n in (1, 2)]
+        mischief = Mischief(machine, [admin, feeder, *members, observer, *hasty], odds)
 
         machine.start()
         admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
             raise stuck(machine, "topics are not created")
-        for client in (feeder, *members, observer, ghost):
+        for client in (feeder, *members, observer, ghost, *hasty):
             client.begin()
         mischief.begin()
         world.run(world.mono + seconds)
@@ -112,6 +114,8 @@ class Coordinators:
         admin.is_quiet = True
         feeder.is_stopping = True
         ghost.is_laid = True
+        for one in hasty:
+            one.is_stopping = True
         for member in members:
             member.is_careful = True
         machine.start()

@@ -1,0 +1,73 @@
+"""A member of a classic group that does not wait: it leaves while its JoinGroup is still parked, and asks
+more on the same connection. A consumer that closes during a rebalance does that.
+
+It has a group of its own with others of its kind, so that it disturbs nobody; what it is for is the order of
+its answers.
+"""
+
+from typing import Any
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.heartbeat import HeartbeatRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.simulator.clients.session import Session
+
+METADATA, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP = 3, 10, 11, 12, 13
+GROUP = "hasty"
+
+
+class HastyMember(Session):
+    _member_id = ""
+    is_stopping = False
+
+    def connected(self) -> None:
+        self.ask(
+            FIND_COORDINATOR,
+            4,
+            FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]),
+            FIND_COORDINATOR,
+        )
+        self._join()
+
+    def got(self, asked: Any, answer: Any) -> None:
+        if asked == JOIN_GROUP and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = answer.member_id
+        elif asked == LEAVE_GROUP:
+            self._member_id = ""
+        if asked in (JOIN_GROUP, LEAVE_GROUP):
+            wire = self.wire
+            self.world.after(
+                self.world.between(0.0, 0.5), lambda: self._join() if wire is self.wire is not None else None
+            )
+
+    def _join(self) -> None:
+        if self.is_stopping:
+            return
+        protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=2_000,
+            rebalance_timeout_ms=1_000,
+            member_id=self._member_id,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        self.ask(JOIN_GROUP, 9, request, JOIN_GROUP)
+        if self._member_id and self.world.chance(0.7):
+            self._ask_more()
+
+    def _ask_more(self) -> None:
+        """Behind the JoinGroup, whether it is answered or not."""
+        heartbeat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=self._member_id)
+        leave = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self._member_id)])
+        more = [
+            (HEARTBEAT, 4, heartbeat),
+            (METADATA, 9, MetadataRequest(topics=[])),
+            (LEAVE_GROUP, 5, leave),
+        ]
+        self.world.dice.shuffle(more)
+        for api_key, version, body in more[: self.world.dice.randint(1, 3)]:
+            self.ask(api_key, version, body, api_key)
