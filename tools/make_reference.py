@@ -374,8 +374,8 @@ def metrics() -> str:
     page = NOTICE + "# Metrics\n\n"
     page += (
         "With `headrace.metrics.port` the broker serves them at `GET /metrics`, in Prometheus' text format,"
-        " on the first listener's address. Counters begin at 0 with the process. A histogram has `_bucket`,"
-        " `_sum` and `_count`, and its label `le` is the upper bound of a bucket in seconds.\n\n"
+        " on `headrace.metrics.host` (127.0.0.1). Counters begin at 0 with the process. A histogram has"
+        " `_bucket`, `_sum` and `_count`, and its label `le` is the upper bound of a bucket in seconds.\n\n"
     )
     page += table(
         ("Metric", "Kind", "Labels", "What it is"),

@@ -11,7 +11,7 @@ from typing import Any
 class Up:
     """A running `headrace up` and the first line it printed."""
 
-    def __init__(self, shell: Any, data: Path, *arguments: str) -> None:
+    def __init__(self, shell: Any, data: Path, *arguments: str, stderr: int = subprocess.PIPE) -> None:
         self.data = data
         self.process = shell.start(
             "up",
@@ -21,7 +21,7 @@ class Up:
             "0",
             *arguments,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
         )
         self.line = self.process.stdout.readline().decode()
 

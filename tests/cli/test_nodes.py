@@ -64,14 +64,6 @@ def test_up_notices_that_its_node_died(up: Up) -> None:
     assert b"ended by itself" in up.process.stderr.read()
 
 
-def test_a_port_that_is_taken_is_said_with_the_nodes_own_words(up: Up, shell: Any, tmp_path: Path) -> None:
-    port = up.line.rpartition(":")[2].strip()
-    refused = shell.attempt("up", "--data", str(tmp_path / "other"), "--port", port)
-    assert refused.code == 1
-    assert "cannot listen" in refused.err
-    assert not (tmp_path / "other" / "node-1" / "pid").exists()
-
-
 def test_settings_are_handed_to_the_node(shell: Any, tmp_path: Path) -> None:
     running = Up(shell, tmp_path / "data", "--set", "num.partitions=7", "--json")
     try:

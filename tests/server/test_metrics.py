@@ -15,8 +15,11 @@ from headrace.node.metrics import ApiMetrics, Metrics
 from headrace.server import http as http_module
 from headrace.server import metrics as metrics_module
 from headrace.server.http import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from headrace.server.listeners import CannotListen
+from headrace.server.logs import Log
 from headrace.server.metrics import Text
-from server.fake_node import ECHO, Rig, rig
+from headrace.server.process import Process
+from server.fake_node import ECHO, Rig, rig, settings
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -50,6 +53,35 @@ def test_what_is_counted(run: Run, tmp_path: Path) -> None:
             assert "headrace_gc_collections" in families
             paused = {s.labels["generation"]: s.value for s in families["headrace_gc_seconds"].samples}
             assert paused["2"] > 0
+
+    run(story())
+
+
+def test_only_this_machine_reaches_it_unless_told(run: Run, tmp_path: Path) -> None:
+    """It shares its port with the schema registry, which asks for no password."""
+
+    async def story() -> None:
+        async with rig(tmp_path / "a", listeners="PLAINTEXT://0.0.0.0:0", headrace_metrics_port=0) as world:
+            assert "address=http://127.0.0.1:" in "".join(world.logged("metrics"))
+        async with rig(tmp_path / "b", headrace_metrics_host="0.0.0.0", headrace_metrics_port=0) as world:
+            assert "address=http://0.0.0.0:" in "".join(world.logged("metrics"))
+
+    run(story())
+
+
+def test_a_taken_port_is_said_before_the_node_is_opened(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path / "a", headrace_metrics_port=0) as world:
+            assert world.process.metrics is not None
+            port = world.process.metrics.port
+
+            def make_node(around: Any) -> Any:
+                raise AssertionError("it must not be opened")
+
+            texts = settings(tmp_path / "b", headrace_metrics_port=port)
+            second = Process(texts, log=Log("error"), make_node=make_node)
+            with pytest.raises(CannotListen, match=rf"127.0.0.1:{port}: .* headrace.metrics.port"):
+                await second.start()
 
     run(story())
 

@@ -7,6 +7,9 @@ DIR/node-1/
   data/               its log directory
 """
 
+import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +22,11 @@ from headrace.server.lock import DirectoryInUse, DirectoryLock
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
-TAIL_BYTES = 2000
+TAIL_CHARACTERS = 2000
+
+# Facts in a node's log; a value with spaces in it is in quotes, as JSON writes them.
+CANNOT_START = re.compile(r' cannot_start reason=("(?:[^"\\]|\\.)*"|\S+)')
+METRICS = re.compile(r" metrics address=(\S+)")
 
 # One node holds one copy of everything, and who develops does not want to wait for a group's first members.
 DEVELOPMENT = {
@@ -44,6 +51,7 @@ class LocalNode:
         self.port = port  # 0: any free one, known after the first start
         self.settings = settings
         self.bootstrap = ""
+        self.metrics_url: str | None = None  # None: the settings have no such port
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -73,14 +81,35 @@ class LocalNode:
         )
         return path
 
-    def start(self) -> float:
-        """Starts the process and waits until it serves; how many seconds that took."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+    def holder(self) -> str | None:
+        """The process that serves from this directory now."""
+        data = self.directory / "data"
+        if not data.is_dir():
+            return None
         try:
-            # asked before anything is written: the files of a node that runs are its own
-            DirectoryLock(str(self.directory / "data")).release()
+            DirectoryLock(str(data)).release()
         except DirectoryInUse as error:
-            raise NodeFailed(f"{error}.") from error
+            return error.holder
+        return None
+
+    def start(self) -> float:
+        """Starts the process and waits until it serves; how many seconds that took.
+
+        A start that fails leaves no directory behind that was not there before.
+        """
+        # asked before anything is written: the files of a node that runs are its own
+        if (holder := self.holder()) is not None:
+            raise NodeFailed(f"{self.directory} is in use by process {holder}.")
+        first_new = _first_missing(self.directory)
+        try:
+            return self._start()
+        except BaseException:
+            if first_new is not None and not self.is_running:
+                shutil.rmtree(first_new, ignore_errors=True)
+            raise
+
+    def _start(self) -> float:
+        self.directory.mkdir(parents=True, exist_ok=True)
         path = self._write_settings()
         began_at = time.monotonic()
         with self.log_path.open("ab") as log:
@@ -95,6 +124,7 @@ class LocalNode:
         self.pid_path.write_text(f"{self.process.pid}\n")
         self.bootstrap = self._await_ready(log_from)
         self.port = int(self.bootstrap.rpartition(":")[2])
+        self.metrics_url = self._logged(METRICS, log_from)
         return time.monotonic() - began_at
 
     def _await_ready(self, log_from: int) -> str:
@@ -107,12 +137,22 @@ class LocalNode:
                     return line.split()[1].decode()
         code = self.process.wait()
         self.pid_path.unlink(missing_ok=True)
+        if (reason := self._logged(CANNOT_START, log_from)) is not None:
+            raise NodeFailed(f"the node cannot start: {reason}.")
         what = "did not serve in time" if watchdog.has_barked else f"ended with code {code}"
-        raise NodeFailed(f"the node {what}; the end of {self.log_path}:\n{self._tail(log_from)}")
+        tail = self._log(log_from)[-TAIL_CHARACTERS:].rstrip() or "(it said nothing)"
+        raise NodeFailed(f"the node {what}; the end of its log:\n{tail}")
 
-    def _tail(self, start: int) -> str:
-        data = self.log_path.read_bytes()[start:]
-        return data[-TAIL_BYTES:].decode(errors="replace").rstrip() or "(it said nothing)"
+    def _log(self, start: int) -> str:
+        return self.log_path.read_bytes()[start:].decode(errors="replace")
+
+    def _logged(self, fact: re.Pattern[str], start: int) -> str | None:
+        """What the node said last of something, in the words of its log."""
+        found = fact.findall(self._log(start))
+        if not found:
+            return None
+        word = str(found[-1])
+        return str(json.loads(word)) if word.startswith('"') else word
 
     def kill(self) -> None:
         """kill -9: what the process had in memory is gone."""
@@ -168,6 +208,14 @@ class _Watchdog:
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
+
+
+def _first_missing(directory: Path) -> Path | None:
+    """The outermost directory on the way that does not exist yet."""
+    missing = None
+    while not directory.exists():
+        missing, directory = directory, directory.parent
+    return missing
 
 
 def _escaped(value: str) -> str:

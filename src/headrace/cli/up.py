@@ -1,6 +1,8 @@
 """`headrace up`: a development broker in the foreground, in a process of its own."""
 
+import errno
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -15,6 +17,9 @@ from headrace.cli.terminal import note, print_json
 # name → what it is; the code of a sample is imported when one is asked for
 SAMPLES = {"clicks": "ads that are shown and clicked, in the topics impressions and clicks"}
 SAMPLE_RATE = 20.0
+HOST = "127.0.0.1"
+HTTP_PORT = 9644  # of the schema registry and the metrics, if it is free
+PORTS_TRIED = 100
 SAMPLE_TICK_S = 0.2  # a sample's events wait for this: not noticed by eyes, and a laptop may rest
 FIRST_LOOK = 'spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()'
 
@@ -62,17 +67,26 @@ def command(
 ) -> None:
     """Start a development broker; print `ready HOST:PORT` once it serves; stop it with Ctrl-C or SIGTERM.
 
-    The data stays in --data and is there again the next time.
+    It serves a schema registry and metrics, too. The data stays in --data and is there again the next time.
     """
     if brokers > 1:
         raise click.UsageError("Clusters are not there yet: one node is what runs today (--brokers 1).")
     if rate is not None and sample is None:
         raise click.UsageError("--rate is the rate of a --sample.")
-    node = LocalNode(data.absolute(), 1, port, dict(settings))
+    if settings:  # what checks them need not be loaded for nothing
+        check_settings(dict(settings))
+    node = LocalNode(data.absolute(), 1, port, _with_http_port(dict(settings), port))
+    if (holder := node.holder()) is not None:
+        raise click.ClickException(
+            f"{data} is in use by process {holder}, perhaps another `headrace up`. Use that one, stop it, or "
+            "choose another directory with --data."
+        )
+    if "listeners" not in dict(settings):
+        check_port(port)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
-        node.start()
+        _start(node, data)
         if sample is None:
             _say_ready(node, data, as_json, {})
             _hint_hello(node, port)
@@ -86,6 +100,66 @@ def command(
         click.get_current_context().exit(0 if code == 0 else 1)
     finally:
         node.stop()
+
+
+def _start(node: LocalNode, data: Path) -> None:
+    try:
+        node.start()
+    except OSError as error:
+        raise click.ClickException(
+            f"{error.filename or data}: {error.strerror}. Choose another directory with --data."
+        ) from error
+
+
+def check_settings(settings: dict[str, str]) -> None:
+    """Refuses what is wrong with `--set` before anything is written."""
+    from headrace.machines.configs.values import InvalidConfig
+    from headrace.node.settings import Settings
+    from headrace.server.config import named_key
+
+    try:
+        # node.id is the only key that must be there; `up` sets it
+        unknown = Settings.parse({"node.id": "1"} | settings).unknown
+    except InvalidConfig as error:
+        raise click.UsageError(f"--set {named_key(str(error), settings)}: {error}") from None
+    for name, meant in unknown.items():
+        hint = f"Did you mean {meant}?" if meant else "docs/reference/broker-configs.md lists all of them."
+        raise click.UsageError(f"--set {name}: there is no such setting. {hint}")
+
+
+def check_port(port: int) -> None:
+    """Refuses a port that cannot be had, with one that can."""
+    error = _obstacle(port)
+    if port == 0 or error is None:
+        return
+    following = range(port + 1, min(port + PORTS_TRIED, 65536))
+    free = next((one for one in following if _obstacle(one) is None), 0)
+    if error.errno == errno.EADDRINUSE:
+        raise click.ClickException(
+            f"port {port} of {HOST} is taken, perhaps by another broker. Stop it, or use the next free port: "
+            f"--port {free}"
+        )
+    raise click.ClickException(f"port {port} of {HOST}: {error.strerror}. Choose another one with --port.")
+
+
+def _obstacle(port: int) -> OSError | None:
+    """Why a node could not listen on this port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the node itself
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            return error
+    return None
+
+
+def _with_http_port(settings: dict[str, str], port: int) -> dict[str, str]:
+    """The registry and the metrics are where people expect them, or on any port if that one is taken."""
+    if "headrace.metrics.port" in settings:
+        return settings
+    is_free = port not in (0, HTTP_PORT) and _obstacle(HTTP_PORT) is None
+    http_port = HTTP_PORT if is_free else 0
+    return settings | {"headrace.metrics.port": str(http_port)}
 
 
 def _stop(*_: object) -> NoReturn:
@@ -120,13 +194,32 @@ def _publish_sample(node: LocalNode, data: Path, port: int, rate: float, as_json
 
 
 def _say_ready(node: LocalNode, data: Path, as_json: bool, more: dict[str, object]) -> None:
+    """The line, or the document, for programs; the rest is for people and on stderr."""
+    metrics = node.metrics_url
+    registry = metrics.removesuffix("/metrics") if metrics else None
     if as_json:
         assert node.process is not None
-        print_json({"bootstrap": node.bootstrap, "data": str(data), "pids": [node.process.pid], **more})
+        print_json(
+            {
+                "bootstrap": node.bootstrap,
+                "registry": registry,
+                "metrics": metrics,
+                "data": str(data),
+                "pids": [node.process.pid],
+                **more,
+            }
+        )
     else:
         click.echo(f"ready {node.bootstrap}")
     sys.stdout.flush()
-    note(f"data in {node.directory}, log in {node.log_path}; Ctrl-C stops it. In another terminal:")
+    note(f"  bootstrap        {node.bootstrap}")
+    if registry is not None:
+        note(f"  schema registry  {registry}")
+        note(f"  metrics          {metrics}")
+    note(f"  data             {node.directory}")
+    note(f"  log              {node.log_path}")
+    note("  stop             Ctrl-C; the data stays")
+    note("Try it in another terminal:")
 
 
 def _hint_hello(node: LocalNode, port: int) -> None:

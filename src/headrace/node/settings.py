@@ -146,6 +146,7 @@ class Settings:
     transactional_id_expiration_ms: int
 
     headrace_open_files_max: int
+    headrace_metrics_host: str
     headrace_metrics_port: int
 
     def __init__(self, values: Mapping[str, Any]) -> None:

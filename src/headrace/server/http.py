@@ -4,6 +4,7 @@ A body needs a Content-Length: who sends chunks of unknown number is told so.
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -52,8 +53,8 @@ class HttpPort:
         self._serving: set[asyncio.Task[Any]] = set()
         self.port = 0
 
-    async def start(self, host: str, port: int) -> None:
-        self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES_MAX)
+    async def start(self, bound: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=bound, limit=HEAD_BYTES_MAX)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -4,6 +4,7 @@ Sockets are bound before the node exists, so that a port of 0 is already a real 
 advertised addresses; they are listened on only once the node serves.
 """
 
+import errno
 import socket
 
 from headrace.node.settings import Listener, Settings
@@ -22,9 +23,14 @@ def endpoint(listener: Listener) -> str:
 
 def bind(listener: Listener) -> socket.socket:
     """A bound socket, not yet listening."""
+    return bind_address(listener.host, listener.port, f"{listener.name}://{endpoint(listener)}", "listeners")
+
+
+def bind_address(host: str, port: int, shown: str, setting: str) -> socket.socket:
+    """Where it cannot, the error shows the address as `shown` and names the setting that it is from."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
-            listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
         try:
@@ -34,8 +40,10 @@ def bind(listener: Listener) -> socket.socket:
             bound.close()
             raise
     except OSError as error:
+        is_taken = error.errno == errno.EADDRINUSE
+        advice = "stop the process that has this port, or choose another one in" if is_taken else "check"
         raise CannotListen(
-            f"cannot listen on {listener.name}://{endpoint(listener)}: {error.strerror or error}"
+            f"cannot listen on {shown}: {error.strerror or error}; {advice} {setting}"
         ) from None
     bound.setblocking(False)
     return bound

@@ -9,6 +9,12 @@ LOCK_NAME = ".lock"
 class DirectoryInUse(Exception):
     """Another process serves from this log directory; the message names it."""
 
+    def __init__(self, directory: str, holder: str) -> None:
+        super().__init__(
+            f"log directory {directory} is in use by process {holder}; end it, or choose another log.dirs"
+        )
+        self.holder = holder  # its process id, or "unknown"
+
 
 class DirectoryLock:
     """Held from its making until `release`, or until the process ends."""
@@ -23,9 +29,7 @@ class DirectoryLock:
         except BlockingIOError:
             holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
-            raise DirectoryInUse(
-                f"log directory {directory} is in use by process {holder}; end it, or choose another log.dirs"
-            ) from None
+            raise DirectoryInUse(directory, holder) from None
         # Only for the message above: the lock is the kernel's, so a stale number harms nobody.
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

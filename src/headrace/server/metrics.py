@@ -7,6 +7,7 @@ have waited.
 
 import asyncio
 import gc
+import socket
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -169,11 +170,13 @@ class MetricsEndpoint:
     def port(self) -> int:
         return self._http.port
 
-    async def start(self, host: str, port: int) -> None:
-        await self._http.start(host, port)
+    async def start(self, bound: socket.socket) -> None:
+        await self._http.start(bound)
         if isinstance(metrics := getattr(self._process.node, "metrics", None), Metrics):
             self._process.driver.handle = timed(self._process.node.handle, metrics)
-        self._process.log.info("metrics", address=f"http://{host}:{self.port}/metrics")
+        host = bound.getsockname()[0]
+        shown = f"[{host}]" if ":" in host else host
+        self._process.log.info("metrics", address=f"http://{shown}:{self.port}/metrics")
         self.lag.start()
         self.pauses.start()
 

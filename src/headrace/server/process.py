@@ -26,7 +26,7 @@ from headrace.server.connection import Channel
 from headrace.server.disk import RealDisk
 from headrace.server.driver import DrivenNode, Driver
 from headrace.server.gate import Gate, GateLimits
-from headrace.server.listeners import bind, endpoint, told
+from headrace.server.listeners import bind, bind_address, endpoint, told
 from headrace.server.lock import DirectoryLock
 from headrace.server.logs import Log
 from headrace.storage.disk import Disk
@@ -157,6 +157,7 @@ class Process:
             sockets[listener.name] = bind(listener)
             self._held.callback(sockets[listener.name].close)
         ports = {name: int(bound.getsockname()[1]) for name, bound in sockets.items()}
+        metrics_socket = self._bind_metrics()
         settings = self.settings = told(self.settings, ports)
 
         real_disks = {directory: RealDisk(directory) for directory in directories}
@@ -168,11 +169,11 @@ class Process:
         self.driver.settle()
         await self.driver.until(lambda: self.node.is_ready)
 
-        if settings.headrace_metrics_port >= 0:
+        if metrics_socket is not None:
             from headrace.server.metrics import MetricsEndpoint
 
             self.metrics = MetricsEndpoint(self)
-            await self.metrics.start(settings.listeners[0].host or "0.0.0.0", settings.headrace_metrics_port)
+            await self.metrics.start(metrics_socket)
         backlog = max(BACKLOG_MIN, settings.socket_listen_backlog_size)
         for name, bound in sockets.items():
             self._prepare(bound)
@@ -183,6 +184,14 @@ class Process:
         if not compiled.COMPILED:
             self.log.warning("record_codec_interpreted", advice=compiled.ADVICE)
         self.log.info("serving", addresses=self.bootstrap, log_dirs=",".join(directories), pid=os.getpid())
+
+    def _bind_metrics(self) -> socket.socket | None:
+        host, port = self.settings.headrace_metrics_host, self.settings.headrace_metrics_port
+        if port < 0:
+            return None
+        bound = bind_address(host, port, f"{host}:{port}", "headrace.metrics.port and headrace.metrics.host")
+        self._held.callback(bound.close)
+        return bound
 
     def _look_at_settings(self) -> None:
         """The node's settings are another object once a dynamic one of them was changed."""

@@ -18,7 +18,7 @@ from headrace.server.connection import Channel
 from headrace.server.driver import Driver
 from headrace.server.gate import Gate
 from headrace.server.http import HttpPort, HttpRequest, response
-from headrace.server.listeners import bind, endpoint, told
+from headrace.server.listeners import bind, bind_address, endpoint, told
 from headrace.server.logs import Log
 from headrace.server.process import BACKLOG_MIN, SystemDice, gate_limits
 from headrace.storage.disk import Disk
@@ -283,7 +283,7 @@ class Site:
         """Where its schema registry is; the port is opened by who first asks, and stays."""
         if self._registry_port is None:
             self._registry_port = HttpPort(self._answer_registry)
-            await self._registry_port.start(LOOPBACK, 0)
+            await self._registry_port.start(bind_address(LOOPBACK, 0, LOOPBACK, "registry_url"))
         return f"http://{LOOPBACK}:{self._registry_port.port}"
 
     async def _answer_registry(self, request: HttpRequest) -> bytes:

@@ -172,6 +172,8 @@ headrace.cluster.id string null * high ro
     Name of the cluster for a directory that is new; a random one when it is not given.
 headrace.open.files.max int 2000 16.. medium ro
     Segment and index files kept open at once, over all partitions; the least recently used are closed.
+headrace.metrics.host string 127.0.0.1 * low ro
+    Address of the metrics and the schema registry. They ask for no password, so that only this machine reaches them unless another address is given.
 headrace.metrics.port int -1 -1..65535 low ro
-    Port of the Prometheus endpoint on the first listener's address; -1 serves none, 0 takes a free one.
+    Port of the metrics and the schema registry; -1 serves none, 0 takes a free one.
 """
