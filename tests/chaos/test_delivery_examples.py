@@ -23,12 +23,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.broker import ROOT, Broker
 from harness.group_offsets import GroupOffsets
+from harness.wait import WAIT_S
 
 EXAMPLES = ROOT / "examples" / "delivery"
 CLIENTS = {"confluent-kafka": EXAMPLES, "headrace": EXAMPLES / "headrace"}
 ROUNDS = 4  # the process is killed at the end of each but the last
 RECORDS = 500  # more of them in each round
-WAIT_S = 60
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",

@@ -15,12 +15,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.broker import Broker
+from harness.wait import WAIT_S
 
 KILLS = 20
 PARTITIONS = 3
 KEYS = 30
 ACKNOWLEDGED_BETWEEN_KILLS = 1000
-WAIT_S = 60
 
 
 class Load:

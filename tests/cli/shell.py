@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = [str(Path(sys.executable).with_name("headrace"))]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)

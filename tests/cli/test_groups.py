@@ -13,11 +13,10 @@ from confluent_kafka import Consumer, Producer
 
 from cli.shell import Done
 from harness.broker import Broker
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 from headrace.cli.main import run
 from headrace.client.threads.admin import Admin
 
-WAIT_S = 30.0
 RECORDS = 10  # in each partition
 
 

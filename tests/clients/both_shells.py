@@ -10,9 +10,8 @@ from typing import Any
 
 import headrace
 import headrace.aio
+from harness.wait import WAIT_S
 from headrace import Message
-
-WAIT_S = 30
 
 
 class OnALoop:

@@ -10,9 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.broker import Broker
 from harness.members import HEARTBEAT_MS, SESSION_TIMEOUT_MS
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 
-WAIT_S = 30
 # Rebalances begin at once; crashed members, forgotten transactions and dirty logs are noticed within seconds.
 QUICK_COORDINATORS = {
     "offsets.topic.num.partitions": "5",

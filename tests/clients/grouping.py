@@ -12,9 +12,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from harness.members import CLIENTS, Member, Place
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 
-WAIT_S = 30
 TESTS = Path(__file__).resolve().parents[1]
 
 

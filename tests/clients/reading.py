@@ -6,7 +6,7 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-WAIT_S = 30
+from harness.wait import WAIT_S
 
 
 def read_all(bootstrap: str, topic: str, partition: int, isolation: str) -> list[bytes | None]:

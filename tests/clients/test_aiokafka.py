@@ -14,8 +14,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
 
 from clients.samples import BASE_MS, CODECS, SAMPLES, Row
+from harness.wait import WAIT_S
 
-WAIT_S = 30
 MIB = 1 << 20
 
 

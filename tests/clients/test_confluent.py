@@ -21,8 +21,8 @@ from confluent_kafka import (
 
 from clients.samples import BASE_MS, CODECS, NOTHING, SAMPLES, Row
 from harness.broker import Broker
+from harness.wait import WAIT_S
 
-WAIT_S = 30
 MIB = 1 << 20
 
 

@@ -19,9 +19,7 @@ from confluent_kafka.admin import (
 
 from clients.samples import BASE_MS
 from harness.broker import Broker
-from harness.wait import eventually
-
-WAIT_S = 30
+from harness.wait import WAIT_S, eventually
 
 
 def fill(bootstrap: str, topic: str, timestamps_ms: Iterable[int], partition: int = 0) -> None:

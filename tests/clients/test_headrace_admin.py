@@ -25,7 +25,7 @@ from clients.headrace_admins import opened
 from clients.samples import BASE_MS
 from harness.broker import Broker
 from harness.members import CLIENTS
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 from headrace.client.administration.configs import Append, Resource, ResourceKind, Subtract
 from headrace.client.administration.log_dirs import Replica
 from headrace.client.administration.offsets import OffsetAt
@@ -36,7 +36,6 @@ from headrace.client.errors import Closed, InvalidInput, KafkaError, PartlyFaile
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.threads.admin import Admin
 
-WAIT_S = 30
 SHELLS = ("threads", "aio")
 
 

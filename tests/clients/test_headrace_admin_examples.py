@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from harness.broker import Broker
+from harness.wait import WAIT_S
 from headrace.client import administration
 from headrace.client.administration import ranges, sinks
 from headrace.client.aio import admin as asyncly
@@ -22,7 +23,6 @@ from headrace.client.membership.events import CommittedOffset
 from headrace.client.threads import admin as blocking
 from headrace.client.threads.admin import Admin
 
-WAIT_S = 30
 # APIs that no other broker has; whoever asks one is told so.
 OF_HEADRACE_ONLY = (ranges, sinks)
 

@@ -16,8 +16,7 @@ from clients.reading import read_all
 from clients.samples import CODECS, SAMPLES
 from clients.test_cross_client import READERS
 from harness.broker import Broker
-
-WAIT_S = 30
+from harness.wait import WAIT_S
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -22,8 +22,8 @@ from clients.samples import BASE_MS, CODECS, NOTHING, SAMPLES
 from clients.test_cross_client import READERS
 from clients.test_transactions import offset_of
 from harness.broker import Broker
+from harness.wait import WAIT_S
 
-WAIT_S = 30
 MIB = 1 << 20
 
 

@@ -18,9 +18,8 @@ from kafka.errors import (
 )
 
 from clients.samples import BASE_MS, CODECS, SAMPLES, Row
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 
-WAIT_S = 30
 MIB = 1 << 20
 
 

@@ -15,7 +15,6 @@ from headrace.testing import Broker
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client" / "offsets-in-a-database.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-WAIT_S = 20
 
 
 def test_the_page(headrace_broker: Broker) -> None:

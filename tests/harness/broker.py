@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from harness import wire
+from harness.wait import Patience
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
@@ -86,21 +87,24 @@ class Broker(abc.ABC):
             return 0
         process, self.process = self.process, None
         process.send_signal(signal.SIGTERM)
-        try:
-            return process.wait(self.stop_timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise BrokerFailed(f"{self.name} ignored SIGTERM for {self.stop_timeout_s} s") from None
+        patience = Patience(self.stop_timeout_s)
+        while True:
+            try:
+                return process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                if patience.is_over:
+                    process.kill()
+                    process.wait()
+                    raise BrokerFailed(f"{self.name} ignored SIGTERM for {self.stop_timeout_s} s") from None
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + self.start_timeout_s
+        patience = Patience(self.start_timeout_s)
         while not self.is_serving():
             assert self.process is not None
             code = self.process.poll()
             if code is not None:
                 raise BrokerFailed(f"{self.name} ended with {code}:\n{self.output()[-4000:]}")
-            if time.monotonic() > deadline:
+            if patience.is_over:
                 self.kill()
                 raise BrokerFailed(f"{self.name} does not serve:\n{self.output()[-4000:]}")
             time.sleep(0.01)

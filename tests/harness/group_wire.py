@@ -30,7 +30,7 @@ from headrace.protocol.notation import Request
 from headrace.records.reader import batches, read_rows
 
 SETTLED_S = STEP_MS / 1000
-ANSWERED_S = 5.0
+ANSWERED_S = 60.0
 GROUP, TRANSACTION = 0, 1
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness.wait import WAIT_S
 from headrace import Consumer, Message, StoredOffsets
 
 LEDGER = "CREATE TABLE ledger (customer VARCHAR(20), amount INTEGER)"
 CUSTOMERS = ("alice", "bob")
 DEPOSITS = 20  # of each customer, who has a partition of his own
 BALANCES = {customer: sum(range(DEPOSITS)) for customer in CUSTOMERS}
-WAIT_S = 20
 
 
 class Crash(Exception):

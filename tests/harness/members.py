@@ -37,7 +37,7 @@ POLL_S = 0.05
 SESSION_TIMEOUT_MS = 2000
 HEARTBEAT_MS = 100  # a rebalance is noticed with the next heartbeat
 REFRESH_MS = 200  # new topics and partitions are noticed by a look at the metadata
-PATIENCE_S = 40
+PATIENCE_S = 120
 
 
 class Place(NamedTuple):

@@ -12,7 +12,7 @@ import struct
 import crc32c
 
 METADATA, PRODUCE = 3, 0
-TIMEOUT_S = 5.0
+TIMEOUT_S = 30.0
 
 
 class Reader:

@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from harness.broker import Broker
+from harness.wait import WAIT_S
 from interop.java_tools import JavaTools, Outcome
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPIC = "dumped"
 PER_CODEC = 4000
 VALUE_BYTES = 600
-WAIT_S = 60
 BASE_MS = 1_700_000_000_000
 
 # what DumpLogSegments prints about a file that is wrong

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from harness.broker import Broker
+from harness.wait import WAIT_S
 from headrace import Admin, Consumer, Producer
 from interop.java_tools import Run
 
 Brokers = tuple[Broker, Broker]
 PARTITIONS = 5
-WAIT_S = 30
 SHOW = [
     f"--formatter-property={option}"
     for option in (

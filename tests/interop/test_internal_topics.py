@@ -14,11 +14,11 @@ from clients.conftest import QUICK_COORDINATORS
 from clients.grouping import leaving, places, share
 from harness.broker import Broker
 from harness.members import CLIENTS
+from harness.wait import WAIT_S
 from interop.java_tools import Run, create
 from interop.side_by_side import assert_same
 
 Brokers = tuple[Broker, Broker]
-WAIT_S = 30
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 COUNTS = {
     OFFSETS: int(QUICK_COORDINATORS["offsets.topic.num.partitions"]),

@@ -7,12 +7,11 @@ import re
 from confluent_kafka import Producer
 
 from harness.broker import Broker
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 from interop.java_tools import Outcome, Run, create
 from interop.side_by_side import assert_same
 
 Brokers = tuple[Broker, Broker]
-WAIT_S = 30
 
 
 def producer(broker: Broker, transactional_id: str) -> Producer:

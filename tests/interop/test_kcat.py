@@ -10,11 +10,11 @@ import pytest
 
 from harness.broker import Broker
 from harness.fetching import alone
+from harness.wait import WAIT_S
 from interop.side_by_side import assert_same, plain
 
 Brokers = tuple[Broker, Broker]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-WAIT_S = 60
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,12 +16,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from clients.grouping import leaving, places, produce, receive, share
 from harness.broker import Broker
 from harness.members import ASSIGNORS, CLIENTS, HEARTBEAT_MS
+from harness.wait import WAIT_S
 from interop.java_tools import compiled
 from interop.members import Outsider
 
 HERE = Path(__file__).parent
 PARTITIONS = 12
-WAIT_S = 30
 JAVA_ASSIGNORS = {"range": "RangeAssignor", "roundrobin": "RoundRobinAssignor"}
 
 

@@ -25,7 +25,7 @@ from headrace.storage.jobs import JobKind
 
 ECHO, PARK, SPAN, SILENT, CLOSE, MUTE, JOB, RAISE, SEND, HALT, FILL = range(11)
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 @dataclass(slots=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from harness.wait import WAIT_S
 from headrace import Closed, InvalidInput, Message, TopicPartition, WokenUp
 from headrace.aio import Consumer
 from headrace.testing import Broker
 
-WAIT_S = 20
 ORDERS = TopicPartition("orders", 0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 from headrace import (
     ClientError,
     Closed,
@@ -29,7 +29,6 @@ from headrace import (
 from headrace.client.consuming import attention
 from headrace.testing import Broker, Record
 
-WAIT_S = 20
 ORDERS = TopicPartition("orders", 0)
 
 

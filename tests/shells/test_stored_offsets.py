@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from harness.ledger import BALANCES, LEDGER, balances, book, deposit, read_until_done
+from harness.wait import WAIT_S
 from headrace import Consumer, InvalidInput, Message, OffsetsMovedOn, StoredOffsets
 from headrace.testing import Broker
-
-WAIT_S = 20
 
 
 @pytest.fixture

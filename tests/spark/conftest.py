@@ -32,6 +32,7 @@ SETTINGS = {
 }
 RUN_S = 120
 _names = itertools.count()
+KAFKA = pytest.param(Kafka, id=Kafka.name, marks=pytest.mark.on_kafka)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +49,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session", params=[Headrace, Kafka], ids=lambda kind: kind.name)
+@pytest.fixture(scope="session", params=[pytest.param(Headrace, id=Headrace.name), KAFKA])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with request.param(tmp_path_factory.mktemp(request.param.name), SETTINGS) as running:
         yield running

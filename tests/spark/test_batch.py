@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.errors import PySparkException
 
+pytestmark = pytest.mark.brief
+
 
 def offsets(frame):
     """(partition, offset) of every row, in order."""

@@ -42,6 +42,7 @@ def environment(temporary: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(temporary), **more}
 
 
+@pytest.mark.brief
 @pytest.mark.timeout(1500)  # two JVMs start one after the other, on a machine that may be busy
 def test_counts_are_the_truth_though_broker_and_driver_are_killed(tmp_path: Path, temporary: Path) -> None:
     picture = tmp_path / "demo.svg"

@@ -19,7 +19,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import headrace
 from harness.committed import committed_texts
 from harness.headrace import Headrace
-from harness.kafka import Kafka
 from headrace.client.errors import KafkaError
 from headrace.client.sinks.attempt import Place
 from headrace.client.threads.sink_attempt import SinkAttempt
@@ -27,9 +26,12 @@ from headrace.protocol.errors import ErrorCode
 from headrace.spark.errors import InvalidOption
 from headrace.spark.rows import row_plan
 from headrace.spark.sink_options import Guarantee, sink_options
+from spark.conftest import KAFKA
+
+pytestmark = pytest.mark.brief
 
 ON_HEADRACE = pytest.mark.parametrize("broker", [Headrace], indirect=True, scope="session", ids=["headrace"])
-ON_KAFKA = pytest.mark.parametrize("broker", [Kafka], indirect=True, scope="session", ids=["kafka"])
+ON_KAFKA = pytest.mark.parametrize("broker", [KAFKA], indirect=True, scope="session")
 WAIT_S = 120
 
 Run = Callable[..., None]

@@ -8,6 +8,8 @@ import pytest
 
 from harness.wait import eventually
 
+pytestmark = pytest.mark.brief
+
 RUN_S = 120
 
 

@@ -8,9 +8,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 
+from harness.wait import WAIT_S
 from headrace.testing import Broker
-
-WAIT_S = 30
 
 
 def test_kafka_python(headrace_broker: Broker) -> None:

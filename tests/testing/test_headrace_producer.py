@@ -14,10 +14,9 @@ import pytest
 
 import headrace
 import headrace.aio
+from harness.wait import WAIT_S
 from headrace.client.producing.sending import Sending
 from headrace.testing import Broker
-
-WAIT_S = 30
 
 
 def producer(broker: Broker, **settings: Any) -> headrace.Producer:
