@@ -222,9 +222,13 @@ class Sinks:
         self._writing[attempt.producer_id] = order
         return order
 
+    def is_writing(self, order: WriteMarkers) -> bool:
+        """Whether the order still counts: this machine gave it, and the attempt's end is not complete."""
+        return self._writing.get(order.producer_id) is order
+
     def markers_written(self, now: Now, order: WriteMarkers) -> Decision:
         """Nobody waits for it; an order that does not count any more changes nothing."""
-        if self._writing.get(order.producer_id) is not order:
+        if not self.is_writing(order):
             return Decision()
         del self._writing[order.producer_id]
         session = self._sessions[order.transactional_id]

@@ -10,8 +10,9 @@ class WriteMarkers:
     """Write an end marker into each partition, then hand this very order to `Transactions.markers_written`.
 
     A partition whose topic is gone counts as written, and there may be none at all. Until it is done, the
-    transactional id is busy, so it is tried until it succeeds. The order is compared by identity: one
-    given by a machine that has since been reloaded means nothing, and its successor orders the same again.
+    transactional id is busy, so it is tried until it succeeds, or until `is_writing` says that the order does
+    not count any more. The order is compared by identity: one given by a machine that has since been made
+    again from the log means nothing, and its successor orders the same again.
     """
 
     transactional_id: str

@@ -232,9 +232,13 @@ class Transactions:
         self._writing[transaction.transactional_id] = order
         return order
 
+    def is_writing(self, order: WriteMarkers) -> bool:
+        """Whether the order still counts: this machine gave it, and its transaction is not complete."""
+        return self._writing.get(order.transactional_id) is order
+
     def markers_written(self, now: Now, order: WriteMarkers) -> Decision:
         """Nobody waits for it; an order that does not count any more changes nothing."""
-        if self._writing.get(order.transactional_id) is not order:
+        if not self.is_writing(order):
             return Decision()
         del self._writing[order.transactional_id]
         return Decision(records=[self._transactions[order.transactional_id].completed(now.wall_ms).record()])

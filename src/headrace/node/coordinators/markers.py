@@ -3,6 +3,9 @@
 A transaction is complete once all its markers are below the high watermark of their partitions. Where a disk
 is full the marker is tried again after a while; where a directory is offline the next start finishes the
 transaction. A topic that is gone needs no marker.
+
+Before every attempt the coordinator is asked whether the order still counts. Producers of the first protocol
+use one epoch for all their transactions: a late marker would end a transaction that has begun since.
 """
 
 from collections.abc import Callable
@@ -23,30 +26,46 @@ RETRY_MS = 1_000
 
 
 def write_markers(node: "Node", now: Now, shard: "Shard", order: "WriteMarkers") -> None:
-    """Carries out the order of a coordinator's machine, and tells it when all is done."""
+    """Carries out the order of a coordinator's machine, and tells it when all is done.
+
+    The order is dropped when the machine was made again from the log: that one has given its own.
+    """
+
+    def is_wanted() -> bool:
+        return shard.machine is not None and shard.machine.is_writing(order)
 
     def written(now: Now) -> None:
         if shard.machine is not None:
             shard.carry_out(now, shard.machine.markers_written(now, order))
 
-    MarkersUnderWay(node, order, written).expired(now)
+    MarkersUnderWay(node, order, is_wanted, written).expired(now)
 
 
 class MarkersUnderWay(Waiter):
     """The markers of one transaction: those to be written, and those waiting to be committed."""
 
-    __slots__ = ("_appended", "_markers", "_node", "_then", "_unwritten")
+    __slots__ = ("_appended", "_is_wanted", "_markers", "_node", "_then", "_unwritten")
 
-    def __init__(self, node: "Node", markers: "WriteMarkers", then: Callable[[Now], None]) -> None:
+    def __init__(
+        self,
+        node: "Node",
+        markers: "WriteMarkers",
+        is_wanted: Callable[[], bool],
+        then: Callable[[Now], None],
+    ) -> None:
         super().__init__()
         self._node = node
         self._markers = markers
+        self._is_wanted = is_wanted
         self._then = then  # told when all are committed
         self._unwritten = list(markers.partitions)
         self._appended: list[tuple[Partition, int]] = []  # and the end offset that has to be committed
 
     def expired(self, now: Now) -> None:
         """Write what is not written yet."""
+        if not self._is_wanted():
+            self.forget()
+            return
         left: list[tuple[str, int]] = []
         for topic, index in self._unwritten:
             partition = self._partition(topic, index)

@@ -91,6 +91,35 @@ def test_a_marker_that_finds_no_space_is_written_later(desk: Desk, disk: FaultyD
     assert producer.state() == "CompleteCommit"
 
 
+def test_a_marker_order_ends_with_the_machine_that_gave_it(desk: Desk, disk: FaultyDisk) -> None:
+    """With the first protocol a producer's transactions share one epoch: an order that a reloaded
+    coordinator's former machine gave for one of them would end the next.
+    """
+    producer, other = Producer(desk), Producer(desk, "other")
+    assert producer.add("t") == 0
+    assert producer.write("t", version=9) == 0
+    disk.faults.append(Fault(Fail(errno.ENOSPC), "append", "t-0", times=1_000))
+    assert producer.end(commit=True, version=3).error_code == 0
+    desk.advance(0.4)
+    disk.faults.append(Fault(Fail(errno.ENOSPC), "append", "__transaction_state"))
+    assert other.add("t") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    desk.advance(1.7)
+    assert producer.state() == "PrepareCommit", "loaded again, it waits for space"
+    disk.faults.clear()
+    desk.advance(0.4)
+    assert producer.state() == "CompleteCommit"
+
+    assert producer.add("t") == 0
+    assert producer.write("t", version=9) == 0
+    desk.advance(5)
+    assert latest(desk, "t", 0) == 3
+    assert latest(desk, "t", 1) == 2, "the second transaction is open"
+    assert producer.end(commit=False, version=3).error_code == 0
+    log = desk.node.partitions.of_name("t")[0].log  # type: ignore[index]
+    assert log is not None
+    assert log.aborted_transactions(0, 10) == [(producer.id, 2)]
+
+
 def test_a_deleted_topic_needs_no_marker(desk: Desk) -> None:
     desk.create_topic("gone")
     producer = Producer(desk)
