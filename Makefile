@@ -9,6 +9,7 @@ CASES   ?= 200000
 REPEATS ?= 3
 ONLY    ?=
 STORM_MINUTES ?= 5
+STORMS ?= 200
 KILL_SEEDS ?= 1
 
 # Tests that compute have all cores; of those that mostly wait, for brokers and clients, some more run side by side, a
@@ -72,9 +73,11 @@ sim: setup  ## the node and our client under a seeded clock, network and disk; S
 fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
 	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
 
-chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our client behind a bad network; STORM_MINUTES=5 COPY_RECORDS=1000000 COPY_KILLS=30
+chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our client behind a bad network; STORM_MINUTES=5 STORMS=200 COPY_RECORDS=1000000 COPY_KILLS=30
 	@echo "50 members join, leave and crash for $(STORM_MINUTES) min, by both protocols, on Headrace and on Kafka"
 	PYTHONPATH=tests $(PY) -m chaos.storm --minutes $(STORM_MINUTES)
+	@echo "$(STORMS) storms of some seconds over a classic group, beside two processes that compute"
+	PYTHONPATH=tests $(PY) -m chaos.storm --repeat $(STORMS) --busy 2 --brokers headrace --protocols classic
 	@echo "$(COPY_RECORDS) records are copied in transactions while copiers and broker are killed $(COPY_KILLS) times"
 	PYTHONPATH=tests $(PY) -m chaos.copying --records $(COPY_RECORDS) --kills $(COPY_KILLS)
 	@echo "our own client writes, reads and copies $(FAULT_RECORDS) records through a proxy that ruins its connections"

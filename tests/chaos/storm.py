@@ -3,6 +3,10 @@
 `python -m chaos.storm --minutes 5` plays the same seeded storm against Headrace and against Kafka and prints,
 for both protocols, how long the group took to settle after members joined, left and crashed. Judged are
 `group_owns_partition_once` and that every acknowledged record was processed.
+
+`python -m chaos.storm --repeat 200 --busy 2 --protocols classic --brokers headrace` plays as many short
+storms, each with another seed, beside two processes that only compute. It ends at the first one that fails.
+A group that does not settle is dumped: its records, every member's state, and the logs of their clients.
 """
 
 from __future__ import annotations
@@ -16,13 +20,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from chaos.storm_dump import dump
 from chaos.storm_journal import Journal
 from harness.broker import Broker
 from harness.headrace import Headrace
@@ -31,7 +38,8 @@ from harness.kafka import Kafka
 TESTS = Path(__file__).resolve().parents[1]
 BROKERS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
 PROTOCOLS = ("classic", "consumer")
-WAIT_S = 120
+WAIT_S = 120  # without anything happening: a machine that has other work to do is slow, and no fault
+UNSETTLED_S = 3 * WAIT_S  # a group that moves all the time does not settle either
 TOPIC = "storm"
 
 
@@ -61,20 +69,30 @@ class Weather:
         }
 
 
+# A storm of seconds, as `make test` plays it.
+BREEZE = Weather(
+    seconds=3, crews=4, hands=3, partitions=24, session_timeout_ms=2000, heartbeat_ms=100, records_per_s=500
+)
+
+
 class Crew:
     """A process with several members, and the thread that hears what they tell."""
 
-    def __init__(self, name: str, settings: dict[str, object], journal: Journal) -> None:
+    def __init__(self, name: str, settings: dict[str, object], journal: Journal, logs: Path) -> None:
         self.name, self.journal = name, journal
         self.aboard: set[int] = set()
+        self.log = logs / f"{name}.log"
         self._next = 0
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "chaos.crew", json.dumps(settings), TOPIC],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(TESTS)},
-            text=True,
-        )
+        self._may_end = False  # it was killed or dismissed
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "chaos.crew", json.dumps(settings), TOPIC],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": str(TESTS)},
+                text=True,
+            )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -87,7 +105,11 @@ class Crew:
         self.aboard.remove(number)
         self._order(f"leave {number}")
 
+    def ask_state(self) -> None:
+        self._order("state")
+
     def kill(self) -> None:
+        self._may_end = True
         self.process.kill()
         self.process.wait()
         self._listener.join(WAIT_S)
@@ -96,6 +118,7 @@ class Crew:
 
     def dismiss(self) -> None:
         """All leave, and the process ends by itself."""
+        self._may_end = True
         assert self.process.stdin is not None
         self.process.stdin.close()
 
@@ -110,9 +133,15 @@ class Crew:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith("\n"):  # the last words of a killed process may be cut
-                self.journal.add(self.name, json.loads(line))
+        try:
+            for line in self.process.stdout:
+                if line.endswith("\n"):  # the last words of a killed process may be cut
+                    self.journal.add(self.name, json.loads(line))
+        except Exception:
+            self.journal.fail(self.name, traceback.format_exc())
+        if not self._may_end:
+            code = self.process.wait()
+            self.journal.fail(self.name, f"ended with {code}: {self.log.read_text(errors='replace')[-4000:]}")
 
     def _close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
@@ -125,7 +154,7 @@ class Load:
 
     def __init__(self, bootstrap: str, per_s: int) -> None:
         self.acknowledged: set[int] = set()
-        self.failures: list[KafkaError] = []
+        self.failures: list[KafkaError | str] = []
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
         self._pause_s = 10 / per_s
         self._stopping = threading.Event()
@@ -140,12 +169,15 @@ class Load:
         return self.acknowledged
 
     def _run(self) -> None:
-        number = 0
-        while not self._stopping.wait(self._pause_s):
-            for _ in range(10):
-                self._send(number)
-                number += 1
-            self._producer.poll(0)
+        try:
+            number = 0
+            while not self._stopping.wait(self._pause_s):
+                for _ in range(10):
+                    self._send(number)
+                    number += 1
+                self._producer.poll(0)
+        except Exception:
+            self.failures.append(traceback.format_exc())
 
     def _send(self, number: int) -> None:
         def on_delivery(error: KafkaError | None, _: object) -> None:
@@ -160,8 +192,16 @@ class Load:
 class Storm:
     """One group of one protocol on one broker."""
 
-    def __init__(self, bootstrap: str, protocol: str, weather: Weather, say: Callable[[str], None]) -> None:
-        self.weather, self.protocol, self.say = weather, protocol, say
+    def __init__(
+        self, bootstrap: str, protocol: str, weather: Weather, say: Callable[[str], None], logs: Path
+    ) -> None:
+        self.bootstrap, self.weather, self.protocol, self.say, self.logs = (
+            bootstrap,
+            weather,
+            protocol,
+            say,
+            logs,
+        )
         self.dice = random.Random(weather.seed)
         self.journal = Journal(weather.partitions)
         self.settings: dict[str, object] = {
@@ -171,7 +211,7 @@ class Storm:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "topic.metadata.refresh.interval.ms": 1000,
-            "log_level": 0,
+            "debug": "cgrp",
         }
         if protocol == "classic":
             self.settings["session.timeout.ms"] = weather.session_timeout_ms
@@ -183,6 +223,14 @@ class Storm:
         self.load = Load(bootstrap, weather.records_per_s)
 
     def play(self) -> None:
+        try:
+            self._play()
+        finally:
+            for crew in self.crews:  # those that are left after a failure
+                if crew.process.poll() is None:
+                    crew.kill()
+
+    def _play(self) -> None:
         weather = self.weather
         self._settles("at first", lambda: [self._hire() for _ in range(weather.crews)])
         end = time.monotonic() + weather.seconds
@@ -208,7 +256,7 @@ class Storm:
             self._leave()
 
     def _hire(self) -> None:
-        crew = Crew(f"crew-{self._hired}", self.settings, self.journal)
+        crew = Crew(f"crew-{self._hired}", self.settings, self.journal, self.logs)
         self._hired += 1
         self.crews.append(crew)
         for _ in range(self.weather.hands):
@@ -232,11 +280,21 @@ class Storm:
     def _settles(self, what: str, change: Callable[[], object]) -> None:
         """Makes the change and measures how long the group takes until everybody owns a share."""
         change()
-        since = time.monotonic()
+        journal = self.journal
+        since = moved_at = time.monotonic()
+        events = journal.events
         members = {f"{crew.name}/{number}" for crew in self.crews for number in crew.aboard}
-        while not self.journal.is_settled(members):
-            if time.monotonic() - since > WAIT_S:
-                raise AssertionError(f"{what}: not settled after {WAIT_S} s: {self.journal.owners()}")
+        while not journal.is_settled(members):
+            now = time.monotonic()
+            if journal.events != events:
+                moved_at, events = now, journal.events
+            if journal.failures:
+                raise AssertionError(f"{what}: {journal.failures[:3]}\n{dump(self)}")
+            if now - moved_at > WAIT_S or now - since > UNSETTLED_S:
+                raise AssertionError(
+                    f"{what}: not settled after {now - since:.0f} s, and nothing has moved for "
+                    f"{now - moved_at:.0f} s\n{dump(self)}"
+                )
             time.sleep(0.01)
         self.settled_s[what] = time.monotonic() - since
         self.say(f"  {what}: settled in {self.settled_s[what]:.2f} s ({len(members)} members)")
@@ -269,27 +327,72 @@ def make_topic(bootstrap: str, partitions: int) -> None:
     created[TOPIC].result(WAIT_S)
 
 
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that take all the time they can get."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def play(kind: str, protocol: str, weather: Weather, say: Callable[[str], None]) -> dict[str, float]:
+    """One storm on a broker of its own; how long the group took to settle after each change."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        BROKERS[kind](Path(directory), weather.settings()) as broker,
+    ):
+        make_topic(broker.bootstrap, weather.partitions)
+        storm = Storm(broker.bootstrap, protocol, weather, say, Path(directory))
+        try:
+            storm.play()
+        except AssertionError:
+            print(f"--- the end of what the broker printed\n{broker.output()[-4000:]}", flush=True)
+            raise
+        return storm.settled_s
+
+
+def repeat(count: int, kinds: list[str], protocols: list[str], seed: int) -> None:
+    for number in range(count):
+        for kind in kinds:
+            for protocol in protocols:
+                began = time.monotonic()
+                told: list[str] = []
+                try:
+                    play(kind, protocol, replace(BREEZE, seed=seed + number), told.append)
+                except Exception:
+                    print("\n".join(told), flush=True)
+                    print(f"storm {number + 1} of {count} failed: {kind}, {protocol}, seed {seed + number}")
+                    raise
+                took_s = time.monotonic() - began
+                print(f"storm {number + 1} of {count}: {kind}, {protocol}, {took_s:.1f} s", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="chaos.storm", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="length of each storm")
+    parser.add_argument("--repeat", type=int, default=0, help="play so many short storms instead")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside the storms")
     parser.add_argument("--brokers", default="headrace,kafka")
     parser.add_argument("--protocols", default=",".join(PROTOCOLS))
     parser.add_argument("--members", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    weather = Weather(arguments.minutes * 60, hands=arguments.members // 10, seed=arguments.seed)
-    table: dict[str, dict[str, float]] = {}
-    for protocol in arguments.protocols.split(","):
-        for kind in arguments.brokers.split(","):
-            print(f"{kind}, {protocol} protocol, {arguments.members} members", flush=True)
-            with (
-                tempfile.TemporaryDirectory() as directory,
-                BROKERS[kind](Path(directory), weather.settings()) as broker,
-            ):
-                make_topic(broker.bootstrap, weather.partitions)
-                storm = Storm(broker.bootstrap, protocol, weather, lambda line: print(line, flush=True))
-                storm.play()
-            table[f"{kind} {protocol}"] = storm.settled_s
+    kinds, protocols = arguments.brokers.split(","), arguments.protocols.split(",")
+    with busy(arguments.busy):
+        if arguments.repeat:
+            repeat(arguments.repeat, kinds, protocols, arguments.seed)
+            return
+        weather = Weather(arguments.minutes * 60, hands=arguments.members // 10, seed=arguments.seed)
+        table: dict[str, dict[str, float]] = {}
+        for protocol in protocols:
+            for kind in kinds:
+                print(f"{kind}, {protocol} protocol, {arguments.members} members", flush=True)
+                times = play(kind, protocol, weather, lambda line: print(line, flush=True))
+                table[f"{kind} {protocol}"] = times
     print("\nseconds until the group had settled")
     columns = list(next(iter(table.values())))
     print("".join(f"{name:>18}" for name in ["", *columns]))

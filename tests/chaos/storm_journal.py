@@ -32,8 +32,11 @@ class Journal:
         self.processed: set[int] = set()
         self.repeated = 0
         self.lost = 0
-        self.failures: list[str] = []
+        self.failures: list[str] = []  # of members and of their processes: none may happen
+        self.notices: list[str] = []  # errors that a consumer hears of and goes on
+        self.states: dict[str, dict[str, Any]] = {}  # what members said when they were asked
         self.moves = 0
+        self.events = 0  # moves and departures: as long as it grows, the group is at work
         self.generations: set[int] = set()
         self._gained: dict[tuple[int, int], set[str]] = defaultdict(set)  # (generation, partition) → members
         self._tenures: dict[int, list[Tenure]] = defaultdict(list)
@@ -48,6 +51,7 @@ class Journal:
                 self.processed.update(event["processed"])
                 self.repeated += len(event["processed"]) - (len(self.processed) - before)
                 return
+            self.events += event["how"] not in ("state", "noticed")
             match event["how"]:
                 case "gained":
                     self._gain(member, event)
@@ -57,6 +61,15 @@ class Journal:
                     self._end(member, event["at"], range(self.partitions), was_lost=False)
                 case "failed":
                     self.failures.append(f"{member}: {event['error']}")
+                case "noticed":
+                    self.notices.append(f"{event['at']:.2f} {member}: {event['error']}")
+                case "state":
+                    self.states[member] = event["state"]
+
+    def fail(self, crew: str, failure: str) -> None:
+        """A crew as a whole did: its process, or the thread that listens to it."""
+        with self._lock:
+            self.failures.append(f"{crew}: {failure}")
 
     def died(self, crew: str, at: float) -> None:
         """The process is dead: its members own nothing any more."""

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from chaos.storm import PROTOCOLS, Storm, Weather, make_topic
+from chaos.storm import BREEZE, PROTOCOLS, Crew, Storm, make_topic
 from chaos.storm_journal import Journal
 from harness.broker import Broker
-
-BREEZE = Weather(
-    seconds=3, crews=4, hands=3, partitions=24, session_timeout_ms=2000, heartbeat_ms=100, records_per_s=500
-)
+from harness.wait import eventually
 
 
+@pytest.mark.timeout(1200)  # the storm has ends of its own, and a dump to show when one comes
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_group_survives_a_storm(new_broker: Callable[..., Broker], protocol: str) -> None:
+def test_a_group_survives_a_storm(new_broker: Callable[..., Broker], protocol: str, tmp_path: Path) -> None:
     broker = new_broker(BREEZE.settings()).start()
     make_topic(broker.bootstrap, BREEZE.partitions)
-    Storm(broker.bootstrap, protocol, BREEZE, print).play()
+    Storm(broker.bootstrap, protocol, BREEZE, print, tmp_path).play()
     broker.stop()
+
+
+def test_a_member_that_fails_and_a_crew_that_dies_are_told(tmp_path: Path) -> None:
+    """In silence both look like a group that does not settle."""
+    journal = Journal(partitions=1)
+    crew = Crew("crew", {}, journal, tmp_path)
+    crew.join()
+    eventually(lambda: len(journal.failures), 1)
+    assert "group.id must be set" in journal.failures[0]
+    crew.process.kill()
+    eventually(lambda: len(journal.failures), 2)
+    assert "ended with -9" in journal.failures[1]
+    crew.kill()
 
 
 def test_the_judge_sees_a_partition_owned_twice() -> None:
