@@ -137,7 +137,10 @@ class Desk:
             if self.runs_jobs and self.jobs:
                 self.run_job()
             elif not effects:
-                return
+                break
+        for coordinator in (self.node.groups, self.node.transactions, self.node.sinks):
+            for shard in coordinator.loaded_shards():
+                shard.machine.check()
 
     def run_job(self) -> None:
         job = self.jobs.popleft()

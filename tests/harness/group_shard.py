@@ -78,6 +78,7 @@ class GroupShard:
             self.lines.append((key, value, decision.writer))
             self.machine.replay(_read(key, value), decision.writer)
         self.answers += decision.answers
+        self.machine.check()
         return decision.reply
 
     def end_transaction(self, producer_id: int, is_committed: bool) -> None:
@@ -91,6 +92,7 @@ class GroupShard:
             self.clock.advance(max(0.0, deadline - self.clock.mono))
             for decision in self.machine.wake(self.now):
                 self.apply(decision)
+            self.machine.check()
         self.clock.advance(max(0.0, end - self.clock.mono))
 
     def rebuilt(self) -> Groups:

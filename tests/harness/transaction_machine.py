@@ -75,11 +75,13 @@ class MachineCoordinator:
         orders, self.orders = self.orders, []
         for order in orders:
             self.carry_out(self.machine.markers_written(self.clock.now(), order))
+        self.machine.check()
 
     def wake(self) -> list[Decision]:
         decisions = self.machine.wake(self.clock.now())
         for decision in decisions:
             self.carry_out(decision)
+        self.machine.check()
         return decisions
 
     def transaction(self, transactional_id: str) -> Transaction:
@@ -88,7 +90,9 @@ class MachineCoordinator:
     # what a story asks
 
     def ask(self, request: Request, version: int) -> Any:
-        return self.handlers[type(request)](self, request, version)
+        reply = self.handlers[type(request)](self, request, version)
+        self.machine.check()
+        return reply
 
     def settle(self) -> None:
         self.write_markers()

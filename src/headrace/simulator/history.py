@@ -246,6 +246,14 @@ class CoordinatorCompared:
 
 
 @dataclass(slots=True)
+class InvariantBroken:
+    """A coordinator's memory contradicts itself between two calls."""
+
+    partition: str
+    fault: str
+
+
+@dataclass(slots=True)
 class Copied:
     """All has healed and everything was copied: what a read_committed reader finds, and the originals."""
 
@@ -406,6 +414,7 @@ Event = (
     | OffsetCommitted
     | CommittedOffsetTold
     | CoordinatorCompared
+    | InvariantBroken
     | Copied
     | AtRest
     | AnswerLeft

@@ -21,11 +21,12 @@ from headrace.simulator.history import (
     CoordinatorCompared,
     FaultStruck,
     History,
+    InvariantBroken,
     NodeStarted,
     NodeStopped,
     PartitionKey,
 )
-from headrace.simulator.rebuilding import differences
+from headrace.simulator.rebuilding import broken_invariants, differences
 from headrace.simulator.wire import Wire
 from headrace.simulator.world import World
 from headrace.storage.disk import Disk, Span
@@ -36,6 +37,10 @@ StartNode = Callable[[dict[str, Disk], Dice, str, Now], Node]
 
 _BATCH = Struct(">qi11xi")  # base offset, length, last offset delta
 _BATCH_BYTES_MIN = 61
+
+# A count that is wrong stays wrong: a look after every call would find it hardly earlier, and costs a third
+# more time.
+CALLS_PER_CHECK = 5
 
 
 class Machine:
@@ -57,6 +62,7 @@ class Machine:
         self._lanes: dict[tuple[str, str], deque[Run]] = {}
         self._wakes_at: float | None = None
         self._connections = 0
+        self._calls = 0
         # by partition and path of a log: position and offset so far
         self._durable_ends: dict[tuple[PartitionKey, str], tuple[int, int]] = {}
 
@@ -181,6 +187,10 @@ class Machine:
     def _after_call(self) -> None:
         node = self.node
         assert node is not None
+        self._calls += 1
+        if self._calls % CALLS_PER_CHECK == 0:
+            for partition, fault in broken_invariants(node):
+                self.history.add(InvariantBroken(partition, fault))
         for effect in node.take_effects():
             if self.node is node:
                 self._carry_out(effect)

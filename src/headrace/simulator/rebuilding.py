@@ -27,6 +27,16 @@ def differences(node: Node, disks: dict[str, MemoryDisk]) -> Iterator[tuple[str,
                 yield name, "" if known == replayed else f"{known} in memory, {replayed} in the log"
 
 
+def broken_invariants(node: Node) -> Iterator[tuple[str, str]]:
+    """Each loaded coordinator's partition whose memory contradicts itself, and how."""
+    for coordinator in (node.groups, node.transactions, node.sinks):
+        for shard in coordinator.loaded_shards():
+            try:
+                shard.machine.check()
+            except AssertionError as fault:
+                yield f"{shard.partition.topic}-{shard.partition.index}", str(fault)
+
+
 def _replay(machine: Any, shard: Shard, disk: MemoryDisk, directory: str) -> None:
     for name in sorted(disk.list(directory)):
         if not name.endswith(".log"):

@@ -334,23 +334,9 @@ class ClassicHistories(RuleBasedStateMachine):
     def groups_are_sound(self) -> None:
         for group in self.shard.machine.groups.values():
             assert isinstance(group, ClassicGroup)
-            members = group.members
-            assert group.joining == sum(member.join_ticket is not None for member in members.values())
-            assert (group.leader in members) == bool(members)
-            if not members:
+            if not group.members and group.status is not State.EMPTY:
                 # Without members it is empty as soon as its timer rings, which others may join before.
-                assert group.status is State.EMPTY or group.is_initial_rebalance or group.pending
-            else:
-                assert group.status is not State.EMPTY
-            assert group.unsynced <= members.keys()
-            assert not group.pending & members.keys()
-            assert group.static_members == {
-                member.instance_id: member.member_id for member in members.values() if member.instance_id
-            }
-            if group.status is not State.COMPLETING_REBALANCE:
-                assert all(member.sync_ticket is None for member in members.values())
-            if group.status is not State.PREPARING_REBALANCE:
-                assert group.joining == 0
+                assert group.is_initial_rebalance or group.pending
             if group.status is State.STABLE:
                 self.check_shares(group)
 

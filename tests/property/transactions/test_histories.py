@@ -257,6 +257,7 @@ class History:
         self.coordinator.clock.advance(self.dice.choice((0.0, 6.0)))
         self.coordinator.crash()
         for order in stale:
+            assert not self.coordinator.machine.is_writing(order), "one_outcome: markers of a machine gone"
             decision = self.coordinator.machine.markers_written(self.coordinator.clock.now(), order)
             assert decision.records == [], "one_outcome: the order of a machine that is gone"
         self.wake()
@@ -268,6 +269,7 @@ class History:
             happening()
             self.judge_time()
             self.judge_rebuilt()
+            self.coordinator.machine.check()
         # when the world is quiet, every transaction comes to its end
         self.coordinator.clock.advance(TIMEOUT_MS / 1000)
         self.wake()

@@ -17,6 +17,7 @@ from headrace.machines.groups.classic import departure, join, rebalance, sync
 from headrace.machines.groups.classic.describe import described, unknown
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.consumer import ConsumerGroup, classic_members
+from headrace.machines.groups.invariants import check_groups
 from headrace.machines.groups.offsets import tombstone
 from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
@@ -265,6 +266,10 @@ class Groups(Shard):
             group_id: state for group_id, group in self.groups.items() if (state := group.state()) is not None
         }
         return groups, self.offsets.state()
+
+    def check(self) -> None:
+        """What holds between two decisions, once the shard is loaded; every test and the simulator ask."""
+        check_groups(self)
 
     # --- time -------------------------------------------------------------------------------------------
 

@@ -290,6 +290,15 @@ class Sinks:
         """All that was replayed, to compare."""
         return dict(self._sessions)
 
+    def check(self) -> None:
+        """What holds between two decisions: every attempt that ends has the order that ends it, and every
+        batch with open attempts has its deadline.
+        """
+        for name, session in self._sessions.items():
+            for attempt in session.ending_attempts:
+                assert attempt.producer_id in self._writing, f"{name}: nobody ends {attempt}"
+            assert not session.open_attempts or name in self._timeouts, f"{name}: open without a deadline"
+
 
 def _of_run(session: Session, now_ms: int, query_id: str, run_id: str) -> Session:
     """The sink in the hands of that run: whatever another one has open is over."""

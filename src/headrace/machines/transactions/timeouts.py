@@ -18,6 +18,9 @@ class Timeouts:
         """How many deadlines are kept, with those that mean nothing any more."""
         return len(self._heap)
 
+    def __contains__(self, transactional_id: str) -> bool:
+        return transactional_id in self._due
+
     def set(self, transactional_id: str, at: Instant) -> None:
         self._due[transactional_id] = at
         heappush(self._heap, (at, transactional_id))

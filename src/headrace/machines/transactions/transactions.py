@@ -321,6 +321,20 @@ class Transactions:
         """All that was replayed, to compare."""
         return dict(self._transactions)
 
+    def check(self) -> None:
+        """What holds between two decisions: every open transaction has its deadline, every one that ends has
+        the order that ends it, and nobody else has either.
+        """
+        for name, transaction in self._transactions.items():
+            assert transaction.is_open == (name in self._timeouts), f"{name}: its deadline in {transaction}"
+            order = self._writing.get(name)
+            assert transaction.is_ending == (order is not None), f"{name}: {order} in {transaction}"
+            if order is not None:
+                assert order.producer_id == transaction.producer_id, f"{name}: {order} in {transaction}"
+                assert order.epoch == transaction.producer_epoch, f"{name}: {order} in {transaction}"
+                assert order.is_commit == (transaction.state is State.PREPARE_COMMIT), f"{name}: {order}"
+        assert self._writing.keys() <= self._transactions.keys(), "an order without its transaction"
+
 
 def _not_initialized(error: ErrorCode, version: int) -> Decision:
     error = errors.told(errors.INIT_PRODUCER_ID, version, error)

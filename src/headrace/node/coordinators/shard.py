@@ -46,6 +46,8 @@ class Machine(Protocol):
 
     def state(self) -> Any: ...
 
+    def check(self) -> None: ...
+
 
 class Shard(Waiter):
     __slots__ = ("_act", "_alarm", "_backlog", "_loader", "_make", "_node", "kinds", "machine", "partition")

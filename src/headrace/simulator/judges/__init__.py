@@ -8,6 +8,7 @@ from headrace.simulator.judges.acked_never_lost import AckedNeverLost
 from headrace.simulator.judges.answers_in_request_order import AnswersInRequestOrder
 from headrace.simulator.judges.committed_offsets_never_go_back import CommittedOffsetsNeverGoBack
 from headrace.simulator.judges.coordinators_rebuilt import CoordinatorsRebuilt
+from headrace.simulator.judges.coordinators_sound import CoordinatorsSound
 from headrace.simulator.judges.copied_exactly_once import CopiedExactlyOnce
 from headrace.simulator.judges.deliveries_told_once import DeliveriesToldOnce
 from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
@@ -49,6 +50,7 @@ def all_judges() -> list[Judge]:
         MetadataRemembered(),
         MetadataReplayed(),
         CoordinatorsRebuilt(),
+        CoordinatorsSound(),
         OneHolderPerPartition(),
         OneOwnerPerGeneration(),
         FencedMembersCannotCommit(),

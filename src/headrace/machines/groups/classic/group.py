@@ -40,11 +40,10 @@ class ClassicGroup:
     """One group; `recorded` is changed by replay alone, all the rest is memory.
 
     Invariants: the leader is a member; every static member's instance id names it; `joining` counts the
-    members whose join waits for an answer; `_supporters` counts the members that have a protocol.
+    members whose join waits for an answer; `supporters` counts the members that have a protocol.
     """
 
     __slots__ = (
-        "_supporters",
         "generation",
         "group_id",
         "initial_delay_ms",
@@ -62,6 +61,7 @@ class ClassicGroup:
         "static_members",
         "status",
         "subscribed_topics",
+        "supporters",
         "unsynced",
     )
 
@@ -84,7 +84,7 @@ class ClassicGroup:
         self.is_extended = False  # somebody joined during the initial delay
         self.initial_delay_ms = 0
         self.initial_remaining_ms = 0
-        self._supporters: dict[str, int] = {}
+        self.supporters: dict[str, int] = {}
 
     # --- the record -------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class ClassicGroup:
         self.protocol = value.protocol
         self.leader = value.leader
         self.state_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
-        self.members, self.static_members, self._supporters = {}, {}, {}
+        self.members, self.static_members, self.supporters = {}, {}, {}
         for kept in value.members:
             protocols = ((value.protocol or "", bytes(kept.subscription)),)
             timeout_ms = kept.session_timeout if kept.rebalance_timeout == -1 else kept.rebalance_timeout
@@ -229,7 +229,7 @@ class ClassicGroup:
 
     def _count(self, member: Member, change: int) -> None:
         for name in member.protocol_names:
-            self._supporters[name] = self._supporters.get(name, 0) + change
+            self.supporters[name] = self.supporters.get(name, 0) + change
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """A static member is who its instance id says; anybody else has to be a member."""
@@ -288,7 +288,7 @@ class ClassicGroup:
             return bool(protocol_type) and bool(protocols)
         everybody = len(self.members)
         return protocol_type == self.protocol_type and any(
-            self._supporters.get(protocol.name, 0) == everybody for protocol in protocols
+            self.supporters.get(protocol.name, 0) == everybody for protocol in protocols
         )
 
     def voted_protocol(self) -> str:
@@ -297,7 +297,7 @@ class ClassicGroup:
         votes: dict[str, int] = {}
         for member in self.members.values():
             for name, _ in member.protocols:
-                if self._supporters[name] == everybody:
+                if self.supporters[name] == everybody:
                     votes[name] = votes.get(name, 0) + 1
                     break
         return max(votes, key=votes.__getitem__)

@@ -240,7 +240,7 @@ class ConsumerGroup:
             self._count(old, -1)
             if old.instance_id is not None and self.static_members.get(old.instance_id) == old.member_id:
                 del self.static_members[old.instance_id]
-            for held in _held_by(old):
+            for held in held_by(old):
                 if self.owners.get(held) == old.member_id:
                     del self.owners[held]
             if new is None:
@@ -249,7 +249,7 @@ class ConsumerGroup:
             self._count(new, 1)
             if new.instance_id is not None:
                 self.static_members[new.instance_id] = new.member_id
-            for held in _held_by(new):
+            for held in held_by(new):
                 self.owners[held] = new.member_id
             self.members[new.member_id] = new
 
@@ -270,7 +270,7 @@ def _add(counts: Counter[str], name: str, step: int) -> None:
         del counts[name]
 
 
-def _held_by(member: Member) -> Iterable[tuple[bytes, int]]:
+def held_by(member: Member) -> Iterable[tuple[bytes, int]]:
     def places(partitions: Partitions) -> list[tuple[bytes, int]]:
         return [(topic, number) for topic, epochs in partitions.items() for number in epochs]
 
