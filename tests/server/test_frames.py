@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.server.logs import REPEATS_MAX
 from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, rig
 
 METADATA = 3
@@ -165,6 +166,18 @@ def test_an_error_of_ours_ends_one_connection(run: Run, tmp_path: Path) -> None:
             assert await client.is_closed()
             assert "RuntimeError" in world.logged("internal_error")[0]
             assert await bystander.ask(ECHO, 1, b"unharmed") == b"unharmed"
+
+    run(story())
+
+
+def test_errors_of_ours_that_a_client_repeats_do_not_fill_the_log(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            for _ in range(3 * REPEATS_MAX):
+                client = await world.client()
+                await client.send(request(RAISE, 1))
+                assert await client.is_closed()
+            assert len(world.logged("internal_error")) == REPEATS_MAX
 
     run(story())
 

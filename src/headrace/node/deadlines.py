@@ -64,8 +64,10 @@ class Every:
         self._deadlines.add(now.after_ms(self.interval_ms), self)
 
     def expired(self, now: Now) -> None:
-        self._act(now)
-        self.start(now)
+        try:
+            self._act(now)
+        finally:  # what failed once is tried again
+            self.start(now)
 
 
 class Act(Protocol):

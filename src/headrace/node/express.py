@@ -102,8 +102,8 @@ class ExpressLane:
         if known is None or node.authorizer is not None or node.quotas is not None:
             return None
         partition = known.partition
-        if not partition.takes_express:
-            return None
+        if not partition.takes_express or partition.opens_batches:
+            return None  # opening may change a batch where it lies before the log refuses it
         if known.is_for_all and (len(partition.leader.isr) > 1 or partition.min_insync_replicas > 1):
             return None
         records = self._records(frame)
@@ -169,7 +169,7 @@ def learn(node: "Node", request: Request, answer: bytes, frame: memoryview, posi
     if partitions is None or not 0 <= data.index < len(partitions) or not data.records:
         return
     partition = partitions[data.index]
-    if partition.topic in INTERNAL_TOPICS:
+    if partition.topic in INTERNAL_TOPICS or partition.opens_batches:
         return
     is_flexible = request.route.response.flexible
     size = len(data.records)

@@ -66,11 +66,18 @@ class LongFrames:
 
     def expired(self, now: Now) -> None:
         frame = self._queue[0]
-        if frame.connection.is_closed or self._advance(now, frame):
-            self._queue.popleft()
-            self._queued_bytes -= frame.size
-        if self._queue:
-            self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
+        is_over = True  # also when it fails: a mistake of ours costs this one request, not those behind it
+        try:
+            is_over = frame.connection.is_closed or self._advance(now, frame)
+        except Exception:
+            self._node.close(frame.connection, "internal error")
+            raise
+        finally:
+            if is_over:
+                self._queue.popleft()
+                self._queued_bytes -= frame.size
+            if self._queue:
+                self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
 
     def _advance(self, now: Now, frame: LongFrame) -> bool:
         """One slice of it; whether that was the last."""

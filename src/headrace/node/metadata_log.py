@@ -7,14 +7,16 @@ nobody can say any more what the disk holds.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.ids import METADATA_TOPIC_ID
+from headrace.base.numbers import INT32_MAX, whole_number
 from headrace.base.time import Now
 from headrace.machines.metadata.controller.brokers import Registration
 from headrace.machines.metadata.controller.controller import Controller
 from headrace.machines.metadata.controller.decision import Decision
-from headrace.machines.metadata.image import ClusterImage, Endpoint
+from headrace.machines.metadata.image import ALL_BROKERS, ClusterImage, Endpoint
 from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT, SUPPORTED_FEATURES
 from headrace.machines.raft.quorum_state import FILE, QuorumState
 from headrace.machines.raft.roles import Leader, recovered
@@ -89,7 +91,16 @@ class MetadataLog(Waitable):
             settings.texts,
             partitions=settings.num_partitions,
             replication_factor=settings.default_replication_factor,
+            check_settings=self._check_settings,
         )
+
+    def _check_settings(self, name: str, after: Mapping[str, str]) -> None:
+        """InvalidConfig: this node could not take such dynamic settings of its own, or of all brokers."""
+        dynamic, cluster = self.image.broker_config(self._node.id), self.image.cluster_config
+        if name == ALL_BROKERS:
+            self._node.settings.overlaid(dynamic, after)
+        elif whole_number(name, INT32_MAX) == self._node.id:
+            self._node.settings.overlaid(after, cluster)
 
     @classmethod
     def open(cls, node: "Node", now: Now) -> "MetadataLog":

@@ -172,12 +172,16 @@ class Node:
 
     def completed(self, now: Now, ticket: int, result: Any) -> None:
         """A job's result, or the exception it ended with."""
-        self._jobs.pop(ticket)(now, result)
-        self._settle(now)
+        try:
+            self._jobs.pop(ticket)(now, result)
+        finally:
+            self._settle(now)
 
     def wake(self, now: Now) -> None:
-        self.deadlines.fire(now)
-        self._settle(now)
+        try:
+            self.deadlines.fire(now)
+        finally:
+            self._settle(now)
 
     def take_effects(self) -> list[Effect]:
         effects = self._effects
@@ -289,11 +293,15 @@ class Node:
 
     def _ask_awake(self, now: Now) -> None:
         while self._awake:
-            awake, self._awake = self._awake, []
-            for waiter in awake:
-                waiter.is_awake = False
-                if not waiter.is_done:
-                    waiter.woken(now)
+            awake, self._awake = iter(self._awake), []
+            try:
+                for waiter in awake:
+                    waiter.is_awake = False
+                    if not waiter.is_done:
+                        waiter.woken(now)
+            except BaseException:  # the others have not been asked yet: they are, in the next call
+                self._awake[:0] = awake
+                raise
 
     def _settle(self, now: Now) -> None:
         if self._awake and not self.is_stopped and not self.is_halted:

@@ -74,9 +74,21 @@ class Parked(Waiter):
         raise AssertionError("each kind of wait says its reply")
 
     def woken(self, now: Now) -> None:
-        reply = self.reply(now, is_expired=False)
-        if reply is not None:
-            self.node.answer_parked(now, self, reply)
+        try:
+            reply = self.reply(now, is_expired=False)
+            if reply is not None:
+                self.node.answer_parked(now, self, reply)
+        except Exception:
+            self.failed()
+            raise
 
     def expired(self, now: Now) -> None:
-        self.node.answer_parked(now, self, self.reply(now, is_expired=True))
+        try:
+            self.node.answer_parked(now, self, self.reply(now, is_expired=True))
+        except Exception:
+            self.failed()
+            raise
+
+    def failed(self) -> None:
+        """A mistake of ours: there will be no answer, and the client must not wait for one."""
+        self.node.close(self.request.connection, "internal error")

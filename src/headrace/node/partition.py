@@ -14,6 +14,7 @@ from headrace.node.parking import Waitable
 from headrace.node.partition_gate import PartitionGate
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
+from headrace.storage.admission import opens_batches
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import LogOffline
 from headrace.storage.flushing import Flushed
@@ -47,6 +48,7 @@ class Partition(Waitable):
         "min_insync_replicas",
         "node",
         "open_log",
+        "opens_batches",
         "replicas",
         "takes_express",
         "topic",
@@ -95,6 +97,7 @@ class Partition(Waitable):
         self._flush_each = config.flush_messages <= 1
         self.counts_messages = config.flush_messages < NEVER_FLUSH
         self._has_flush_ms = config.flush_ms < NEVER_FLUSH
+        self.opens_batches = opens_batches(config)  # looks into clients' batches, and may change them
         if self.log is not None:
             self.log.config = config
         self._judge_express()

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from headrace.base.ids import TopicId, new_id_text
+from headrace.base.limits import MESSAGE_CHARACTERS_MAX
 from headrace.base.time import Now
+from headrace.machines.configs.values import InvalidConfig
 from headrace.machines.metadata.image import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -180,7 +182,11 @@ class Partitions:
         node = self._node
         dynamic, cluster = image.broker_config(node.id), image.cluster_config
         if dynamic or cluster or self._configs is not None:
-            node.settings = node.settings.overlaid(dynamic, cluster)
+            try:
+                node.settings = node.settings.overlaid(dynamic, cluster)
+            except InvalidConfig as fault:
+                # written by an older version: the controller checks what it writes
+                node.report("error", "dynamic_settings_ignored", reason=str(fault)[:MESSAGE_CHARACTERS_MAX])
         self._configs = TopicConfigs(node.settings, image)
 
     def _configure(self, image: ClusterImage, name: str) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from headrace.base.numbers import INT32_MAX, whole_number
 from headrace.machines.configs.definition import broker_config_keys
 from headrace.machines.configs.topic import broker_value
 from headrace.machines.configs.unserved import (
@@ -323,10 +324,11 @@ def _overrides(text: str) -> dict[str, int]:
     overrides = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         address, _, count = pair.rpartition(":")
-        if not address or not count.isdecimal():
+        connections = whole_number(count, INT32_MAX)
+        if not address or connections is None:
             raise InvalidConfig(
                 f"Invalid value {pair} for configuration max.connections.per.ip.overrides: "
                 "expected address:count"
             )
-        overrides[address] = int(count)
+        overrides[address] = connections
     return overrides

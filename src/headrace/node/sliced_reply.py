@@ -55,6 +55,9 @@ class SlicedReply(Parked):
             self._offset = self.node.metadata.end_offset  # the image may be ahead of what is durable
             self.wait_for(self.node.metadata)
             self.woken(now)
+        except Exception:
+            self.failed()
+            raise
         else:
             Turn(self, now)
 

@@ -183,6 +183,7 @@ class Channel(Outbox):
                 parts = handle(now, connection, view[start + 4 : stop])
             except Exception as error:
                 self._driver.failed("handle", error)
+                self._driver.soon(self._driver.wake)  # what the call had begun is owed to others
                 fault = "internal error"
                 break
             start = stop

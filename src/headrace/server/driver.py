@@ -201,9 +201,12 @@ class Driver:
             self.gate.log.sometimes(now.mono, "warning", "slow_call", call=call, took_ms=took_ms)
 
     def failed(self, call: str, error: Exception) -> None:
-        """A bug of ours. One client's request fails alone; the log says where."""
+        """A bug of ours. One client's request fails alone; the log says where. A client that has found one
+        can repeat it without end, and its lines must not fill the disk.
+        """
         trace = "".join(traceback.format_exception(error))
-        self.gate.log.error("internal_error", call=call, error=repr(error), trace=trace)
+        mono = self.gate.clock.now().mono
+        self.gate.log.sometimes(mono, "error", "internal_error", call=call, error=repr(error), trace=trace)
 
     # --- effects ----------------------------------------------------------------------------------------
 

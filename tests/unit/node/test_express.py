@@ -179,3 +179,17 @@ def test_mangled_frames_never_get_another_answer(version: int, extra: bytes, at:
     moved_again = [p.log.log_end_offset if p.log else 0 for p in desk.node.partitions.of_name("t")]
     assert (ours is None) == (theirs is None)
     assert [b - a for a, b in zip(ends, moved)] == [b - a for a, b in zip(moved, moved_again)]
+
+
+def test_a_batch_that_is_refused_after_it_was_stamped_is_refused_for_the_same_reason() -> None:
+    """The lane had the log stamp it with LogAppendTime, met the sequence's fault, and the ordinary way then
+    refused the stamp.
+    """
+    desk = desk_with_topic(message_timestamp_type="LogAppendTime")
+    connection = desk.connect()
+    codes = []
+    for sequence in (0, 1, 7, 2):
+        records = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=sequence)
+        answer = desk.ask(desk.produce_request("t", records, acks=1), 9, connection)
+        codes.append(answer.responses[0].partition_responses[0].error_code)
+    assert codes == [0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]

@@ -3,10 +3,11 @@
 import pytest
 
 from harness.desk import Desk, joined
-from headrace.base.limits import LONG_FRAME_BYTES
+from headrace.base.limits import LONG_FRAME_BYTES, LONG_FRAMES_BYTES_MAX
 from headrace.node import long_frames
 from headrace.node.connection import Connection
 from headrace.node.long_frames import STEPS_PER_TURN
+from headrace.node.request import Request
 from headrace.protocol.api import request_codec
 from headrace.protocol.decoder import ELEMENTS_PER_STEP
 from headrace.protocol.framing import request_frame
@@ -124,3 +125,29 @@ def test_where_no_room_is_left_it_is_decoded_at_once(monkeypatch: pytest.MonkeyP
     assert [connection.is_decoding for connection in waiting] == [True, True, False]
     desk.advance(20)
     assert [len(desk.receive(connection).topics[0].partitions) for connection in waiting] == [MANY] * 3
+
+
+def test_a_mistake_in_one_handler_stalls_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue was not woken again: every later long request waited for ever."""
+    desk = Desk()
+    desk.create_topic("t")
+    route = desk.node._routes.find(2, 1)
+    assert route is not None
+    handle = route.handle
+    unlucky, lucky = desk.connect(), desk.connect()
+
+    def failing(node: object, request: Request) -> object:
+        if request.connection is unlucky:
+            raise RuntimeError("a mistake of ours")
+        return handle(node, request)
+
+    monkeypatch.setattr(route, "handle", failing)
+    desk.send(unlucky, look_up(), 1)
+    desk.send(lucky, look_up(), 1)
+    with pytest.raises(RuntimeError):
+        desk.advance(1)
+    desk.settle()
+    assert desk.closed == {unlucky.id: "internal error"}
+    desk.advance(10)
+    assert desk.receive(lucky) is not None
+    assert desk.node.long_frames.has_room(LONG_FRAMES_BYTES_MAX)

@@ -7,6 +7,7 @@ full. Loggers have no levels of their own here, so a BROKER_LOGGER has no settin
 from collections.abc import Callable, Mapping
 
 from headrace.base.limits import CONFIGS_PER_RESPONSE_MAX
+from headrace.base.numbers import INT32_MAX, whole_number
 from headrace.machines.configs.definition import group_config_keys, topic_config_keys
 from headrace.machines.configs.describe import (
     Described,
@@ -132,9 +133,10 @@ class Teller:
 
     def _check_broker(self, name: str) -> None:
         own = self._node.id
-        if not name.isdecimal():
+        node_id = whole_number(name, INT32_MAX)
+        if node_id is None:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-        if int(name) != own:
+        if node_id != own:
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {own} or empty string, but received {name}",

@@ -5,11 +5,12 @@ resource overrides. Both are checked as a whole: a resource changes completely o
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.base.limits import CONFIG_CHARACTERS_MAX
+from headrace.base.numbers import INT32_MAX, whole_number
 from headrace.machines.configs.definition import (
     ConfigType,
     broker_config_keys,
@@ -47,6 +48,9 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+CheckSettings = Callable[[str, Mapping[str, str]], None]
+
+
 @dataclass(slots=True)
 class KeyChange:
     name: str
@@ -75,11 +79,13 @@ def alter_configs(
     resources: Sequence[ResourceChange],
     topic_defaults: Mapping[str, Value],
     layers: Layers,
+    check_settings: CheckSettings,
     *,
     validate_only: bool = False,
 ) -> Decision[list[AlteredResource]]:
     """`topic_defaults` are the broker's values under a topic's overrides: appending begins from them.
-    `layers` are the broker's own settings, which bound those of groups.
+    `layers` are the broker's own settings, which bound those of groups. `check_settings` raises InvalidConfig
+    at settings of a broker that its node could not take.
     """
     records: list[Data] = []
     altered: list[AlteredResource] = []
@@ -90,14 +96,18 @@ def alter_configs(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += alter(image, resource, topic_defaults, layers)
+            records += alter(image, resource, topic_defaults, layers, check_settings)
         except Refusal as refusal:
             result.error, result.message = refusal.code, refusal.message
     return Decision(altered, [] if validate_only else records)
 
 
 def alter(
-    image: ClusterImage, resource: ResourceChange, topic_defaults: Mapping[str, Value], layers: Layers
+    image: ClusterImage,
+    resource: ResourceChange,
+    topic_defaults: Mapping[str, Value],
+    layers: Layers,
+    check_settings: CheckSettings,
 ) -> list[Data]:
     before = image.configs.get((resource.resource_type, resource.resource_name), {})
     match resource.resource_type:
@@ -107,6 +117,10 @@ def alter(
         case _ if resource.resource_type == BROKER_RESOURCE:
             after = changed(before, resource, broker_list_value(before))
             check_broker(image, resource.resource_name, before, after)
+            try:
+                check_settings(resource.resource_name, after)
+            except InvalidConfig as fault:
+                raise Refusal(ErrorCode.INVALID_REQUEST, str(fault)) from fault
         case _ if resource.resource_type == GROUP_RESOURCE:
             after = changed(before, resource, group_list_value(before))
             check_group(resource.resource_name, after, layers)
@@ -208,12 +222,13 @@ def check_group(name: str, after: Mapping[str, str], layers: Layers) -> None:
 
 def check_broker(image: ClusterImage, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     if name != ALL_BROKERS:
-        if not name.isdecimal():
+        node_id = whole_number(name, INT32_MAX)
+        if node_id is None:
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
                 f"Node id must be an integer, but it is: {name}",
             )
-        if int(name) not in image.brokers:
+        if node_id not in image.brokers:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unexpected broker id: no broker {name} is registered")
     keys = broker_config_keys()
     for key_name in sorted(after):

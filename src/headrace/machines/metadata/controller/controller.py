@@ -3,7 +3,7 @@
 The deciders about topics and settings are loaded when the first such request comes: a broker starts without.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.dice import Dice
@@ -33,12 +33,17 @@ class Controller:
         *,
         partitions: int,
         replication_factor: int,
+        check_settings: Callable[[str, Mapping[str, str]], None] = lambda name, after: None,
     ) -> None:
+        """`check_settings` raises InvalidConfig where a broker's settings, or all brokers', taken together
+        would be some that no node could take.
+        """
         self._image = image
         self._dice = dice
         self._static = static
         self._partitions = partitions
         self._replication_factor = replication_factor
+        self._check_settings = check_settings
         self._defaults: dict[str, Value] = {}
         self._defaults_of: dict[str, str] | None = None  # the cluster-wide settings they were made from
 
@@ -77,7 +82,12 @@ class Controller:
 
         layers = (self._image.cluster_config, self._static)
         return alter_configs(
-            self._image, resources, self.topic_defaults(), layers, validate_only=validate_only
+            self._image,
+            resources,
+            self.topic_defaults(),
+            layers,
+            self._check_settings,
+            validate_only=validate_only,
         )
 
     def elect_leaders(
