@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cli.shell import Shell
+from cli.shell import Inside, Shell
 from harness.broker import Broker
 
 
@@ -35,6 +35,13 @@ def new_shell() -> Iterator[Callable[[str], Shell]]:
 @pytest.fixture
 def headrace(cli_broker: Broker, new_shell: Callable[[str], Shell]) -> Shell:
     return new_shell(cli_broker.bootstrap)
+
+
+@pytest.fixture
+def inside(cli_broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Inside:
+    """For many commands: a process for each would take longer than all they do."""
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", cli_broker.bootstrap)
+    return Inside(capsys)
 
 
 _numbers = itertools.count()

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headrace.cli.main import run
+
 COMMAND = [str(Path(sys.executable).with_name("headrace"))]
 TIMEOUT_S = 300.0
 
@@ -80,3 +84,20 @@ class Shell:
         for process in self.started:
             process.kill()
             process.communicate()
+
+
+class Inside:
+    """`headrace …` without a process of its own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Done:
+        done = self.attempt(*arguments)
+        assert done.code == 0, f"headrace {' '.join(arguments)}: exit {done.code}\n{done.err}"
+        return done
+
+    def attempt(self, *arguments: str) -> Done:
+        code = run(list(arguments))
+        said = self._capsys.readouterr()
+        return Done(code, said.out.encode(), said.err)

@@ -11,38 +11,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from cli.shell import Done
+from cli.shell import Inside
 from harness.broker import Broker
 from harness.wait import WAIT_S, eventually
-from headrace.cli.main import run
 from headrace.client.threads.admin import Admin
 
 RECORDS = 10  # in each partition
 
 
-class Inside:
-    """`headrace …` without a process of its own."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Done:
-        done = self.attempt(*arguments)
-        assert done.code == 0, f"headrace {' '.join(arguments)}: exit {done.code}\n{done.err}"
-        return done
-
-    def attempt(self, *arguments: str) -> Done:
-        code = run(list(arguments))
-        said = self._capsys.readouterr()
-        return Done(code, said.out.encode(), said.err)
-
-
 @pytest.fixture
-def headrace(
-    cli_broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Inside:
-    monkeypatch.setenv("HEADRACE_BOOTSTRAP", cli_broker.bootstrap)
-    return Inside(capsys)
+def headrace(inside: Inside) -> Inside:
+    return inside
 
 
 @pytest.fixture
@@ -142,7 +121,7 @@ def test_a_group_that_reads(
     refused = headrace.attempt("group", "reset", group, "--all-topics", "--to", "earliest", "--execute")
     assert refused.code == 1
     assert f"group '{group}' is Stable with 1 member" in refused.err
-    refused = headrace.attempt("group", "delete", group)
+    refused = headrace.attempt("group", "delete", group, "--yes")
     assert refused.code == 1
     assert "NON_EMPTY_GROUP" in refused.err
     assert offsets(cli_broker, group) == {0: 10, 1: 10}
@@ -182,7 +161,10 @@ def test_resets_of_a_group_that_is_empty(
 
     headrace("group", "delete", group, "--topic", f"{filled}:0", "--yes")
     assert offsets(cli_broker, group) == {1: 10}
-    headrace("group", "delete", group)
+    refused = headrace.attempt("group", "delete", group)
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert offsets(cli_broker, group) == {1: 10}
+    headrace("group", "delete", group, "--yes")
     assert group not in headrace("group", "list").lines
     missing = headrace.attempt("group", "describe", group)
     assert missing.code == 1

@@ -32,7 +32,7 @@ def test_up_says_ready_serves_and_ends_in_order(up: Up, shell: Any) -> None:
     assert word == "ready"
     pid = up.pid
     assert pid != up.process.pid, "the node is a process of its own"
-    made = shell.attempt("produce", "kept", "-b", bootstrap, stdin=b"one\ntwo\n")
+    made = shell.attempt("produce", "kept", "--create", "-b", bootstrap, stdin=b"one\ntwo\n")
     assert made.code == 0, made.err
     assert up.stop() == 0
     assert not (up.node / "pid").exists()
@@ -41,7 +41,9 @@ def test_up_says_ready_serves_and_ends_in_order(up: Up, shell: Any) -> None:
 
 
 def test_the_data_is_there_the_next_time(up: Up, shell: Any) -> None:
-    assert shell.attempt("produce", "kept", "-b", up.line.split()[1], stdin=b"one\ntwo\n").code == 0
+    assert (
+        shell.attempt("produce", "kept", "--create", "-b", up.line.split()[1], stdin=b"one\ntwo\n").code == 0
+    )
     assert up.stop() == 0
     again = Up(shell, up.data)
     try:

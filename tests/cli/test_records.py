@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from headrace import Producer
+
 
 def values(headrace: Any, topic: str, *arguments: str) -> list[str]:
     return sorted(headrace("consume", topic, *arguments).lines)
@@ -173,13 +175,56 @@ def test_a_rate_is_kept(headrace: Any, topic: str) -> None:
 
 def test_trimmed_records_are_gone(headrace: Any, topic: str) -> None:
     headrace("produce", topic, "-p", "0", stdin=b"\n".join(b"%d" % i for i in range(10)))
-    trimmed = headrace("topic", "trim", topic, "--before", "7", "-p", "0", "--json").json
-    assert trimmed == [{"partition": 0, "start": 7}]
+    cut = {"partition": 0, "from": 0, "to": 7, "records": 7, "bytes": 0}
+    trim = ("topic", "trim", topic, "--before", "7", "-p", "0", "--json")
+    unsure = headrace.attempt(*trim)
+    assert (unsure.code, unsure.out) == (2, b"")
+    assert "Delete 7 records" in unsure.err
+    assert "--yes" in unsure.err
+    assert headrace(*trim, "--dry-run").json == [cut | {"deleted": False}]
+    assert len(headrace("consume", topic).lines) == 10
+    assert headrace(*trim, "--yes").json == [cut | {"deleted": True}]
+    assert headrace(*trim).json == [
+        {"partition": 0, "from": 7, "to": 7, "records": 0, "bytes": 0, "deleted": False}
+    ], "there is nothing left to ask about"
     assert headrace("consume", topic).lines == ["7", "8", "9"]
     refused = headrace.attempt("consume", topic, "-p", "0", "--from", "3")
     assert refused.code == 1
     assert "OFFSET_OUT_OF_RANGE" in refused.err
     assert "offset 3" in refused.err
+
+
+def test_a_trim_shows_what_goes_and_is_all_or_nothing(inside: Any, cli_broker: Any, topic: str) -> None:
+    with Producer(cli_broker.bootstrap) as producer:
+        for partition, count in ((0, 10), (1, 3)):
+            for number in range(count):  # a batch each: sizes are told by whole batches
+                producer.send(topic, b"%d" % number, partition=partition).get(timeout=60)
+    refused = inside.attempt("topic", "trim", topic, "--before", "5", "--yes")
+    assert refused.code == 1
+    assert f"partition {topic}-1 has offsets 0 to 3, and no 5" in refused.err
+    (described,) = inside("topic", "describe", topic, "--json").json
+    assert [one["start"] for one in described["partitions"]] == [0, 0], "nothing was deleted"
+    shown = inside("topic", "trim", topic, "--before", "-3", "--yes").lines
+    assert [line.split()[:4] for line in shown[:3]] == [
+        ["PARTITION", "FROM", "TO", "RECORDS"],
+        ["0", "0", "7", "7"],
+        ["1", "0", "0", "0"],
+    ]
+    assert "B" in shown[1]
+    assert shown[3:] == [f"{topic}-0 now begins at 7"]
+
+
+def test_writing_creates_a_topic_only_when_told(headrace: Any, topic: str) -> None:
+    typo = topic.replace("cli", "clu")
+    refused = headrace.attempt("produce", typo, stdin=b"lost\n")
+    assert (refused.code, refused.out) == (1, b"")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
+    assert f"Did you mean {topic}?" in refused.err
+    assert "--create" in refused.err
+    assert typo not in headrace("topic", "list").lines
+    headrace("produce", typo, "--create", stdin=b"kept\n")
+    headrace("produce", typo, "--create", stdin=b"again\n")
+    assert values(headrace, typo) == ["again", "kept"]
 
 
 def test_wrong_input_is_named_with_its_line(headrace: Any, topic: str) -> None:

@@ -97,7 +97,7 @@ def test_a_sample_that_was_killed_in_the_middle_is_gone_on_with(start: Any, shel
 def test_topics_of_somebody_else_are_left_alone(start: Any, shell: Any, tmp_path: Path) -> None:
     first = start()
     bootstrap = bootstrap_of(first)
-    assert shell.attempt("produce", CLICKS, "-b", bootstrap, stdin=b"mine\n").code == 0
+    assert shell.attempt("produce", CLICKS, "--create", "-b", bootstrap, stdin=b"mine\n").code == 0
     assert first.stop() == 0
     refused = shell.attempt("up", "--data", str(tmp_path / "data"), "--port", "0", *SAMPLE)
     assert (refused.code, refused.out) == (1, b"")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from typing import Any
+
+import pytest
 
 from harness.wait import eventually
 
@@ -49,7 +54,7 @@ def test_names_and_numbers_that_the_broker_refuses(headrace: Any, topic: str) ->
         (("create", "no/slash"), "INVALID_TOPIC_EXCEPTION"),
         (("create", "new", "-r", "3"), "INVALID_REPLICATION_FACTOR"),
         (("create", "new", "-c", "no.such.key=1"), "INVALID_CONFIG"),
-        (("create", "new", "-c", "retention.ms=soon"), "INVALID_CONFIG"),
+        (("create", "new", "-c", "retention.ms=-5"), "INVALID_CONFIG"),
         (("alter", topic, "-p", "1"), "INVALID_PARTITIONS"),
     ]:
         refused = headrace.attempt("topic", *arguments)
@@ -105,7 +110,7 @@ def test_settings_of_a_group_which_need_not_be_there(headrace: Any) -> None:
     def shown() -> list[list[str]]:
         return [line.split() for line in headrace("config", "get", "group", "readers").lines[1:]]
 
-    eventually(shown, [["consumer.session.timeout.ms", "50000", "group", "45000"]])
+    eventually(shown, [["consumer.session.timeout.ms", "50s", "group", "45s"]])
     refused = headrace.attempt("config", "set", "group", "readers", "consumer.session.timeout.ms=1")
     assert refused.code == 1
     assert "group.consumer.min.session.timeout.ms" in refused.err
@@ -117,3 +122,63 @@ def test_the_cluster(headrace: Any, cli_broker: Any) -> None:
     assert (broker["id"], broker["port"]) == (1, cli_broker.port)
     assert broker["log_dirs"][0]["error"] is None
     assert headrace("cluster", "describe").lines[0].startswith(f"cluster {cluster['cluster_id']}")
+
+
+def test_durations_and_sizes_are_typed_and_printed_as_people_do(inside: Any) -> None:
+    inside("topic", "create", "units", "-c", "retention.ms=7d", "-c", "segment.bytes=64MiB")
+    (described,) = inside("topic", "describe", "units", "--json").json
+    assert described["config"] == {"retention.ms": "604800000", "segment.bytes": "67108864"}
+    assert {"retention.ms=7d", "segment.bytes=64MiB"} <= set(inside("topic", "describe", "units").lines)
+    inside("topic", "alter", "units", "-c", "retention.ms=36h")
+    inside("config", "set", "topic", "units", "max.message.bytes=2MB")
+    shown = {line.split()[0]: line.split()[1] for line in inside("config", "get", "topic", "units").lines}
+    assert (shown["retention.ms"], shown["max.message.bytes"]) == ("36h", "2000000")
+    raw = {s["name"]: s["value"] for s in inside("config", "get", "topic", "units", "--json").json}
+    assert (raw["retention.ms"], raw["max.message.bytes"]) == ("129600000", "2000000")
+    refused = inside.attempt("config", "set", "topic", "units", "retention.ms=soon")
+    assert refused.code == 2
+    assert "retention.ms=soon: 'soon' is not a duration; write" in refused.err
+
+
+def test_the_closest_name_is_suggested(inside: Any, topic: str) -> None:
+    typo = topic.replace("cli", "clu")
+    for words in [
+        ("topic", "describe", typo),
+        ("topic", "delete", typo, "--yes"),
+        ("topic", "trim", typo, "--before", "latest", "--yes"),
+        ("topic", "alter", typo, "-p", "3"),
+        ("config", "get", "topic", typo),
+        ("consume", typo),
+    ]:
+        refused = inside.attempt(*words)
+        assert refused.code == 1, words
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
+        assert f"Did you mean {topic}?" in refused.err, words
+    key = inside.attempt("config", "get", "topic", topic, "retention.mss")
+    assert "did you mean retention.ms?" in key.err
+
+
+def test_a_topic_is_deleted_only_with_consent(headrace: Any, topic: str) -> None:
+    """There is nobody to ask in a pipe, and silence is not consent."""
+    refused = headrace.attempt("topic", "delete", topic, stdin=b"y\n")
+    assert refused.code == 2
+    assert f"Delete {topic} (2 partitions, 0 records)?" in refused.err
+    assert "--yes" in refused.err
+    told = headrace.attempt("topic", "delete", topic, "--json")
+    assert (told.code, json.loads(told.err)["error"]) == (2, "USAGE")
+    assert topic in headrace("topic", "list").lines
+
+
+@pytest.mark.parametrize(("answer", "is_deleted"), [(b"n\n", False), (b"y\n", True)])
+def test_a_person_at_a_terminal_is_asked(headrace: Any, topic: str, answer: bytes, is_deleted: bool) -> None:
+    master, slave = os.openpty()
+    try:
+        asked = headrace.start("topic", "delete", topic, stdin=slave, stderr=subprocess.PIPE)
+        os.write(master, answer)
+        _, said = asked.communicate(timeout=60)
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert asked.returncode == (0 if is_deleted else 1)
+    assert b"Delete" in said
+    assert (topic in headrace("topic", "list").lines) != is_deleted

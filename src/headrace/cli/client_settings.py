@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from headrace.cli.options import KEY_VALUE, bootstrap_option, json_option, timeout_option
+from headrace.cli.options import SETTING, bootstrap_option, json_option, timeout_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ def client_options(function: F) -> F:
     single = click.option(
         "--client-set",
         "-X",
-        type=KEY_VALUE,
+        type=SETTING,
         multiple=True,
         help="One of these settings.",
         callback=_keep_single,

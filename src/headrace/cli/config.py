@@ -4,9 +4,13 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
-from headrace.cli.options import KEY_VALUE
+from headrace.cli.completers import resource_keys, resource_settings, resources
+from headrace.cli.options import KEY_VALUE, SETTING
+from headrace.cli.quantities import setting_text
+from headrace.cli.suggestions import closest, suggesting_topics
 from headrace.cli.terminal import count_text, note, print_json, print_table
 from headrace.client.administration.configs import Append, Resource, ResourceKind, Setting, Subtract
+from headrace.client.errors import InvalidInput
 
 KIND = click.Choice(["topic", "broker", "group"])
 
@@ -25,8 +29,8 @@ def _resource(kind: str, name: str) -> Resource:
 
 @command.command()
 @click.argument("kind", type=KIND)
-@click.argument("name")
-@click.argument("keys", nargs=-1)
+@click.argument("name", shell_complete=resources)
+@click.argument("keys", nargs=-1, shell_complete=resource_keys)
 @click.option("--all", "show_all", is_flag=True, help="Defaults too, not only what somebody has set.")
 @click.option("--docs", is_flag=True, help="What each setting means.")
 @broker_options
@@ -47,7 +51,10 @@ def get(
     Example: headrace config get topic orders retention.ms
     """
     with administer(bootstrap, timeout) as admin:
-        settings = list(admin.describe_config(_resource(kind, name), keys or None).values())
+        resource = _resource(kind, name)
+        with suggesting_topics(admin, [name]):
+            described = admin.describe_config(resource)
+        settings = _chosen(described, keys, str(resource)) if keys else list(described.values())
     hidden = 0
     if not keys and not show_all:
         chosen = [setting for setting in settings if setting.source != "default"]
@@ -64,14 +71,23 @@ def get(
         note(f"{count_text(hidden, 'setting')} at the default; --all shows them")
 
 
+def _chosen(described: dict[str, Setting], keys: tuple[str, ...], what: str) -> list[Setting]:
+    for key in keys:
+        if key not in described:
+            meant = closest(key, described)
+            hint = f"; did you mean {meant}?" if meant else ""
+            raise InvalidInput(f"{what} has no setting {key!r}{hint}")
+    return [described[key] for key in sorted(set(keys))]
+
+
 def _row(setting: Setting) -> tuple[str, str, str, str]:
-    value = "(secret)" if setting.is_secret else _text(setting.value)
+    value = "(secret)" if setting.is_secret else _text(setting.name, setting.value)
     source = setting.source + (", read-only" if setting.is_read_only else "")
-    return setting.name, value, source, _text(setting.default) if setting.is_override else ""
+    return setting.name, value, source, _text(setting.name, setting.default) if setting.is_override else ""
 
 
-def _text(value: str | None) -> str:
-    return "-" if value is None else value or '""'
+def _text(key: str, value: str | None) -> str:
+    return "-" if value is None else setting_text(key, value) or '""'
 
 
 def _as_json(setting: Setting) -> dict[str, object]:
@@ -88,9 +104,16 @@ def _as_json(setting: Setting) -> dict[str, object]:
 
 @command.command("set")
 @click.argument("kind", type=KIND)
-@click.argument("name")
-@click.argument("assignments", type=KEY_VALUE, nargs=-1)
-@click.option("--unset", "-u", multiple=True, metavar="KEY", help="Put a setting back to its default.")
+@click.argument("name", shell_complete=resources)
+@click.argument("assignments", type=SETTING, nargs=-1, shell_complete=resource_settings)
+@click.option(
+    "--unset",
+    "-u",
+    multiple=True,
+    metavar="KEY",
+    help="Put a setting back to its default.",
+    shell_complete=resource_keys,
+)
 @click.option("--append", "-a", "appended", type=KEY_VALUE, multiple=True, help="Add to a list.")
 @click.option("--subtract", "-s", "subtracted", type=KEY_VALUE, multiple=True, help="Take out of a list.")
 @click.option("--dry-run", is_flag=True, help="Only check whether the broker would take it.")
@@ -109,7 +132,7 @@ def set_values(
 ) -> None:
     """Change settings of `topic NAME`, `broker ID`, `broker all` or `group NAME`; others keep their values.
 
-    Example: headrace config set topic orders retention.ms=86400000
+    Example: headrace config set topic orders retention.ms=7d
     """
     changes: dict[str, object] = dict(assignments)
     changes |= {key: Append(value) for key, value in appended}
@@ -118,7 +141,7 @@ def set_values(
     if not changes:
         raise click.UsageError("Nothing to change: give key=value or --unset KEY.")
     resource = _resource(kind, name)
-    with administer(bootstrap, timeout) as admin:
+    with administer(bootstrap, timeout) as admin, suggesting_topics(admin, [name]):
         admin.alter_config(resource, changes, validate_only=dry_run)
     if as_json:
         print_json({"resource": [kind, name], "changed": sorted(changes), "dry_run": dry_run})

@@ -8,12 +8,14 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import client_options
+from headrace.cli.completers import topics as complete_topics
 from headrace.cli.formats import compile_format
 from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.options import timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
+from headrace.cli.suggestions import describe_topic
 from headrace.client.cluster import TopicPartition
 from headrace.client.envelope import write_envelope
 from headrace.client.errors import InvalidInput, TimedOut
@@ -25,7 +27,7 @@ POLL_S = 0.5
 
 
 @click.command("consume")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--from", "begin", metavar="WHERE", help="Where to begin [default: earliest; with --follow: latest]"
 )
@@ -111,7 +113,7 @@ def _renderer(form: str | None, key_separator: str | None, as_json: bool) -> Cal
 
 
 def _chosen(admin: Admin, topic: str, partitions: tuple[int, ...]) -> list[TopicPartition]:
-    count = len(admin.describe_topic(topic).partitions)
+    count = len(describe_topic(admin, topic).partitions)
     for partition in partitions:
         if partition >= count:
             raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, and no {partition}")

@@ -7,14 +7,31 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
+from headrace.cli.completers import groups as complete_groups
+from headrace.cli.completers import topics as complete_topics
+from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.group_reset import reset
 from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
+from headrace.cli.suggestions import suggesting_groups
 from headrace.cli.terminal import count_text, number_text, print_json, print_table
 from headrace.client.administration.group_values import Group, Member
 from headrace.client.administration.lag import PartitionLag, total_lag
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput
 from headrace.client.threads.admin import Admin
+
+# All that Kafka has, so that groups of every kind and every broker can be looked for.
+GROUP_STATES = (
+    "Stable",
+    "Empty",
+    "Dead",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+GROUP_TYPES = ("classic", "consumer", "share", "streams")
 
 
 @click.group("group")
@@ -29,8 +46,20 @@ command.add_command(reset)
 
 
 @command.command("list")
-@click.option("--state", "states", multiple=True, help="Only groups in this state, such as Stable or Empty.")
-@click.option("--type", "types", multiple=True, help="Only groups of this type: classic or consumer.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(GROUP_STATES, case_sensitive=False),
+    multiple=True,
+    help="Only groups in this state; may be repeated.",
+)
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice(GROUP_TYPES, case_sensitive=False),
+    multiple=True,
+    help="Only groups of this type; may be repeated.",
+)
 @broker_options
 def list_groups(
     states: tuple[str, ...], types: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool
@@ -65,11 +94,11 @@ def _is_one_of(value: str, wanted: tuple[str, ...]) -> bool:
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_groups)
 @broker_options
 def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show the state of groups, and their members with what they read."""
-    with administer(bootstrap, timeout) as admin:
+    with administer(bootstrap, timeout) as admin, suggesting_groups(admin, names):
         groups = list(admin.describe_groups(names).values())
     if as_json:
         print_json([_group_as_json(group) for group in groups])
@@ -129,11 +158,11 @@ def _as_json(partitions: Sequence[TopicPartition] | None) -> list[dict[str, obje
 
 
 @command.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete_groups)
 @broker_options
 def lag(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show how far groups are behind: by partition for the NAMES, else one line for each group."""
-    with administer(bootstrap, timeout) as admin:
+    with administer(bootstrap, timeout) as admin, suggesting_groups(admin, names):
         lags = admin.lag_of_groups(names or None)
         described = list(admin.describe_groups(lags).values())
     if as_json:
@@ -204,7 +233,7 @@ def _lag_as_json(group: Group, lags: list[PartitionLag]) -> dict[str, object]:
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_groups)
 @click.option(
     "--topic",
     "-t",
@@ -212,8 +241,9 @@ def _lag_as_json(group: Group, lags: list[PartitionLag]) -> dict[str, object]:
     type=PARTITIONS,
     multiple=True,
     help="Only the offsets of this topic, or of some partitions of it; the group stays.",
+    shell_complete=complete_topics,
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_options
 def delete(
     names: tuple[str, ...],
@@ -223,11 +253,12 @@ def delete(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Delete groups without members, or only what they remember of some topics."""
-    if not yes and sys.stdin.isatty():
-        what = f"the offsets of {', '.join(topic for topic, _ in topics)} in " if topics else ""
-        click.confirm(f"Delete {what}{', '.join(names)}?", abort=True, err=True)
-    with administer(bootstrap, timeout) as admin:
+    """Delete groups without members, or only their offsets of some topics, after a question."""
+    what = f"the offsets of {', '.join(topic for topic, _ in topics)} in " if topics else ""
+    with administer(bootstrap, timeout) as admin, suggesting_groups(admin, names):
+        if not topics:
+            admin.describe_groups(names)  # before anybody is asked: one may not exist
+        confirm(f"Delete {what}{'group' if len(names) == 1 else 'groups'} {', '.join(names)}?", yes=yes)
         for name in names:
             if topics:
                 admin.delete_group_offsets(name, _remembered(admin, name, topics))

@@ -7,9 +7,12 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
+from headrace.cli.completers import groups as complete_groups
+from headrace.cli.completers import topics as complete_topics
 from headrace.cli.moments import Moment, parse_moment
 from headrace.cli.partitions import PARTITIONS, Chosen
 from headrace.cli.ranges import ends_of, resolve
+from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import count_text, note, number_text, print_json, print_table
 from headrace.client.administration.lag import Move, planned, shifted
 from headrace.client.administration.offsets import OffsetAt
@@ -21,13 +24,19 @@ from headrace.protocol.errors import ErrorCode
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_groups)
 @click.option(
     "--to", "where", metavar="WHERE", help="As --from of consume: earliest, latest, an offset, a time."
 )
 @click.option("--by", type=int, metavar="N", help="So many records on, or back when N is negative.")
 @click.option(
-    "--topic", "-t", "topics", type=PARTITIONS, multiple=True, help="A topic, or some partitions of it."
+    "--topic",
+    "-t",
+    "topics",
+    type=PARTITIONS,
+    multiple=True,
+    help="A topic, or some partitions of it.",
+    shell_complete=complete_topics,
 )
 @click.option("--all-topics", is_flag=True, help="Every topic that the group has an offset of.")
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
@@ -96,7 +105,7 @@ def _refuse_active(admin: Admin, name: str) -> None:
 def _chosen(admin: Admin, topics: Sequence[Chosen]) -> list[TopicPartition]:
     chosen: set[TopicPartition] = set()
     for topic, indexes in topics:
-        known = range(len(admin.describe_topic(topic).partitions))
+        known = range(len(describe_topic(admin, topic).partitions))
         for index in indexes or known:
             if index not in known:
                 raise InvalidInput(f"topic {topic!r} has partitions 0 to {known[-1]}, and no {index}")

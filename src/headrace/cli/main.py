@@ -7,6 +7,7 @@ JSON (reporting.py). A reader that went away (`headrace consume … | head`) and
 import os
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
@@ -19,6 +20,8 @@ from headrace.cli.reporting import (
     shown_warnings,
     wants_json,
 )
+
+COMPLETING = "_HEADRACE_COMPLETE"  # set by a shell that asks how to go on
 
 # name → module and what `headrace --help` says; the rest of a command's help is in its own module
 COMMANDS = {
@@ -36,6 +39,7 @@ COMMANDS = {
     "bench": ("bench", "Measure a broker from here, quickly."),
     "demo": ("demo", "A million records, kill -9, and nothing lost."),
     "doctor": ("doctor", "Check whether this machine is fit to run a broker."),
+    "completion": ("completion", "Print the script that completes commands in a shell."),
 }
 
 
@@ -91,6 +95,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Carries out one command line; the exit code."""
     as_json = wants_json(arguments)
+    if COMPLETING in os.environ:
+        _complete()
     try:
         with shown_warnings(as_json=as_json):
             code = headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
@@ -108,6 +114,17 @@ def run(arguments: list[str]) -> int:
         return 0
     except Exception as error:
         return _report(error, as_json=as_json)
+
+
+def _complete() -> NoReturn:
+    """Answers the shell, which shows everything that is printed: so nothing is, but the answer."""
+    import_module("headrace.cli.completion")  # knows bash better than click does
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        headrace.main(prog_name="headrace")
+    finally:
+        sys.stdout.flush()
+        os._exit(0)  # a thread that still waits for a broker must not hold up the shell
 
 
 def _report(error: Exception, *, as_json: bool) -> int:

@@ -1,17 +1,16 @@
 """Options that many commands share, and values as people write them: `key=value`, sizes, durations."""
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from headrace.cli.quantities import NotAQuantity, parse_duration_ms, parse_size, setting_value
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_TIMEOUT_S = 30.0
-_UNITS = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9}
-_UNITS |= {"ki": 2**10, "kib": 2**10, "mi": 2**20, "mib": 2**20, "gi": 2**30, "gib": 2**30}
 
 
 def bootstrap_option(function: F, callback: Callable[..., str] | None = None) -> F:
@@ -33,9 +32,9 @@ def timeout_option(function: F) -> F:
         "--timeout",
         default=DEFAULT_TIMEOUT_S,
         show_default=True,
-        type=click.FloatRange(min=0.1),
+        type=Seconds(0.1),
         metavar="SECONDS",
-        help="Give up after this long.",
+        help="Give up after this long; 90s and 5m will do too.",
     )(function)
 
 
@@ -59,6 +58,19 @@ class KeyValue(click.ParamType[tuple[str, str]]):
         return key.strip(), text
 
 
+class BrokerSetting(KeyValue):
+    """`key=value` of a broker, topic or group, where a value may be a duration or a size: retention.ms=7d."""
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> tuple[str, str]:
+        key, text = super().convert(value, parameter, context)
+        try:
+            return key, setting_value(key, text)
+        except NotAQuantity as error:
+            self.fail(str(error), parameter, context)
+
+
 class Size(click.ParamType[int]):
     """A number of things or bytes: 1000000, 1M, 64KiB."""
 
@@ -67,11 +79,33 @@ class Size(click.ParamType[int]):
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        read = re.fullmatch(r"(\d+(?:\.\d+)?|\d*_?\d+)\s*([a-zA-Z]*)", value.replace("_", ""))
-        if read is None or read[2].lower() not in _UNITS:
-            self.fail(f"{value!r} is no size; write 1000, 1M or 64KiB", parameter, context)
-        return int(float(read[1]) * _UNITS[read[2].lower()])
+        try:
+            return parse_size(value)
+        except NotAQuantity as error:
+            self.fail(str(error), parameter, context)
+
+
+class Seconds(click.ParamType[float]):
+    """A duration in seconds: 30, 0.5, 90s, 5m."""
+
+    name = "seconds"
+
+    def __init__(self, minimum: float) -> None:
+        self.minimum = minimum
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = parse_duration_ms(value) / 1000
+            except NotAQuantity as error:
+                self.fail(f"{error}, or seconds", parameter, context)
+        if not self.minimum <= seconds < float("inf"):
+            self.fail(f"{value!r} is not at least {self.minimum:g} s", parameter, context)
+        return seconds
 
 
 KEY_VALUE = KeyValue()
+SETTING = BrokerSetting()
 SIZE = Size()

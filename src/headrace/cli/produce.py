@@ -11,12 +11,17 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import client_options
+from headrace.cli.completers import topics as complete_topics
 from headrace.cli.lines import LineTooLong, read_lines
 from headrace.cli.options import KEY_VALUE, SIZE, timeout_option
 from headrace.cli.progress import ProgressBar
+from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import count_text, note, print_json
 from headrace.cli.writing import BATCH_BYTES, Writer
 from headrace.client.envelope import Header, NewRecord, read_envelope
+from headrace.client.errors import KafkaError
+from headrace.client.threads.admin import Admin
+from headrace.protocol.errors import ErrorCode
 from headrace.records.compression import CODEC_NAMES
 
 ACKS = ("all", "-1", "1", "0")
@@ -27,7 +32,7 @@ Parse = Callable[[bytes], NewRecord]
 
 
 @click.command("produce")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--key-separator", "-K", metavar="TEXT", help="Split each line into key and value at this.")
 @click.option("--key", "-k", metavar="TEXT", help="The same key for all records.")
@@ -39,6 +44,7 @@ Parse = Callable[[bytes], NewRecord]
 @click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
 @click.option("--compression", "-z", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
 @click.option("--batch-bytes", type=SIZE, default=BATCH_BYTES, show_default=True, help="Largest batch.")
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 @click.option("--whole-file", is_flag=True, help="One record per file instead of one per line.")
 @click.option("--json", "as_json", is_flag=True, help="Lines are JSON envelopes, and so is the summary.")
 @client_options
@@ -56,6 +62,7 @@ def command(
     acks: str,
     compression: str,
     batch_bytes: int,
+    create: bool,
     whole_file: bool,
     as_json: bool,
     bootstrap: str,
@@ -65,6 +72,7 @@ def command(
 
     \b
     headrace produce orders < lines.txt
+    headrace produce orders --create < lines.txt
     headrace produce orders -K : -H source=import orders.txt
     headrace consume orders --json | headrace produce copy --json
     """
@@ -77,7 +85,8 @@ def command(
     fixed: tuple[Header, ...] = tuple((name, os.fsencode(value)) for name, value in headers)
     parse = read_envelope if as_json else _line_parser(key, key_separator, null_text)
     records = _whole_files(files, parse) if whole_file else _records(files, parse)
-    administer(bootstrap, timeout).close()  # a wrong address is told at once
+    with administer(bootstrap, timeout) as admin:
+        _find(admin, topic, create=create)
     with Writer(
         bootstrap,
         timeout,
@@ -117,6 +126,28 @@ def command(
         print_json({"topic": topic, "records": progress.count, "end_offsets": ends})
     else:
         note(f"{count_text(progress.count, 'record')} to {topic}")
+
+
+def _find(admin: Admin, topic: str, *, create: bool) -> None:
+    """The topic must exist: a broker that creates what is written to would make a topic of every typo."""
+    try:
+        describe_topic(admin, topic)
+    except KafkaError as error:
+        if not error.is_unknown_topic:
+            raise
+        if create:
+            _create(admin, topic)
+            return
+        error.advice += " To create the topic, give --create."
+        raise
+
+
+def _create(admin: Admin, topic: str) -> None:
+    try:
+        admin.create_topic(topic)
+    except KafkaError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was quicker
+            raise
 
 
 class BadLine(click.ClickException):

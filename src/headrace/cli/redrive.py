@@ -10,10 +10,12 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options, settings_of
+from headrace.cli.completers import topics as complete_topics
 from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
+from headrace.cli.suggestions import describe_topic
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import TimedOut
 from headrace.client.threads.admin import Admin
@@ -68,7 +70,7 @@ class Choice:
 
 
 @click.command("redrive")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option("--execute", is_flag=True, help="Do it; without this it is only said what would be done.")
 @click.option(
     "--from",
@@ -76,7 +78,14 @@ class Choice:
     metavar="WHERE",
     help="Where to begin, as in consume [default: behind the last redrive]",
 )
-@click.option("--source", "sources", multiple=True, metavar="TOPIC", help="Only letters from this topic.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only letters from this topic.",
+    shell_complete=complete_topics,
+)
 @click.option("--reason", metavar="REGEX", help="Only letters whose reason matches.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Look at no more letters than this.")
 @click.option(
@@ -153,7 +162,7 @@ def _range(
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[str, int]]:
     """Where to begin and to end in each partition, and how many partitions each topic has."""
     partitions = [
-        TopicPartition(topic, index) for index in range(len(admin.describe_topic(topic).partitions))
+        TopicPartition(topic, index) for index in range(len(describe_topic(admin, topic).partitions))
     ]
     starts = resolve(admin, partitions, begin or Edge.EARLIEST, isolation_level="read_committed")
     if begin is None:

@@ -1,11 +1,11 @@
 """`headrace cluster sinks`: who writes batch by batch, how far it is, and how to begin anew."""
 
-import sys
-
 import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
+from headrace.cli.completers import sinks as complete_sinks
+from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.moments import iso_time
 from headrace.cli.terminal import print_json, print_table
 
@@ -41,16 +41,15 @@ def list_command(bootstrap: str, timeout: float, as_json: bool) -> None:
 
 
 @sinks.command()
-@click.argument("app_id")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.argument("app_id", shell_complete=complete_sinks)
+@yes_option
 @broker_options
 def reset(app_id: str, yes: bool, bootstrap: str, timeout: float, as_json: bool) -> None:
     """Let a sink forget which batches it has, so that another query may take its name.
 
     What was written stays. Batches that are written again are there twice.
     """
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Forget which batches {app_id} has?", abort=True, err=True)
+    confirm(f"Forget which batches {app_id} has?", yes=yes)
     with administer(bootstrap, timeout) as admin:
         admin.reset_sink(app_id)
     if as_json:

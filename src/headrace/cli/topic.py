@@ -1,16 +1,19 @@
 """`headrace topic`: create, list, describe, alter, trim and delete topics."""
 
 import sys
-import time
 
 import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
-from headrace.cli.moments import parse_moment
-from headrace.cli.options import KEY_VALUE
-from headrace.cli.ranges import ends_of, resolve
+from headrace.cli.completers import topic_keys, topic_settings
+from headrace.cli.completers import topics as complete_topics
+from headrace.cli.options import SETTING
+from headrace.cli.quantities import setting_text
+from headrace.cli.ranges import ends_of
+from headrace.cli.suggestions import describe_topic, describe_topics
 from headrace.cli.terminal import bytes_text, count_text, print_json, print_table
+from headrace.cli.topic_removal import delete, trim
 from headrace.client.administration.configs import Resource
 from headrace.client.administration.offsets import OffsetAt
 from headrace.client.administration.topic_descriptions import TopicDescription
@@ -27,14 +30,26 @@ def command() -> None:
     """Create, list, describe, alter, trim and delete topics."""
 
 
+command.add_command(trim)
+command.add_command(delete)
+
+
 @command.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option(
     "--partitions", "-p", type=click.IntRange(min=1), help="How many; else the broker's num.partitions."
 )
 @click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Copies of each partition.")
-@click.option("--config", "-c", "configs", type=KEY_VALUE, multiple=True, help="A setting of the topic.")
-@click.option("--if-not-exists", is_flag=True, help="Succeed when the topic is there already.")
+@click.option(
+    "--config",
+    "-c",
+    "configs",
+    type=SETTING,
+    multiple=True,
+    help="A setting of the topic, such as retention.ms=7d or segment.bytes=64MiB.",
+    shell_complete=topic_settings,
+)
+@click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists already.")
 @broker_options
 def create(
     names: tuple[str, ...],
@@ -48,7 +63,7 @@ def create(
 ) -> None:
     """Create topics.
 
-    Example: headrace topic create orders -p 6 -c retention.ms=86400000
+    Example: headrace topic create orders -p 6 -c retention.ms=7d
     """
     created: list[dict[str, object]] = []
     with administer(bootstrap, timeout) as admin:
@@ -105,12 +120,12 @@ def list_topics(internal: bool, bootstrap: str, timeout: float, as_json: bool) -
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_topics)
 @broker_options
 def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show partitions, offsets, sizes and settings of topics."""
     with administer(bootstrap, timeout) as admin:
-        described = [_description(admin, topic) for topic in admin.describe_topics(names).values()]
+        described = [_description(admin, topic) for topic in describe_topics(admin, names).values()]
     if as_json:
         print_json(described)
         return
@@ -165,7 +180,7 @@ def _print_description(topic: dict[str, object]) -> None:
     click.secho(str(topic["name"]), bold=True)
     click.echo(f"id {topic['id']}, replication factor {topic['replication_factor']}")
     for key, value in settings.items():
-        click.echo(f"{key}={value}")
+        click.echo(f"{key}={setting_text(key, value)}")
     rows = [
         (
             partition["partition"],
@@ -184,12 +199,27 @@ def _print_description(topic: dict[str, object]) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option(
     "--partitions", "-p", type=click.IntRange(min=1), help="Raise the number of partitions to this."
 )
-@click.option("--config", "-c", "configs", type=KEY_VALUE, multiple=True, help="Set a setting.")
-@click.option("--unset", "-u", multiple=True, metavar="KEY", help="Put a setting back to its default.")
+@click.option(
+    "--config",
+    "-c",
+    "configs",
+    type=SETTING,
+    multiple=True,
+    help="A setting of the topic, such as retention.ms=7d.",
+    shell_complete=topic_settings,
+)
+@click.option(
+    "--unset",
+    "-u",
+    multiple=True,
+    metavar="KEY",
+    help="Put a setting back to its default.",
+    shell_complete=topic_keys,
+)
 @broker_options
 def alter(
     name: str,
@@ -205,7 +235,7 @@ def alter(
         raise click.UsageError("Nothing to alter: give --partitions, --config or --unset.")
     changes: dict[str, str | None] = {**dict(configs), **dict.fromkeys(unset)}
     with administer(bootstrap, timeout) as admin:
-        admin.describe_topic(name)  # a topic that is not there is said so before anything is changed
+        describe_topic(admin, name)  # before anything is changed: the topic may not exist
         if changes:
             admin.alter_config(Resource.topic(name), changes)
         if partitions is not None:
@@ -215,56 +245,3 @@ def alter(
         print_json(_summary(topic))
     else:
         click.echo(f"altered {name}")
-
-
-@command.command()
-@click.argument("name")
-@click.option(
-    "--before", required=True, metavar="WHERE", help="As --to of consume: an offset, a time, latest."
-)
-@click.option("--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True)
-@broker_options
-def trim(
-    name: str, before: str, partitions: tuple[int, ...], bootstrap: str, timeout: float, as_json: bool
-) -> None:
-    """Delete the oldest records of a topic, up to an offset or a time."""
-    try:
-        moment = parse_moment(before, wall_ms=time.time_ns() // 1_000_000)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--before") from None
-    with administer(bootstrap, timeout) as admin:
-        chosen = partitions or range(len(admin.describe_topic(name).partitions))
-        offsets = resolve(admin, [TopicPartition(name, partition) for partition in chosen], moment)
-        left = admin.delete_records(offsets)
-    if as_json:
-        print_json([{"partition": at.partition, "start": start} for at, start in sorted(left.items())])
-    else:
-        for at, start in sorted(left.items()):
-            click.echo(f"{at} now begins at {start}")
-
-
-@command.command()
-@click.argument("names", nargs=-1, required=True)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--if-exists", is_flag=True, help="Succeed when a topic is not there.")
-@broker_options
-def delete(
-    names: tuple[str, ...], yes: bool, if_exists: bool, bootstrap: str, timeout: float, as_json: bool
-) -> None:
-    """Delete topics and all their records."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
-    deleted: list[str] = []
-    with administer(bootstrap, timeout) as admin:
-        for name in names:
-            try:
-                admin.delete_topic(name)
-            except KafkaError as error:
-                if not if_exists or not error.is_unknown_topic:
-                    raise
-                continue
-            deleted.append(name)
-            if not as_json:
-                click.echo(f"deleted {name}")
-    if as_json:
-        print_json(deleted)

@@ -7,7 +7,9 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
+from headrace.cli.completers import transactional_ids
 from headrace.cli.moments import iso_time
+from headrace.cli.options import Seconds
 from headrace.cli.partitions import partitions_text
 from headrace.cli.terminal import print_json, print_table
 from headrace.client.administration.transactions import OpenTransaction, Transaction
@@ -18,11 +20,11 @@ OLDEST_S = 15 * 60.0
 
 
 @click.command()
-@click.argument("ids", nargs=-1)
+@click.argument("ids", nargs=-1, shell_complete=transactional_ids)
 @click.option("--hanging", is_flag=True, help="Those that no coordinator will ever end.")
 @click.option(
     "--older-than",
-    type=click.FloatRange(min=0),
+    type=Seconds(0),
     default=OLDEST_S,
     show_default=True,
     metavar="SECONDS",

@@ -12,7 +12,7 @@ from headrace.records._outgoing import Delivery, Lane
 BATCH_BYTES = 256 * 1024
 # A record of a command is as large as its file, and the broker says what is too large.
 RECORD_BYTES_MAX = 128 * 1024 * 1024
-# How long a topic that is written to may take to come into being; one that never will is told of soon.
+# How long a topic that was just created may take until every broker knows it.
 CREATION_S = 5.0
 
 
@@ -60,7 +60,7 @@ class Writer:
             self._raise_error()
 
     def find(self, topic: str) -> None:
-        """Raises if there is no such topic and none comes into being."""
+        """Raises if the topic does not appear soon: one that was just created may take a moment."""
         self._producer.partitions_for(topic, min(self._timeout_s, CREATION_S))
 
     def send(

@@ -76,6 +76,8 @@ def test_help_lists_all_commands_without_importing_them() -> None:
         ["topic", "create", "t", "-c", "novalue"],
         ["topic", "trim", "t", "--before", "soon"],
         ["group", "describe"],
+        ["group", "list", "--state", "Lively"],
+        ["group", "list", "--type", "modern"],
         ["group", "reset", "g", "--to", "earliest"],
         ["group", "reset", "g", "--all-topics"],
         ["group", "reset", "g", "--all-topics", "--to", "latest", "--by", "1"],

@@ -1,0 +1,185 @@
+"""What the shell offers for an unfinished word: topics, groups and other names, and the keys of settings.
+
+Somebody waits with a finger on Tab, so a broker or registry has `PATIENCE_S` in all. Whatever goes wrong,
+the shell is offered nothing and nothing is printed: the command itself will say what is wrong.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from headrace.client.threads.admin import Admin
+
+PATIENCE_S = 1.0
+OFFERED_MAX = 500  # more names help nobody
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+# --- names that a broker knows ---------------------------------------------------------------------------
+
+
+def topics(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Internal topics only for who begins with their underscore."""
+
+    def names(admin: "Admin") -> list[str]:
+        return [topic.name for topic in admin.list_topics(internal=begun.startswith("_"))]
+
+    return _fitting(context, parameter, begun, _asked(context, names))
+
+
+def groups(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    def names(admin: "Admin") -> list[str]:
+        return [group.group for group in admin.list_groups()]
+
+    return _fitting(context, parameter, begun, _asked(context, names))
+
+
+def transactional_ids(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    def names(admin: "Admin") -> list[str]:
+        return [one.transactional_id for one in admin.list_transactions()]
+
+    return _fitting(context, parameter, begun, _asked(context, names))
+
+
+def sinks(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    def names(admin: "Admin") -> list[str]:
+        return [sink.app_id for sink in admin.list_sinks()]
+
+    return _fitting(context, parameter, begun, _asked(context, names))
+
+
+def brokers(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    def names(admin: "Admin") -> list[str]:
+        return ["all", *(str(broker.broker_id) for broker in admin.list_brokers())]
+
+    return _fitting(context, parameter, begun, _asked(context, names))
+
+
+def resources(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """NAME of `headrace config`, by the KIND before it."""
+    by_kind: dict[str, Completer] = {"topic": topics, "group": groups, "broker": brokers}
+    return by_kind[context.params["kind"]](context, parameter, begun) if _kind(context) else []
+
+
+# --- keys of settings, which need no broker ---------------------------------------------------------------
+
+
+def topic_keys(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    return _fitting(context, parameter, begun, _keys("topic"))
+
+
+def topic_settings(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Keys with their equals sign: a value follows."""
+    return _fitting(context, parameter, begun, _with_equals("topic"))
+
+
+def broker_settings(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    return _fitting(context, parameter, begun, _with_equals("broker"))
+
+
+def resource_keys(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """KEYS of `headrace config`, by the KIND before them."""
+    return _fitting(context, parameter, begun, _keys(_kind(context)))
+
+
+def resource_settings(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    return _fitting(context, parameter, begun, _with_equals(_kind(context)))
+
+
+def _keys(kind: str) -> list[str]:
+    from headrace.machines.configs.definition import (
+        broker_config_keys,
+        group_config_keys,
+        topic_config_keys,
+    )
+
+    tables = {"topic": topic_config_keys, "broker": broker_config_keys, "group": group_config_keys}
+    if kind not in tables:
+        return []
+    return sorted(name for name, key in tables[kind]().items() if not key.is_internal)
+
+
+def _with_equals(kind: str) -> list[str]:
+    return [f"{key}=" for key in _keys(kind)]
+
+
+def _kind(context: click.Context) -> str:
+    kind = context.params.get("kind")
+    return kind if isinstance(kind, str) and kind in ("topic", "group", "broker") else ""
+
+
+# --- names that a registry knows -------------------------------------------------------------------------
+
+
+def subjects(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    def names() -> list[str]:
+        from headrace.schemas import Registry
+
+        return Registry(context.params["registry"], timeout_s=PATIENCE_S).subjects()
+
+    return _fitting(context, parameter, begun, _in_time(names))
+
+
+# --- in time and in silence ------------------------------------------------------------------------------
+
+
+def _fitting(
+    context: click.Context, parameter: click.Parameter, begun: str, names: Iterable[str]
+) -> list[str]:
+    """Those that begin with what was typed and were not given already."""
+    given = context.params.get(parameter.name or "")
+    taken = set(given) if isinstance(given, tuple) else set()
+    return [name for name in names if name.startswith(begun) and name not in taken][:OFFERED_MAX]
+
+
+def _asked(context: click.Context, names: Callable[["Admin"], list[str]]) -> list[str]:
+    from headrace.cli.client_settings import settings_of
+    from headrace.cli.options import DEFAULT_BOOTSTRAP
+
+    bootstrap = context.params.get("bootstrap")
+    with context.scope(cleanup=False):  # settings_of asks it for --client-config and -X
+        settings = settings_of(
+            "admin",
+            bootstrap if isinstance(bootstrap, str) else DEFAULT_BOOTSTRAP,
+            default_api_timeout_ms=round(PATIENCE_S * 1000),
+        )
+
+    def ask() -> list[str]:
+        from headrace.client.threads.admin import Admin
+
+        if not any(map(_listens, str(settings["bootstrap.servers"]).split(","))):
+            return []  # a client would try again until its time is over
+        with Admin(settings) as admin:
+            return names(admin)
+
+    return _in_time(ask)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _in_time(names: Callable[[], list[str]]) -> list[str]:
+    """In a thread that is left behind when it takes too long: even looking up a host can."""
+    found: list[str] = []
+
+    def ask() -> None:
+        try:
+            found.extend(names())
+        except Exception:
+            return
+
+    thread = threading.Thread(target=ask, name="completion", daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return list(found)
