@@ -67,10 +67,13 @@ def test_up_notices_that_its_node_died(up: Up) -> None:
 
 
 def test_settings_are_handed_to_the_node(shell: Any, tmp_path: Path) -> None:
-    running = Up(shell, tmp_path / "data", "--set", "num.partitions=7", "--json")
+    given = ("--set", "num.partitions=7", "--set", "log.retention.ms=36h")
+    running = Up(shell, tmp_path / "data", *given, "--json")
     try:
         bootstrap = json.loads(running.line)["bootstrap"]
         assert shell.attempt("topic", "create", "t", "-b", bootstrap).out == b"created t with 7 partitions\n"
+        (told,) = shell.attempt("config", "get", "topic", "t", "retention.ms", "-b", bootstrap, "--json").json
+        assert (told["value"], told["source"]) == ("129600000", "server settings")
     finally:
         running.end()
 

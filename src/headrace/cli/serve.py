@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import KEY_VALUE
+from headrace.cli.completers import broker_settings
+from headrace.cli.options import SETTING
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -20,7 +21,14 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
-@click.option("--set", "settings", type=KEY_VALUE, multiple=True, help="Overrides a setting of the file.")
+@click.option(
+    "--set",
+    "settings",
+    type=SETTING,
+    multiple=True,
+    help="Overrides a setting of the file.",
+    shell_complete=broker_settings,
+)
 @click.option("--pid-file", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the pid.")
 def command(
     config: Path,

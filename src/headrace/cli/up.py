@@ -10,8 +10,9 @@ from typing import NoReturn
 
 import click
 
+from headrace.cli.completers import broker_settings
 from headrace.cli.local_node import LocalNode
-from headrace.cli.options import KEY_VALUE, json_option
+from headrace.cli.options import SETTING, json_option
 from headrace.cli.terminal import note, print_json
 
 # name → what it is; the code of a sample is imported when one is asked for
@@ -41,7 +42,12 @@ class Stopped(BaseException):
     "--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0: any free one."
 )
 @click.option(
-    "--set", "settings", type=KEY_VALUE, multiple=True, help="A broker setting, Kafka's name for it."
+    "--set",
+    "settings",
+    type=SETTING,
+    multiple=True,
+    help="A broker setting, Kafka's name for it, such as log.retention.ms=7d.",
+    shell_complete=broker_settings,
 )
 @click.option(
     "--sample",
