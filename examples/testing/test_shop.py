@@ -1,4 +1,4 @@
-"""The shop's tests, with pytest: `headrace_broker` comes with `pip install headrace`."""
+"""The shop's tests, with pytest: `headrace_broker` comes with Headrace."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_parquet_without_pyarrow_says_what_to_do(
     headrace_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadFixture, match=r"pip install headrace\[arrow\]"):
+    with pytest.raises(BadFixture, match=r'reading Parquet needs pyarrow.*pip install "\.\[arrow\]"'):
         headrace_broker.seed("orders", tmp_path / "orders.parquet")
 
 

@@ -73,7 +73,7 @@ def _python() -> Finding:
 def _compiled_module() -> Finding:
     if COMPILED:
         return Finding("record codec", "ok", "compiled")
-    advice = "Install a C compiler and run `pip install --force-reinstall --no-binary headrace headrace`."
+    advice = "Install a C compiler and run `pip install --force-reinstall .` in a clone of Headrace."
     return Finding("record codec", "warning", "interpreted: clients and compaction are slower", advice)
 
 

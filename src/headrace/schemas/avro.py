@@ -12,7 +12,7 @@ try:
     import fastavro
     from fastavro.schema import SchemaParseException
 except ImportError as error:
-    raise MissingLibrary("fastavro, which reads Avro, is not installed") from error
+    raise MissingLibrary("fastavro", "Avro") from error
 
 
 def compiled(text: str, imports: Imports = ()) -> Any:

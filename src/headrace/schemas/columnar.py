@@ -13,5 +13,5 @@ def columnar_format(name: str) -> SchemaType:
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise MissingLibrary("pyarrow, which columns are made of, is not installed") from error
+        raise MissingLibrary("pyarrow", "reading and writing columns") from error
     return kind

@@ -1,5 +1,6 @@
 """What can go wrong between bytes and a schema."""
 
+from headrace.base.extras import missing_text
 from headrace.client.errors import ClientError
 
 
@@ -51,9 +52,10 @@ class Incompatible(RegistryRefused):
 
 
 class MissingLibrary(SchemaError):
-    """A library that reads this format is not installed."""
+    """A library that reads this format is not installed; the message says how to install it."""
 
-    advice = 'Install it: pip install "headrace[schemas]".'
+    def __init__(self, library: str, what: str) -> None:
+        super().__init__(missing_text(library, what))
 
 
 class UnsupportedSchema(SchemaError):

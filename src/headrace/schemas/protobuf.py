@@ -24,7 +24,7 @@ try:
     )
     from google.protobuf.descriptor import Descriptor
 except ImportError as error:
-    raise MissingLibrary("protobuf is not installed") from error
+    raise MissingLibrary("google.protobuf", "Protobuf") from error
 
 _WELL_KNOWN = {
     module.DESCRIPTOR.name: module.DESCRIPTOR

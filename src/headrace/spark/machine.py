@@ -8,6 +8,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from headrace.base.extras import install_command
+
 JAVA_MIN = 17
 PYTHON_MIN = (3, 11)
 MEMORY_MIN_BYTES = 2 << 30  # a driver of 1 GB, its workers, and a broker beside them
@@ -40,9 +42,12 @@ def python_problem(version: tuple[int, ...] = tuple(sys.version_info[:2])) -> st
 
 
 def pyspark_problem() -> str | None:
-    if find_spec("pyspark") is not None:
-        return None
-    return 'PySpark is not installed: pip install "headrace[spark]".'
+    """Of PySpark and of what its Arrow paths need."""
+    for library in ("pyspark", "pyarrow", "pandas"):
+        if find_spec(library) is None:
+            command = install_command("spark")
+            return f"Spark needs {library}, which is not installed: run `{command}` in a clone of Headrace."
+    return None
 
 
 def java_problem(home: str | None = None) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from headrace.base.extras import missing_text
 from headrace.client.envelope import read_envelope, write_envelope
 from headrace.records._messages import Message
 from headrace.testing.records import Record
@@ -89,7 +90,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise BadFixture(f"{path}: reading Parquet needs pyarrow: pip install headrace[arrow]") from None
+        raise BadFixture(f"{path}: {missing_text('pyarrow', 'reading Parquet')}") from None
     number = 0
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches():

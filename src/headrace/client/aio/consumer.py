@@ -15,6 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from headrace.base.extras import require
 from headrace.client.aio.driver import Driver
 from headrace.client.aio.steps import take
 from headrace.client.clock import clock, wall_ms
@@ -114,6 +115,7 @@ class Consumer:
         >>> (await consumer.poll_arrow(10)).select(["offset", "value"]).to_pylist()
         [{'offset': 0, 'value': b'first'}, {'offset': 1, 'value': b'second'}]
         """
+        require("pyarrow", "poll_arrow()")  # before records are taken that nobody would get
         return table_of(await self._polled(self._calls.poll_columns(timeout)))
 
     def __aiter__(self) -> AsyncIterator[Message]:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.base.extras import require
 from headrace.client.serializers.serializer import Serializer
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ def msgspec_json(kind: type[T]) -> Serializer[T]:
     >>> headrace.msgspec_json(dict[str, int]).to_bytes({"tea": 2})
     b'{"tea":2}'
     """
+    require("msgspec", "msgspec_json()")
     import msgspec
 
     return Serializer(msgspec.json.Encoder().encode, msgspec.json.Decoder(kind).decode)
@@ -27,6 +29,7 @@ def msgspec_messagepack(kind: type[T]) -> Serializer[T]:
     >>> headrace.msgspec_messagepack(dict[str, int]).to_bytes({"tea": 2})
     b'\\x81\\xa3tea\\x02'
     """
+    require("msgspec", "msgspec_messagepack()")
     import msgspec
 
     return Serializer(msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode)

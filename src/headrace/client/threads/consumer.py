@@ -16,6 +16,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from headrace.base.extras import require
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.configuration import Configuration, consumer_keys, given_settings
@@ -119,6 +120,7 @@ class Consumer:
         >>> table.select(["offset", "value"]).to_pylist()
         [{'offset': 0, 'value': b'first'}, {'offset': 1, 'value': b'second'}]
         """
+        require("pyarrow", "poll_arrow()")  # before records are taken that nobody would get
         return table_of(self._take(self._calls.poll_columns(timeout)))
 
     def __iter__(self) -> Iterator[Message]:
