@@ -21,6 +21,7 @@ from headrace.protocol.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
+    RemoveTopicRecord,
     decode_record,
 )
 from headrace.protocol.notation import Data
@@ -69,10 +70,14 @@ class Loaded(NamedTuple):
     end_offset: int
     epoch: int  # of the last batch; 0 when there is none
     replayed: int  # records read from the log, after the snapshot
+    removed: frozenset[bytes]  # ids of topics that those records removed
 
 
 def load(disk: Disk, directory: str, end_offset: int | None = None) -> Loaded:
-    """Rebuild the image from the newest whole snapshot and the log after it, up to `end_offset`."""
+    """Rebuild the image from the newest whole snapshot and the log after it, up to `end_offset`.
+
+    The log is taken to be sound: `metadata_check` is asked first when a node starts.
+    """
     for snapshot in snapshots(disk, directory):
         if end_offset is not None and snapshot.end_offset > end_offset:
             continue
@@ -91,7 +96,7 @@ def load(disk: Disk, directory: str, end_offset: int | None = None) -> Loaded:
             transaction.replay(record)
         replayed += len(batch.records)
         position, epoch = batch.next_offset, batch.epoch
-    return Loaded(image, snapshot, position, epoch, replayed)
+    return Loaded(image, snapshot, position, epoch, replayed, frozenset(transaction.removed))
 
 
 class Transaction:
@@ -103,6 +108,7 @@ class Transaction:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._held: list[Data] | None = None  # None outside of a transaction
+        self.removed: set[bytes] = set()  # ids of the topics that were removed
 
     def replay(self, record: Data) -> None:
         kind = type(record)
@@ -113,11 +119,16 @@ class Transaction:
         elif kind is EndTransactionRecord:
             held, self._held = self._held or [], None
             for each in held:
-                self._image.replay(each)
+                self._replay(each)
         elif self._held is not None:
             self._held.append(record)
         else:
-            self._image.replay(record)
+            self._replay(record)
+
+    def _replay(self, record: Data) -> None:
+        self._image.replay(record)
+        if type(record) is RemoveTopicRecord:
+            self.removed.add(record.topic_id)
 
 
 def logged_batches(disk: Disk, directory: str, start: int, end_offset: int | None) -> Iterator[LoggedBatch]:
@@ -133,6 +144,8 @@ def logged_batches(disk: Disk, directory: str, start: int, end_offset: int | Non
                 return
             if batch.base_offset >= start:
                 yield batch
+            if batch.next_offset == end_offset:
+                return  # what lies behind it may be half a batch
 
 
 def decoded_batches(data: bytes) -> Iterator[LoggedBatch]:

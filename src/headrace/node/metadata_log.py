@@ -16,7 +16,7 @@ from headrace.base.time import Now
 from headrace.machines.metadata.controller.brokers import Registration
 from headrace.machines.metadata.controller.controller import Controller
 from headrace.machines.metadata.controller.decision import Decision
-from headrace.machines.metadata.image import ALL_BROKERS, ClusterImage, Endpoint
+from headrace.machines.metadata.image import ALL_BROKERS, BadMetadata, ClusterImage, Endpoint
 from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT, SUPPORTED_FEATURES
 from headrace.machines.raft.quorum_state import FILE, QuorumState
 from headrace.machines.raft.roles import Leader, recovered
@@ -108,9 +108,16 @@ class MetadataLog(Waitable):
         settings = node.settings
         directory = node.partitions.directories[settings.metadata_log_dir]
         disk = node.partitions.disks[settings.metadata_log_dir]
+        sound = node.partitions.sound_metadata
+        directory.vouch(TOPIC, 0, sound.snapshot_end)
         log = directory.open_log(TOPIC, 0, METADATA_TOPIC_ID, log_config(settings), now.wall_ms)
         remove_unfinished(disk, DIRECTORY)
         loaded = load(disk, DIRECTORY)
+        if loaded.end_offset != sound.end_offset:
+            raise BadMetadata(
+                f"the metadata log was sound up to offset {sound.end_offset}, but recovered up to "
+                f"{loaded.end_offset}"
+            )
         if loaded.end_offset > log.log_end_offset:
             # a lost machine kept a snapshot and lost segments it stands for, whose removal had begun: the
             # log begins anew where the snapshot ends
@@ -121,7 +128,7 @@ class MetadataLog(Waitable):
         metadata = cls(node, log, leader, loaded.image, now)
         metadata._snapshot = loaded.snapshot
         metadata._records_since_snapshot = loaded.replayed
-        node.partitions.load(now, loaded.image)
+        node.partitions.load(now, loaded.image, loaded.removed)
         metadata._begin_epoch(now, loaded.end_offset)
         metadata._register(now)
         metadata._flush(now)
@@ -240,6 +247,8 @@ class MetadataLog(Waitable):
             node.partitions.go_offline(now, self._directory, result)
             return
         self._log.flushed(result)
+        # the checkpoint that follows tells the next start how far the log has to be sound
+        node.housekeeping.offsets_moved()
         if self._leader.held_by(node.id, self._log.flushed_offset):
             self._committed(now)
         if self._log.flushed_offset < self._log.log_end_offset:

@@ -20,9 +20,11 @@ from headrace.machines.metadata.image import (
     TopicState,
 )
 from headrace.node.group_commit import GroupCommit
+from headrace.node.metadata_check import LastStop, SoundLog, check_metadata, epoch_max
 from headrace.node.partition import Partition
 from headrace.node.replica_moves import ReplicaMoves
 from headrace.node.settings import Settings
+from headrace.node.strays import Strays
 from headrace.node.topic_config import TopicConfigs
 from headrace.protocol.metadata_records import (
     ConfigRecord,
@@ -31,13 +33,21 @@ from headrace.protocol.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
+from headrace.storage.checkpoints import META_PROPERTIES, PARTITION_METADATA, parse_properties
 from headrace.storage.disk import Disk, read_whole
-from headrace.storage.errors import DiskFull, LogOffline, StorageError, WrongDirectory, is_full
+from headrace.storage.errors import (
+    DamagedProperties,
+    DiskFull,
+    LogOffline,
+    StorageError,
+    WrongDirectory,
+    is_full,
+)
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
 from headrace.storage.log_directory import LogDirectory
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.strays import Why
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -47,6 +57,9 @@ INTERNAL_TOPICS = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__sink_sessions")
 )
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+
+# Ids are random: two that differ in so few of their 128 bits are one, which was damaged on disk.
+DAMAGED_ID_BITS_MAX = 16
 
 
 class Partitions:
@@ -62,7 +75,6 @@ class Partitions:
         self.cluster_id = cluster_id_of(node, disks)
         home = metadata_home(node.settings, disks)
         node.settings = node.settings.but(metadata_log_dir=home)
-        is_new = not disks[home].exists(METADATA_DIRECTORY)
         self.directories: dict[str, LogDirectory] = {}
         self.commits: dict[str, GroupCommit] = {}
         self._homes: dict[tuple[bytes, int], str] = {}
@@ -70,8 +82,24 @@ class Partitions:
         self._crowds: dict[str, int] = {}  # partitions per directory
         self._configs: TopicConfigs | None = None
         self.moves = ReplicaMoves(node)
+        self.strays = Strays(node)
         for name, disk in disks.items():
-            directory = LogDirectory.open(
+            directory = self.directories[name] = self._look(name, disk, boot_id)
+            self._crowds[name] = 0
+            self.commits[name] = self._group_commit(name)
+            for topic, index, topic_id in directory.partitions():
+                if topic != METADATA_TOPIC:
+                    self._found.append((name, topic, index, topic_id))
+        self.sound_metadata = self._check_metadata(home)
+        # the node starts: nothing was changed on any disk up to here
+        for name, directory in self.directories.items():
+            self._take_possession(now, name, directory)
+
+    def _look(self, name: str, disk: Disk, boot_id: str) -> LogDirectory:
+        """A directory that cannot be used is offline from the start, unless it has the metadata."""
+        node = self._node
+        try:
+            return LogDirectory.look(
                 disk,
                 name,
                 node_id=node.id,
@@ -79,22 +107,48 @@ class Partitions:
                 directory_id_if_new=node.dice.randbytes(16),
                 boot_id=boot_id,
                 files=self.files,
-                wall_ms=now.wall_ms,
             )
-            self.directories[name] = directory
-            self._crowds[name] = 0
-            self.commits[name] = self._group_commit(name)
-            for topic, index, topic_id in directory.partitions():
-                if topic != METADATA_TOPIC:
-                    self._found.append((name, topic, index, topic_id))
-                    if topic_id is not None:
-                        self._homes[(topic_id, index)] = name
-        if is_new and self._found:
-            # an empty metadata log would make strays of them all
+        except (LogOffline, DamagedProperties) as fault:
+            if name == node.settings.metadata_log_dir:
+                raise
+            node.report("error", "log_directory_offline", directory=name, error=str(fault))
+            return LogDirectory.unusable(disk, name, self.files, OSError(str(fault)))
+
+    def _check_metadata(self, home: str) -> SoundLog:
+        """Where the sound metadata log ends. Raises when it is not there, or is damaged."""
+        disk, directory = self.disks[home], self.directories[home]
+        sound = SoundLog()
+        if disk.exists(METADATA_DIRECTORY):
+            stop = LastStop(
+                directory.trust,
+                directory.recovery_point(METADATA_TOPIC, 0),
+                epoch_max(disk, home, METADATA_DIRECTORY),
+            )
+            sound = check_metadata(disk, home, METADATA_DIRECTORY, stop)
+        offline = [name for name, each in self.directories.items() if each.is_offline]
+        if not sound.end_offset and (self._found or offline):
+            # an empty metadata log would make strays of all partitions
+            there = f"there are {len(self._found)} partitions in {', '.join(self.disks)}"
+            if offline:
+                there += f" ({', '.join(offline)} cannot be read)"
             raise WrongDirectory(
-                f"there are {len(self._found)} partitions in {', '.join(disks)} but no {METADATA_DIRECTORY}: "
-                "is a log directory missing from log.dirs, or metadata.log.dir wrong?"
+                f"{there} but no {METADATA_DIRECTORY}: is a log directory missing from log.dirs, or "
+                "metadata.log.dir wrong?"
             )
+        return sound
+
+    def _take_possession(self, now: Now, name: str, directory: LogDirectory) -> None:
+        if directory.is_offline:
+            return
+        try:
+            directory.take_possession()
+        except StorageError as fault:
+            if name == self._node.settings.metadata_log_dir:
+                raise
+            self.go_offline(now, name, fault)
+            return
+        for damage in directory.damages:
+            self._node.report("error", "damaged_file", path=f"{name}/{damage.path}", what=damage.what)
 
     def _group_commit(self, directory: str) -> GroupCommit:
         node = self._node
@@ -134,17 +188,29 @@ class Partitions:
 
     # --- committed metadata ------------------------------------------------------------------------------
 
-    def load(self, now: Now, image: ClusterImage) -> None:
-        """Everything the metadata log knew at the start."""
+    def load(self, now: Now, image: ClusterImage, removed: frozenset[bytes]) -> None:
+        """Everything the metadata log knew at the start; `removed` are topics that its records removed."""
         self._take_settings(image)
-        self._adopt_nameless(image)
-        self._receive(now, image)
+        self._settle_homes(image)
+        self._adopt_nameless(now, image, removed)
+        self._receive(now, image, removed)
         for topic in image.topics.values():
             self._take(now, image, topic)
         for name, directory in self.directories.items():
             if directory.trust == "lost":
                 self._recover_all(now, name)
-        self._sweep_strays(now)
+        self._sweep_strays(now, removed)
+
+    def _settle_homes(self, image: ClusterImage) -> None:
+        """Where each partition lies; of two directories with the same one, where the metadata says."""
+        for home, _, index, topic_id in self._found:
+            if topic_id is None:
+                continue
+            topic = image.topics_by_id.get(TopicId(topic_id))
+            state = topic.partitions.get(index) if topic is not None else None
+            placed = _placed(state, self._node.id)
+            if (topic_id, index) not in self._homes or self.directories[home].directory_id == placed:
+                self._homes[(topic_id, index)] = home
 
     def _recover_all(self, now: Now, name: str) -> None:
         """The machine went down: every log is scanned from its recovery point before anybody is served."""
@@ -231,7 +297,7 @@ class Partitions:
             data = {
                 name: self.directories[name] for name in self._crowds if name in self._node.settings.log_dirs
             }
-            placed = dict(zip(state.replicas, state.directories)).get(self._node.id)
+            placed = _placed(state, self._node.id)
             online = [name for name, directory in data.items() if not directory.is_offline] or list(data)
             home = min(
                 (name for name in online if data[name].directory_id == placed),
@@ -269,25 +335,41 @@ class Partitions:
             self._crowds[home] -= 1
             self._doom(now, home, partition.topic, partition.index, partition.config.file_delete_delay_ms)
 
-    def _adopt_nameless(self, image: ClusterImage) -> None:
-        """Directories whose partition.metadata cannot be read: the name tells whose they are, and no record
-        is thrown away on a mere doubt.
+    def _adopt_nameless(self, now: Now, image: ClusterImage, removed: frozenset[bytes]) -> None:
+        """Directories whose partition.metadata is damaged: the name tells whose they are, and no record is
+        thrown away on a mere doubt.
 
-        Not after the loss of a machine: there the file is missing only where nothing was ever flushed, and
-        the directory may be that of an earlier topic, whose removal did not last.
+        After the loss of a machine one that was never written may be that of an earlier topic, whose removal
+        did not last.
         """
         for number, (home, name, index, topic_id) in enumerate(self._found):
-            if self.directories[home].trust == "lost":
+            directory = self.directories[home]
+            topic = image.topics.get(name)
+            if topic is None or topic_id == topic.id or index not in topic.partitions:
                 continue
-            topic = image.topics.get(name) if topic_id is None else None
-            if topic is not None and self._homes.setdefault((topic.id, index), home) == home:
-                self._found[number] = (home, name, index, topic.id)
+            if topic_id is None:
+                if directory.trust == "lost" and directory.has_unflushed_name(name, index):
+                    continue
+            elif topic_id in removed or _bits_apart(topic_id, topic.id) > DAMAGED_ID_BITS_MAX:
+                continue
+            if self._homes.setdefault((topic.id, index), home) != home:
+                continue
+            self._found[number] = (home, name, index, topic.id)
+            self._node.report(
+                "error", "damaged_file", path=f"{home}/{name}-{index}/{PARTITION_METADATA}", what="topic id"
+            )
+            try:
+                directory.correct_topic_id(name, index, topic.id)
+            except StorageError as fault:
+                self.go_offline(now, home, fault)
 
-    def _receive(self, now: Now, image: ClusterImage) -> None:
+    def _receive(self, now: Now, image: ClusterImage, removed: frozenset[bytes]) -> None:
         """Logs on their way from one directory to another: one that had arrived stands in for the old one
         where that is gone, and all others are of no use.
         """
         for home, directory in self.directories.items():
+            if directory.is_offline:
+                continue
             for arrival in directory.arrivals():
                 topic = image.topics_by_id.get(arrival.topic_id)
                 place = (arrival.topic_id, arrival.partition)
@@ -296,6 +378,8 @@ class Partitions:
                         directory.adopt(topic.name, arrival.partition, arrival.name)
                         self._homes[place] = home
                         self._found.append((home, topic.name, arrival.partition, arrival.topic_id))
+                    elif arrival.is_whole and topic is None and arrival.topic_id not in removed:
+                        directory.put_arrival_aside(arrival, now.wall_ms)
                     else:
                         self._remove_directory(home, directory.discard(arrival))
                 except StorageError as fault:
@@ -310,23 +394,30 @@ class Partitions:
         partition.directory = directory
         partition.log = None
 
-    def _sweep_strays(self, now: Now) -> None:
-        """Directories of topics that were deleted while we were down, and removals that a stop cut short."""
+    def _sweep_strays(self, now: Now, removed: frozenset[bytes]) -> None:
+        """Finish removals that the metadata log tells of, and put aside what it does not know at all: absence
+        from the metadata is no reason to delete anything.
+        """
         for home, topic, index, topic_id in self._found:
+            directory = self.directories[home]
             known = self._by_id.get(topic_id) if topic_id is not None else None
-            if known is None or index >= len(known):
-                self._homes.pop((topic_id or b"", index), None)
-                self._node.report("warning", "stray_partition", partition=f"{topic}-{index}", directory=home)
-                try:
-                    job = self.directories[home].doom(topic, index)
-                except StorageError as fault:
-                    self.go_offline(now, home, fault)
+            is_known = known is not None and index < len(known)
+            if directory.is_offline or (is_known and self._homes[(topic_id or b"", index)] == home):
+                continue
+            try:
+                if topic_id in removed:
+                    self._remove_directory(home, directory.doom(topic, index))
                     continue
-                self._remove_directory(home, job)
+                why: Why = "duplicate" if is_known else "unknown" if known is None else "partition"
+                directory.put_aside(topic, index, why, now.wall_ms)
+            except StorageError as fault:
+                self.go_offline(now, home, fault)
         self._found.clear()
         for home, directory in self.directories.items():
-            for job in directory.leftovers():
-                self._remove_directory(home, job)
+            if not directory.is_offline:
+                for job in directory.leftovers():
+                    self._remove_directory(home, job)
+        self.strays.report(now)
 
     def _remove_directory(self, home: str, job: Job) -> None:
         def removed(now: Now, result: Any) -> None:
@@ -407,16 +498,30 @@ def metadata_home(settings: Settings, disks: dict[str, Disk]) -> str:
     """The directory of the metadata log: as it is set, else where it lies, else the first."""
     if "metadata.log.dir" not in settings.texts:
         for name, disk in disks.items():
-            if disk.exists(METADATA_DIRECTORY):
-                return name
+            try:
+                if disk.exists(METADATA_DIRECTORY):
+                    return name
+            except OSError:
+                continue  # it cannot be read, and will be offline
     return settings.metadata_log_dir
+
+
+def _placed(state: PartitionState | None, node_id: int) -> bytes | None:
+    """The directory that the metadata names for this node's replica."""
+    return None if state is None else dict(zip(state.replicas, state.directories)).get(node_id)
+
+
+def _bits_apart(one: bytes, other: bytes) -> int:
+    return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count()
 
 
 def cluster_id_of(node: "Node", disks: dict[str, Disk]) -> str:
     """What the directories say, or the setting says, or a new one; one value for all of them."""
     for disk in disks.values():
-        if disk.exists(META_PROPERTIES):
+        try:
             known = parse_properties(read_whole(disk, META_PROPERTIES)).get("cluster.id")
-            if known:
-                return known
+        except OSError:
+            continue  # a new directory, or one that will be offline
+        if known:
+            return known
     return node.settings.cluster_id or new_id_text(node.dice)

@@ -148,6 +148,7 @@ class Settings:
 
     headrace_open_files_max: int
     headrace_metrics_host: str
+    headrace_stray_retention_ms: int
     headrace_metrics_port: int
 
     def __init__(self, values: Mapping[str, Any]) -> None:

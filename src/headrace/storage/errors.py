@@ -67,7 +67,11 @@ class LogOffline(StorageError):
 
 
 class WrongDirectory(StorageError):
-    """The directory belongs to another node or cluster, or its meta.properties cannot be read."""
+    """The directory belongs to another node or cluster."""
+
+
+class DamagedProperties(StorageError):
+    """Nobody can tell whose directory it is: its meta.properties is damaged."""
 
 
 class InconsistentTopicId(StorageError):

@@ -10,6 +10,7 @@
     <topic>-<partition>/                a log, with partition.metadata
       .headrace_fresh                   the checkpoints still speak of an earlier topic of this name
     <topic>-<partition>.<id>-delete/    a log that waits for its removal
+    <topic>-<partition>.<…>-stray/      a log that the metadata does not know: see `strays`
     <topic>-<partition>.<id>-future/    a log that comes from another directory, and -moved: see `moving`
 
 The boot id is renewed at once after a clean stop or a kill, but after the loss of the machine only when
@@ -22,14 +23,16 @@ from headrace.base.ids import DirectoryId, TopicId, id_from_text, id_text
 from headrace.storage import checkpoints
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
 from headrace.storage.config import LogConfig
+from headrace.storage.damage import Damage
 from headrace.storage.directory_jobs import FRESH, CheckpointJob, RemoveDirectoryJob
 from headrace.storage.disk import Disk, read_whole, write_atomically
-from headrace.storage.errors import InconsistentTopicId, WrongDirectory
+from headrace.storage.errors import DamagedProperties, InconsistentTopicId, WrongDirectory
 from headrace.storage.health import Health
 from headrace.storage.log import PartitionLog
 from headrace.storage.moving import Arrival, arrivals, arrive
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.recovery import Recovery, Trust
+from headrace.storage.strays import Stray, Why, parse_stray, stray_name
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 BOOT_ID = ".headrace_boot_id"
@@ -49,12 +52,15 @@ class LogDirectory:
         "_health",
         "_high_watermarks",
         "_is_marked",
+        "_is_same_boot",
         "_log_starts",
         "_logs",
+        "_new_properties",
         "_recovery_points",
         "_tainted",
         "_topic_ids",
         "_unopened",
+        "damages",
         "directory_id",
         "name",
         "trust",
@@ -80,6 +86,9 @@ class LogDirectory:
         self._high_watermarks: dict[Partition, int] = {}
         self._cleaner_offsets: dict[Partition, int] = {}
         self._is_marked = True  # the boot id on the disk is this one
+        self._is_same_boot = False
+        self._new_properties: dict[str, str] = {}  # to be written when the node takes possession
+        self.damages: list[Damage] = []  # what was found at the start, to be reported
 
     @classmethod
     def open(
@@ -94,7 +103,36 @@ class LogDirectory:
         files: OpenFiles,
         wall_ms: int,
     ) -> "LogDirectory":
-        """Take possession. WrongDirectory when it is another node's; LogOffline when the disk fails."""
+        """Look, and take possession at once."""
+        directory = cls.look(
+            disk,
+            name,
+            node_id=node_id,
+            cluster_id=cluster_id,
+            directory_id_if_new=directory_id_if_new,
+            boot_id=boot_id,
+            files=files,
+        )
+        directory.take_possession()
+        return directory
+
+    @classmethod
+    def look(
+        cls,
+        disk: Disk,
+        name: str,
+        *,
+        node_id: int,
+        cluster_id: str,
+        directory_id_if_new: bytes,
+        boot_id: str,
+        files: OpenFiles,
+    ) -> "LogDirectory":
+        """Read what is there, and change nothing: the node may yet refuse to start.
+
+        WrongDirectory when it is another node's, DamagedProperties when nobody can tell whose it is;
+        LogOffline when the disk fails.
+        """
         directory = cls(disk, name, files, boot_id)
         try:
             directory._identify(node_id, cluster_id, directory_id_if_new)
@@ -105,27 +143,54 @@ class LogDirectory:
             raise directory._health.met(error) from error
         return directory
 
+    @classmethod
+    def unusable(cls, disk: Disk, name: str, files: OpenFiles, error: OSError) -> "LogDirectory":
+        """One that cannot be read: it is offline from the start."""
+        directory = cls(disk, name, files, "")
+        directory.went_offline(error)
+        return directory
+
+    def take_possession(self) -> None:
+        """The node starts: from here on the marker of the last clean stop is gone."""
+        disk = self._disk
+        try:
+            if self._new_properties:
+                data = checkpoints.render_properties(self._new_properties)
+                write_atomically(disk, checkpoints.META_PROPERTIES, data)
+            if self._unopened and not self._is_same_boot:
+                self._is_marked = False
+            else:
+                self._mark_boot()
+            if disk.exists(CLEAN_MARKER):
+                disk.remove(CLEAN_MARKER)
+                disk.sync_dir("")  # before anything is appended: the marker must not come back
+        except OSError as error:
+            raise self._health.met(error) from error
+
     def _identify(self, node_id: int, cluster_id: str, directory_id_if_new: bytes) -> None:
         try:
             properties = checkpoints.parse_properties(read_whole(self._disk, checkpoints.META_PROPERTIES))
         except FileNotFoundError:
             self.directory_id = DirectoryId(directory_id_if_new)
-            properties = {
+            self._new_properties = {
                 "version": "1",
                 "cluster.id": cluster_id,
                 "node.id": str(node_id),
                 "directory.id": id_text(directory_id_if_new),
             }
-            data = checkpoints.render_properties(properties)
-            write_atomically(self._disk, checkpoints.META_PROPERTIES, data)
             return
+        path = f"{self.name}/{checkpoints.META_PROPERTIES}"
+        if properties.get("version") not in ("0", "1"):
+            raise DamagedProperties(f"{path} says version {properties.get('version')!r}, not 1")
         for key, ours in (("node.id", str(node_id)), ("cluster.id", cluster_id)):
-            if properties.get(key) != ours:
-                raise WrongDirectory(f"{self.name} belongs to {key} {properties.get(key)!r}, not {ours!r}")
+            if key not in properties:
+                raise DamagedProperties(f"{path} has no {key}")
+            if properties[key] != ours:
+                raise WrongDirectory(f"{self.name} belongs to {key} {properties[key]!r}, not {ours!r}")
         try:
             self.directory_id = DirectoryId(id_from_text(properties.get("directory.id", "")))
         except ValueError as error:
-            raise WrongDirectory(f"{self.name} has no readable directory.id") from error
+            raise DamagedProperties(f"{path} has no readable directory.id") from error
 
     def _read_checkpoints(self) -> None:
         self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
@@ -136,8 +201,12 @@ class LogDirectory:
     def _read_offsets(self, path: str) -> dict[Partition, int]:
         try:
             return checkpoints.parse_offsets(read_whole(self._disk, path))
-        except (FileNotFoundError, MalformedCheckpoint):
-            return {}  # nothing is vouched for then, and recovery looks at everything
+        except FileNotFoundError:
+            return {}
+        except MalformedCheckpoint as error:
+            # nothing is vouched for then, and recovery looks at everything
+            self.damages.append(Damage(path, str(error)))
+            return {}
 
     def _partitions_by_name(self) -> set[Partition]:
         found: set[Partition] = set()
@@ -148,21 +217,13 @@ class LogDirectory:
         return found
 
     def _judge_last_stop(self) -> None:
-        disk = self._disk
-        is_same_boot = self._read_boot_id() == self._boot_id
-        if disk.exists(CLEAN_MARKER):
+        self._is_same_boot = self._read_boot_id() == self._boot_id
+        if self._disk.exists(CLEAN_MARKER):
             self.trust = "clean"
         else:
-            self.trust = "killed" if is_same_boot else "lost"
-        if self.trust != "clean" or not is_same_boot:
+            self.trust = "killed" if self._is_same_boot else "lost"
+        if self.trust != "clean" or not self._is_same_boot:
             self._unopened = set(self._found)
-        if self._unopened and not is_same_boot:
-            self._is_marked = False
-        else:
-            self._mark_boot()
-        if self.trust == "clean":
-            disk.remove(CLEAN_MARKER)
-            disk.sync_dir("")  # before anything is appended: the marker must not come back
 
     def _read_boot_id(self) -> str:
         try:
@@ -212,6 +273,18 @@ class LogDirectory:
             return None
         self._topic_ids[directory] = topic_id
         return topic_id
+
+    def recovery_point(self, topic: str, partition: int) -> int | None:
+        """As checkpointed last; None when no checkpoint says."""
+        return self._recovery_points.get((topic, partition))
+
+    def vouch(self, topic: str, partition: int, end_offset: int) -> None:
+        """Something else than the checkpoint tells that the log was flushed up to `end_offset`: for a machine
+        that was lost. After a clean stop the recovery point is the log's end, and nobody else knows it.
+        """
+        if end_offset and self.trust == "lost":
+            key = (topic, partition)
+            self._recovery_points[key] = max(end_offset, self._recovery_points.get(key, 0))
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """As checkpointed last; 0 when unknown."""
@@ -349,6 +422,66 @@ class LogDirectory:
             if not self._disk.exists(name):
                 return name
             number = (number + 1) % (1 << 128)
+
+    # --- logs that the metadata does not know -----------------------------------------------------
+
+    def put_aside(self, topic: str, partition: int, why: Why, wall_ms: int) -> str:
+        """Keep a partition's directory under a name that says since when it is a stray, and why."""
+        key = (topic, partition)
+        directory = f"{topic}-{partition}"
+        name = self._put_aside(directory, directory, self._topic_id(directory), why, wall_ms)
+        self._found.discard(key)
+        self._topic_ids.pop(directory, None)
+        # the checkpoints go on telling where it starts; where it ends is looked for, should it come back
+        self._recovery_points.pop(key, None)
+        self._recovered(key)
+        return name
+
+    def put_arrival_aside(self, arrival: Arrival, wall_ms: int) -> str:
+        """The same for a whole log that came from another directory."""
+        return self._put_aside(arrival.name, arrival.original, arrival.topic_id, "unknown", wall_ms)
+
+    def _put_aside(
+        self, directory: str, original: str, topic_id: bytes | None, why: Why, wall_ms: int
+    ) -> str:
+        self._files.forget_directory(self._disk, directory)
+        try:
+            while self._disk.exists(name := stray_name(original, topic_id or bytes(16), wall_ms, why)):
+                wall_ms += 1000
+            self._disk.rename(directory, name)
+            self._disk.sync_dir("")
+        except OSError as error:
+            raise self._health.met(error) from error
+        return name
+
+    def strays(self) -> list[Stray]:
+        try:
+            return [stray for name in self._disk.list("") if (stray := parse_stray(name)) is not None]
+        except OSError as error:
+            raise self._health.met(error) from error
+
+    def has_unflushed_name(self, topic: str, partition: int) -> bool:
+        """Whether the file with its topic's id may never have been written: after a power loss that is no
+        damage, and the directory may be that of an earlier topic of this name.
+        """
+        try:
+            data = read_whole(self._disk, f"{topic}-{partition}/{checkpoints.PARTITION_METADATA}")
+        except FileNotFoundError:
+            data = b""
+        return not self._recovery_points.get((topic, partition)) and not data.strip(b"\0")
+
+    def correct_topic_id(self, topic: str, partition: int, topic_id: TopicId) -> None:
+        """Write the partition's damaged partition.metadata again."""
+        directory = f"{topic}-{partition}"
+        try:
+            write_atomically(
+                self._disk,
+                f"{directory}/{checkpoints.PARTITION_METADATA}",
+                checkpoints.render_partition_metadata(topic_id),
+            )
+        except OSError as error:
+            raise self._health.met(error) from error
+        self._topic_ids[directory] = topic_id
 
     # --- logs that come from another directory ----------------------------------------------------
 

@@ -41,6 +41,11 @@ class Arrival(NamedTuple):
     partition: int
     is_whole: bool
 
+    @property
+    def original(self) -> str:
+        """The partition's own name, as far as the directory's name has it."""
+        return self.name[: self.name.rindex(f".{self.topic_id.hex()}.")]
+
 
 def arrivals(names: Iterable[str]) -> list[Arrival]:
     found = []

@@ -174,6 +174,8 @@ headrace.open.files.max int 2000 16.. medium ro
     Segment and index files kept open at once, over all partitions; the least recently used are closed.
 headrace.metrics.host string 127.0.0.1 * low ro
     Address of the metrics and the schema registry. They ask for no password, so that only this machine reaches them unless another address is given.
+headrace.stray.retention.ms long 2592000000 -1.. medium ro
+    How long a partition directory that the metadata does not know is kept aside before it is removed; -1 keeps it until `headrace strays --remove`.
 headrace.metrics.port int -1 -1..65535 low ro
     Port of the metrics and the schema registry; -1 serves none, 0 takes a free one.
 """

@@ -1,0 +1,153 @@
+"""Is the metadata log sound up to its committed end? Asked before a start changes anything on disk.
+
+The log is read as it lies there: from the newest whole snapshot, every batch in order, with its checksum.
+What a killed process or a lost machine can have left at the end of the last segment is left out; everything
+else that is not a sound batch is `DamagedMetadata`, for the image of a log with a hole would know other
+topics than the node has. After a clean stop the log has to end exactly where its checkpoint says.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.machines.metadata.image import BadMetadata
+from headrace.machines.raft.quorum_state import FILE as QUORUM_STATE
+from headrace.machines.raft.quorum_state import BadQuorumState, QuorumState
+from headrace.node.metadata_files import SEGMENT, load, read_snapshot, snapshots
+from headrace.records.errors import BadRecords
+from headrace.storage.damage import intact_at, is_cut_short, is_lost_write
+from headrace.storage.disk import Disk, read_whole
+from headrace.storage.recovery import Trust
+
+
+class DamagedMetadata(BadMetadata):
+    """The metadata log or its snapshot is damaged; the message says where, and what can be done."""
+
+
+@dataclass(slots=True, frozen=True)
+class LastStop:
+    """What is known of the log besides its bytes."""
+
+    trust: Trust
+    recovery_point: int | None  # everything below was flushed; None when no checkpoint says
+    epoch_max: int | None  # no batch can have a higher epoch; None when it is not known
+
+
+class SoundLog(NamedTuple):
+    end_offset: int = 0
+    snapshot_end: int = 0  # where its newest whole snapshot ends, which was made of flushed batches
+
+
+def check_metadata(disk: Disk, root: str, directory: str, stop: LastStop) -> SoundLog:
+    """Where the sound log ends; DamagedMetadata when that is before its committed end.
+
+    `root` is the log directory's name, for messages.
+    """
+    try:
+        return _Check(disk, directory, stop).run()
+    except (BadMetadata, BadRecords) as error:
+        raise DamagedMetadata(
+            f"the metadata log is damaged: {root}/{directory}/{error}. The node does not start, and nothing "
+            f"was changed on disk. `headrace dump --verify {root}/{directory}` shows the damage; restore "
+            "that directory from a backup or from another copy, then start again"
+        ) from error
+
+
+def epoch_max(disk: Disk, root: str, directory: str) -> int | None:
+    """The epoch in `quorum-state`, which is written before any batch of that epoch; None without the file."""
+    path = f"{directory}/{QUORUM_STATE}"
+    if not disk.exists(path):
+        return None
+    try:
+        return QuorumState.from_bytes(read_whole(disk, path)).leader_epoch
+    except BadQuorumState as error:
+        raise DamagedMetadata(
+            f"{root}/{path} is damaged: {error}. The node does not start, and nothing was changed on disk; "
+            "restore this file from a backup, then start again"
+        ) from error
+
+
+class _Check:
+    def __init__(self, disk: Disk, directory: str, stop: LastStop) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._stop = stop
+        names = disk.list(directory)
+        self._bases = sorted(int(match[1]) for name in names if (match := SEGMENT.fullmatch(name)))
+        self._epoch = 0
+
+    def run(self) -> SoundLog:
+        start = self._snapshot_end()
+        known = [base for base in self._bases if base <= start]
+        first = known[-1] if known else None
+        if first is None and self._bases:
+            raise BadMetadata(f"{self._bases[0]:020d}.log: nothing is there of the offsets below it")
+        offset = start if first is None else first
+        for base in self._bases:
+            if first is None or base < first:
+                continue
+            if base != offset:
+                raise BadMetadata(f"{base:020d}.log: the segment before it ends at offset {offset}")
+            offset = self._walk(base, start)
+        end = max(start, offset)
+        self._check_end(start, offset, end)
+        # records that do not fit each other raise here, before anything is changed
+        load(self._disk, self._directory, end)
+        return SoundLog(end, start)
+
+    def _snapshot_end(self) -> int:
+        damaged = ""
+        for snapshot in snapshots(self._disk, self._directory):
+            if read_snapshot(self._disk, self._directory, snapshot) is not None:
+                return snapshot.end_offset
+            damaged = damaged or snapshot.file
+        if damaged and (not self._bases or self._bases[0] > 0):
+            raise BadMetadata(f"{damaged}: this snapshot is damaged, and no other one is there")
+        return 0
+
+    def _walk(self, base: int, snapshot_end: int) -> int:
+        """The offset after the last sound batch of a segment."""
+        name = f"{base:020d}.log"
+        data = read_whole(self._disk, f"{self._directory}/{name}")
+        position, offset = 0, base
+        while position < len(data):
+            header = intact_at(data, position)
+            if header is None:
+                rest = memoryview(data)[position:]
+                if not self._may_be_torn(base, rest, offset, snapshot_end):
+                    raise BadMetadata(f"{name}: no sound batch at position {position}, offset {offset}")
+                break
+            if header.base_offset != offset:
+                raise BadMetadata(
+                    f"{name}: the batch at position {position} says offset {header.base_offset}, not {offset}"
+                )
+            if header.leader_epoch < self._epoch or not self._is_possible(header.leader_epoch):
+                raise BadMetadata(
+                    f"{name}: the batch at position {position}, offset {offset}, says epoch "
+                    f"{header.leader_epoch} after epoch {self._epoch}"
+                )
+            self._epoch = header.leader_epoch
+            position += header.size
+            offset = header.next_offset
+        return offset
+
+    def _is_possible(self, epoch: int) -> bool:
+        return self._stop.epoch_max is None or epoch <= self._stop.epoch_max
+
+    def _may_be_torn(self, base: int, rest: memoryview, offset: int, snapshot_end: int) -> bool:
+        """Whether the last stop can have left these bytes behind the last sound batch."""
+        stop = self._stop
+        is_flushed = offset < max(stop.recovery_point or 0, snapshot_end)
+        if stop.trust == "clean" or is_flushed or base != self._bases[-1]:
+            return False
+        return is_cut_short(rest, offset) if stop.trust == "killed" else is_lost_write(rest, offset)
+
+    def _check_end(self, snapshot_end: int, log_end: int, end: int) -> None:
+        stop = self._stop
+        last = f"{self._bases[-1]:020d}.log" if self._bases else "no segment"
+        if log_end < snapshot_end and stop.trust != "lost":
+            raise BadMetadata(f"{last}: ends at offset {log_end}, but a snapshot ends at {snapshot_end}")
+        flushed = stop.recovery_point
+        if flushed is not None and end < flushed:
+            raise BadMetadata(f"{last}: ends at offset {end}, but it was flushed up to {flushed}")
+        if flushed is not None and stop.trust == "clean" and end != flushed:
+            raise BadMetadata(f"{last}: ends at offset {end}, but it was stopped at {flushed}")

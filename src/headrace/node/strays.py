@@ -1,0 +1,73 @@
+"""Stray partitions of this node: counted, reported at the start, and removed when their time is over.
+
+A stray is a directory whose partition the metadata does not know (`storage/strays.py`). It is kept for
+`headrace.stray.retention.ms`, so that whoever repairs the metadata finds its records again.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import Now
+from headrace.storage.directory_jobs import RemoveDirectoryJob
+from headrace.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+CHECK_INTERVAL_MS = 3_600_000
+
+
+class Strays:
+    __slots__ = ("_node", "count", "is_done")
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self.count = 0
+        self.is_done = False
+
+    def report(self, now: Now) -> None:
+        """At the start: a line for each, and the first look at their age."""
+        for home, directory in self._node.partitions.directories.items():
+            if directory.is_offline:
+                continue
+            for stray in directory.strays():
+                self._node.report(
+                    "warning",
+                    "stray_partition",
+                    partition=stray.original,
+                    directory=f"{home}/{stray.name}",
+                    why=stray.why,
+                    advice=f"`headrace strays {home}` lists, restores and removes strays",
+                )
+        self.expired(now)
+
+    def expired(self, now: Now) -> None:
+        """Remove those whose time is over; the others are looked at again later."""
+        node = self._node
+        self.count = 0
+        retention_ms = node.settings.headrace_stray_retention_ms
+        for home, directory in node.partitions.directories.items():
+            if directory.is_offline:
+                continue
+            try:
+                strays = directory.strays()
+            except StorageError as fault:
+                node.partitions.go_offline(now, home, fault)
+                continue
+            for stray in strays:
+                age_ms = 0 if stray.since_ms is None else now.wall_ms - stray.since_ms
+                if 0 <= retention_ms < age_ms:
+                    self._remove(home, stray.name)
+                else:
+                    self.count += 1
+        if self.count:
+            node.deadlines.add(now.after_ms(CHECK_INTERVAL_MS), self)
+
+    def _remove(self, home: str, name: str) -> None:
+        node = self._node
+        node.report("warning", "stray_partition_removed", directory=f"{home}/{name}")
+
+        def removed(now: Now, result: Any) -> None:
+            if isinstance(result, Exception):
+                node.report("warning", "removal_failed", directory=f"{home}/{name}", error=str(result))
+
+        node.run(home, "removal", RemoveDirectoryJob(name), removed)

@@ -1,0 +1,171 @@
+"""A node whose metadata is damaged: it deletes nothing, and a start that it refuses leaves the disk as it
+was.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.batches import Batch, Row
+from harness.desk import Desk
+from headrace.base.time import ManualClock
+from headrace.machines.metadata.image import BadMetadata
+from headrace.node.effects import Report
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.storage.directory_jobs import RemoveDirectoryJob
+from headrace.storage.disk import read_whole
+from headrace.storage.log_directory import CLEAN_MARKER
+from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.strays import parse_stray
+
+WALL_MS = 1_700_000_000_000
+METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
+TOPICS = ("orders", "payments", "users")
+
+
+def a_node(*, is_stopped: bool) -> MemoryDisk:
+    """Three topics with records; the disk as a stop or a kill leaves it."""
+    desk = Desk()
+    for topic in TOPICS:
+        desk.create_topic(topic, 2)
+        batch = Batch([Row(WALL_MS, None, f"a record of {topic}".encode())]).sent()
+        for partition in range(2):
+            reply = desk.ask(desk.produce_request(topic, batch, partition=partition), 9)
+            assert reply.responses[0].partition_responses[0].error_code == 0
+    desk.advance(6.0)  # a checkpoint tells how far the logs were flushed
+    if is_stopped:
+        desk.node.shutdown(desk.clock.now())
+        desk.settle()
+        assert desk.node.is_stopped
+    disk = desk.disks["data"]
+    assert isinstance(disk, MemoryDisk)
+    assert disk.exists(CLEAN_MARKER) == is_stopped
+    return disk.crash("killed")
+
+
+def overwrite(disk: MemoryDisk, path: str, position: int, size: int) -> None:
+    for byte in range(position, position + size):
+        disk.flip(path, byte, 0xFF)
+
+
+def partitions_of(disk: MemoryDisk) -> list[str]:
+    return [name for name in disk.list("") if name.partition("-")[0] in TOPICS]
+
+
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("damage", ["20 bytes", "cut"])
+def test_damaged_metadata_refuses_the_start_and_changes_nothing(
+    damage: str, is_stopped: bool, boot_id: str
+) -> None:
+    disk = a_node(is_stopped=is_stopped)
+    if damage == "20 bytes":
+        overwrite(disk, METADATA_LOG, 500, 20)
+    else:
+        disk.open(METADATA_LOG).truncate(400)
+    before = dict(disk.files())
+    for _ in range(2):  # the second start is refused as the first one was
+        with pytest.raises(BadMetadata) as refused:
+            Desk(disks={"data": disk}, boot_id=boot_id)
+        assert METADATA_LOG in str(refused.value)
+        assert "headrace dump" in str(refused.value)
+        assert dict(disk.files()) == before
+
+
+def without_topics(disk: MemoryDisk) -> MemoryDisk:
+    """The same partitions beside the metadata of a node that never heard of them."""
+    other = Desk().disks["data"]
+    assert isinstance(other, MemoryDisk)
+    disk = disk.clone()
+    for name in disk.list("__cluster_metadata-0"):
+        disk.remove(f"__cluster_metadata-0/{name}")
+    for name in other.list("__cluster_metadata-0"):
+        path = f"__cluster_metadata-0/{name}"
+        disk.open(path, create=True).append(read_whole(other, path))
+    for name in (CLEAN_MARKER, "recovery-point-offset-checkpoint"):
+        if disk.exists(name):
+            disk.remove(name)
+    return disk
+
+
+def contents(disk: MemoryDisk) -> list[bytes]:
+    return sorted(data for path, data in disk.files() if path.endswith(".log") and "__cluster" not in path)
+
+
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+def test_what_the_metadata_does_not_know_is_put_aside_and_kept(boot_id: str) -> None:
+    whole = a_node(is_stopped=True)
+    disk = without_topics(whole)
+    desk = Desk(disks={"data": disk}, boot_id=boot_id)
+    names = partitions_of(disk)
+    assert len(names) == 6
+    assert all(name.endswith("_unknown-stray") for name in names)
+    assert contents(disk) == contents(whole)
+    reported = [effect for effect in desk.effects if isinstance(effect, Report)]
+    assert [report.event for report in reported].count("stray_partition") == 6
+    assert desk.node.partitions.strays.count == 6
+
+    # a topic of the same name is another one
+    desk.create_topic("orders", 2)
+    desk.node.shutdown(desk.clock.now())
+    desk.settle()
+
+    # and with its own metadata again each is what it was
+    for name in partitions_of(disk):
+        stray = parse_stray(name)
+        if stray is None:
+            RemoveDirectoryJob(name).run(disk)
+        else:
+            disk.rename(name, stray.original)
+    for name in disk.list("__cluster_metadata-0"):
+        disk.remove(f"__cluster_metadata-0/{name}")
+    for name in whole.list("__cluster_metadata-0"):
+        path = f"__cluster_metadata-0/{name}"
+        disk.open(path, create=True).append(read_whole(whole, path))
+    disk.remove("recovery-point-offset-checkpoint")
+    desk = Desk(disks={"data": disk}, boot_id=boot_id)
+    for topic in TOPICS:
+        for partition in desk.node.partitions.of_name(topic):
+            assert partition.opened(desk.clock.now()).log_end_offset == 1
+
+
+def test_a_stray_is_removed_when_its_time_is_over() -> None:
+    disk = without_topics(a_node(is_stopped=True))
+    clock = ManualClock()
+    desk = Desk({"headrace.stray.retention.ms": str(20 * 3_600_000)}, disks={"data": disk}, clock=clock)
+    desk.advance(19 * 3600.0)
+    assert len(partitions_of(disk)) == 6
+    desk.advance(2 * 3600.0)
+    assert partitions_of(disk) == []
+
+
+def test_a_removal_that_the_log_tells_of_is_finished() -> None:
+    """A kill between the commit of a deletion and the renaming of the directories."""
+    desk = Desk()
+    desk.create_topic("orders", 2)
+    desk.ask(desk.produce_request("orders", Batch([Row(WALL_MS, None, b"x")]).sent()), 9)
+    disk = desk.disks["data"]
+    assert isinstance(disk, MemoryDisk)
+    before = disk.clone()
+    reply = desk.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")], timeout_ms=1000), 6)
+    assert reply.responses[0].error_code == 0
+    for name in before.list("__cluster_metadata-0"):
+        path = f"__cluster_metadata-0/{name}"
+        before.open(path).truncate(0)
+        before.open(path).append(read_whole(disk, path))
+    assert before.exists("orders-0")
+    desk = Desk(disks={"data": before})
+    assert [name for name in before.list("") if name.startswith("orders")] == []
+
+
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+def test_a_damaged_topic_id_costs_no_record(boot_id: str) -> None:
+    whole = a_node(is_stopped=False)
+    path = "orders-0/partition.metadata"
+    for byte in range(whole.open(path).size()):
+        disk = whole.clone()
+        disk.flip(path, byte, 1 << byte % 8)
+        desk = Desk(disks={"data": disk}, boot_id=boot_id)
+        partition = desk.node.partitions.of_name("orders")[0]
+        assert partition.opened(desk.clock.now()).log_end_offset == 1, byte
+        assert desk.node.partitions.strays.count == 0
