@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import Now
 from headrace.node.partition import Partition
 from headrace.storage.cleaning import Cleaned
-from headrace.storage.errors import StorageError, is_full
+from headrace.storage.errors import StorageError, is_transient
 
 if TYPE_CHECKING:
     from headrace.node.housekeeping import Housekeeping
@@ -120,7 +120,7 @@ class Cleaner:
 
     def _failed(self, partition: Partition, error: BaseException) -> None:
         name = f"{partition.topic}-{partition.index}"
-        if isinstance(error, OSError) and is_full(error):
+        if isinstance(error, OSError) and is_transient(error):
             self._node.report("warning", "cleaning_postponed", partition=name, error=str(error))
         elif not partition.is_deleted:
             self._uncleanable.add((partition.topic_id, partition.index))

@@ -8,6 +8,7 @@ from headrace.storage.errors import (
     InconsistentTopicId,
     InvalidTimestamp,
     InvalidTransactionState,
+    LogClosed,
     LogOffline,
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -43,6 +44,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InconsistentTopicId: ErrorCode.INCONSISTENT_TOPIC_ID,
     DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
+    LogClosed: ErrorCode.KAFKA_STORAGE_ERROR,
     OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
 }
 

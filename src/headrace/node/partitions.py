@@ -41,7 +41,7 @@ from headrace.storage.errors import (
     LogOffline,
     StorageError,
     WrongDirectory,
-    is_full,
+    is_transient,
 )
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
@@ -475,7 +475,7 @@ class Partitions:
     def _checkpointed(self, name: str) -> Callable[[Now, Any], None]:
         def finished(now: Now, result: Any) -> None:
             if isinstance(result, OSError):
-                if is_full(result):
+                if is_transient(result):
                     self._node.report("error", "disk_full", directory=name, error=str(result))
                 else:
                     self.go_offline(now, name, result)

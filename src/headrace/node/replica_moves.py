@@ -16,7 +16,7 @@ from headrace.base.time import Now
 from headrace.node.faults import FAULTS
 from headrace.node.partition import Partition
 from headrace.storage.directory_jobs import RemoveDirectoryJob
-from headrace.storage.errors import LogOffline, StorageError, is_full
+from headrace.storage.errors import LogOffline, StorageError, is_transient
 from headrace.storage.moving import (
     FUTURE,
     MOVED,
@@ -130,7 +130,7 @@ class Move:
         """A full disk ends the move and nothing else; a broken one costs its directory."""
         name = f"{self.partition.topic}-{self.partition.index}"
         self._node.report("error", "move_failed", partition=name, directory=directory, error=str(error))
-        if isinstance(error, LogOffline) or (isinstance(error, OSError) and not is_full(error)):
+        if isinstance(error, LogOffline) or (isinstance(error, OSError) and not is_transient(error)):
             self._node.partitions.go_offline(now, directory, error)
         self.call_off(now)
 

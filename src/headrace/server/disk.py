@@ -10,6 +10,8 @@ import errno
 import os
 import sys
 
+from headrace.storage.disk import SyncFailed
+
 READ_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only; elsewhere every read is a plain one
 # Says "this file system has no such flag" (tmpfs, overlays of older kernels), not that the read failed.
 NOWAIT_UNKNOWN = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
@@ -93,7 +95,10 @@ class RealFile:
 
     def sync(self) -> None:
         # fdatasync writes the size too: without it the data could not be read back. It leaves out the times.
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, self._opened_as) from error
 
     def pin(self) -> "RealFile":
         """The same open file under another descriptor, for a reader that must not care who closes
@@ -153,6 +158,8 @@ class RealDisk:
         descriptor = os.open(self._real(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, path) from error
         finally:
             os.close(descriptor)
 

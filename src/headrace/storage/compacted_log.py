@@ -9,6 +9,7 @@ from itertools import pairwise
 from headrace.storage import retention
 from headrace.storage.cleanable import Dirt, find_dirt
 from headrace.storage.cleaning import Cleaned, CleanJob, Limits, Rewritten, Source
+from headrace.storage.errors import is_transient
 from headrace.storage.growing_log import GrowingLog
 from headrace.storage.opened_log import guarded
 from headrace.storage.retention import Doomed
@@ -45,7 +46,7 @@ class CompactedLog(GrowingLog):
     ) -> CleanJob | None:
         """A pass over all that may be cleaned, when enough of it is dirty or has been for too long."""
         dirt = self.dirt(wall_ms, high_watermark)
-        if dirt is None or not dirt.is_due(self._config):
+        if dirt is None or self._unfinished or not dirt.is_due(self._config):
             return None
         config = self._config
         limits = Limits(
@@ -103,10 +104,24 @@ class CompactedLog(GrowingLog):
             for rewritten in result.segments:
                 withdraw_swap(self._disk, segment_path(self.directory, rewritten.base_offset))
             return []
-        doomed: list[Doomed] = []
-        for rewritten in result.segments:
-            doomed += self._swap(rewritten, wall_ms)
         self.first_dirty_offset = max(self.first_dirty_offset, result.first_dirty_offset)
+        return self._swap_all(result.segments, wall_ms)
+
+    def _swap_all(self, rewritten: list[Rewritten], wall_ms: int) -> list[Doomed]:
+        """What there is no space for now is swapped before anything else touches the sealed segments."""
+        self._unfinished += rewritten
+        try:
+            return self._finish_swaps(wall_ms)
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            return []
+
+    def _finish_swaps(self, wall_ms: int) -> list[Doomed]:
+        doomed: list[Doomed] = []
+        while self._unfinished:
+            doomed += self._swap(self._unfinished[0], wall_ms)
+            del self._unfinished[0]
         return doomed
 
     def _still_has(self, rewritten: Rewritten) -> bool:
@@ -117,10 +132,13 @@ class CompactedLog(GrowingLog):
     def _swap(self, rewritten: Rewritten, wall_ms: int) -> list[Doomed]:
         first = self._segments.number_of(rewritten.base_offset)
         segment, *merged = self._segments.items[first : first + 1 + len(rewritten.merged)]
+        # a rename that fails leaves some names to the new segment: until all are, the old files are read
+        for one in (segment, *merged):
+            one.pin()
         swap_indexes(self._disk, segment.path)
-        self._segments.drop(merged)
-        doomed = [retention.doom(self._disk, one, (), self._config, wall_ms) for one in merged]
+        doomed = [retention.doom(self._disk, one, self._config, wall_ms) for one in merged]
         swap_log(self._disk, segment.path)
+        self._segments.drop(merged)
         segment.replaced()
         if merged:
             segment.modified_ms = merged[-1].modified_ms

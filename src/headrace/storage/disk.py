@@ -1,14 +1,19 @@
 """The little that storage asks of a disk, so that it can be a real one, memory, or one that breaks.
 
-Paths are strings with forward slashes, relative to the disk's root. Errors are `OSError` with errno: ENOSPC
-means the disk is full and may have space again; ENOENT that the file is not there; everything else is an
-I/O error after which the log directory must not be trusted.
+Paths are strings with forward slashes, relative to the disk's root. Errors are `OSError` with errno:
+ENOSPC, EDQUOT, EMFILE and ENFILE mean that something has run out and may come back; ENOENT that the file is
+not there; everything else is an I/O error after which the log directory must not be trusted. So is
+`SyncFailed`, whatever its errno.
 
 Only what was `sync`ed survives a lost machine; only what was `append`ed survives a killed process. A new,
 renamed or removed name is durable after `sync_dir` of its directory.
 """
 
 from typing import Protocol
+
+
+class SyncFailed(OSError):
+    """An fsync failed: what it was to make durable may be gone from memory and disk alike."""
 
 
 class File(Protocol):
@@ -31,7 +36,9 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
-    def sync(self) -> None: ...
+    def sync(self) -> None:
+        """Make the bytes durable, or raise SyncFailed."""
+        ...
 
     def close(self) -> None:
         """Release the descriptor; idempotent."""
@@ -61,7 +68,9 @@ class Disk(Protocol):
         """A file, or an empty directory."""
         ...
 
-    def sync_dir(self, path: str, /) -> None: ...
+    def sync_dir(self, path: str, /) -> None:
+        """Make the names in it durable, or raise SyncFailed; another OSError when it cannot be opened."""
+        ...
 
     def free_bytes(self) -> int: ...
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from headrace.storage.disk import Disk, File
-from headrace.storage.errors import is_full
+from headrace.storage.errors import is_transient
 from headrace.storage.open_files import OpenFiles
 
 # Entries read at once when a search has come this close: one page.
@@ -17,7 +17,7 @@ _BLOCK_BYTES = 4096
 
 
 class EntryFile:
-    __slots__ = ("_disk", "_files", "_pending", "_stored", "path")
+    __slots__ = ("_disk", "_files", "_is_torn", "_pending", "_pinned", "_stored", "path")
 
     entry_bytes: int
 
@@ -26,7 +26,9 @@ class EntryFile:
         self._files = files
         self.path = path
         self._pending = bytearray()
-        self._stored = -1  # whole entries in the file; -1: not asked yet
+        self._pinned: File | None = None
+        self._stored = -1  # entries in the file that count; -1: not asked yet
+        self._is_torn = False  # the file holds more than those: to be cut before anything is added
 
     def __len__(self) -> int:
         if self._stored < 0:
@@ -48,6 +50,7 @@ class EntryFile:
             file.truncate(0)
         self._pending.clear()
         self._stored = 0
+        self._is_torn = False
 
     def entry(self, index: int) -> bytes:
         """The bytes of one entry; negative counts from the end."""
@@ -79,7 +82,8 @@ class EntryFile:
         self._pending += entry
 
     def write_pending(self) -> None:
-        """Entries that waited reach the file. On a full disk they go on waiting; no part of them stays."""
+        """Entries that waited reach the file. On a full disk they go on waiting; no part of them counts."""
+        self.mend()
         if not self._pending:
             return
         stored = len(self) - len(self._pending) // self.entry_bytes
@@ -87,21 +91,40 @@ class EntryFile:
         try:
             file.append(self._pending)
         except OSError as error:
-            if is_full(error):
-                file.truncate(stored * self.entry_bytes)
+            self._is_torn = True
+            if is_transient(error):
+                self._mend_if_possible()
             raise
         self._stored = stored + len(self._pending) // self.entry_bytes
         self._pending.clear()
 
-    def cut(self, count: int) -> None:
-        """Keep the first `count` entries, and no half one after them."""
-        total = len(self)
-        if count < self._stored or self._file().size() != self._stored * self.entry_bytes:
-            self._stored = min(count, self._stored)
+    def mend(self) -> None:
+        """Cut off what a failed write or a failed cut left behind the entries that count."""
+        if self._is_torn:
             self._file().truncate(self._stored * self.entry_bytes)
-            del self._pending[(max(count, self._stored) - self._stored) * self.entry_bytes :]
-        elif count < total:
-            del self._pending[(count - self._stored) * self.entry_bytes :]
+            self._is_torn = False
+
+    def _mend_if_possible(self) -> None:
+        try:
+            self.mend()
+        except OSError as error:
+            if not is_transient(error):
+                raise  # else: before the next write
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` entries, and no half one after them. What is left counts, also when the
+        file cannot be cut now: then it is cut before the next write.
+        """
+        if count < len(self):
+            if count < self._stored:
+                self._stored = count
+                self._pending.clear()
+                self._is_torn = True
+            else:
+                del self._pending[(count - self._stored) * self.entry_bytes :]
+        if not self._is_torn:
+            self._is_torn = self._file().size() != self._stored * self.entry_bytes
+        self.mend()
 
     def sync(self) -> None:
         self.write_pending()
@@ -145,5 +168,9 @@ class EntryFile:
                 high = middle
         return low
 
+    def pin(self) -> None:
+        """Keep the file that has this name now."""
+        self._pinned = self._file()
+
     def _file(self, *, create: bool = False) -> File:
-        return self._files.file(self._disk, self.path, create=create)
+        return self._pinned or self._files.file(self._disk, self.path, create=create)

@@ -5,6 +5,7 @@ itself is a type of records.errors. Whose fault it is: the producer's, the reade
 import errno
 
 from headrace.records.errors import BatchTooLarge
+from headrace.storage.disk import SyncFailed
 
 MessageTooLarge = BatchTooLarge  # the name of the error code; records checks it with the header
 
@@ -59,11 +60,19 @@ class OffsetOutOfRange(StorageError):
 
 
 class DiskFull(StorageError):
-    """No space: the log was cut back to its last whole batch and may be tried again: KAFKA_STORAGE_ERROR."""
+    """No space, quota or file descriptor is left: the log ends with its last whole batch, and the call may be
+    tried again: KAFKA_STORAGE_ERROR.
+    """
 
 
 class LogOffline(StorageError):
     """An I/O error: nothing in this log directory is trusted before a restart: KAFKA_STORAGE_ERROR."""
+
+
+class LogClosed(StorageError):
+    """A clean shutdown has closed the log directory, and its marker vouches for what it holds:
+    KAFKA_STORAGE_ERROR.
+    """
 
 
 class WrongDirectory(StorageError):
@@ -80,5 +89,12 @@ class InconsistentTopicId(StorageError):
     """
 
 
-def is_full(error: OSError) -> bool:
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+# What runs out and comes back: space, quota, file descriptors of the process and of the system.
+_TRANSIENT = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
+
+
+def is_transient(error: OSError) -> bool:
+    """Nothing was done, and the same call may succeed later. A failed fsync is never of this kind: whatever
+    its errno says, nobody knows what the disk holds.
+    """
+    return error.errno in _TRANSIENT and not isinstance(error, SyncFailed)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.storage.disk import Disk, File
+from headrace.storage.disk import Disk, File, SyncFailed
 
 Operation = Literal[
     "open", "create", "list", "make_dir", "rename", "remove", "sync_dir", "append", "read", "truncate", "sync"
@@ -20,6 +20,12 @@ Operation = Literal[
 # What leaves a mark on the disk: the places where a crash makes a difference.
 CHANGES: frozenset[Operation] = frozenset(
     ("create", "make_dir", "rename", "remove", "sync_dir", "append", "truncate", "sync")
+)
+# What needs a file descriptor, and so meets EMFILE.
+OPENS: frozenset[Operation] = frozenset(("open", "create", "list", "sync_dir"))
+# What needs space, and so meets ENOSPC or EDQUOT; on a file system that copies on write even a removal does.
+SPACE_NEEDING: frozenset[Operation] = frozenset(
+    ("create", "make_dir", "rename", "remove", "append", "truncate")
 )
 
 
@@ -59,16 +65,14 @@ class Flip:
 @dataclass(slots=True)
 class Fault:
     action: Crash | Fail | Flip
-    operation: Operation | None = None  # None: any call that changes something
+    operation: Operation | frozenset[Operation] | None = None  # None: any call that changes something
     path: str = ""  # a part of the path
     skip: int = 0  # matching calls that pass before it strikes
     times: int = 1  # matching calls it then strikes
 
     def strikes(self, operation: Operation, path: str) -> bool:
-        if self.operation is None:
-            if operation not in CHANGES:
-                return False
-        elif operation != self.operation:
+        wanted = CHANGES if self.operation is None else self.operation
+        if operation != wanted and (isinstance(wanted, str) or operation not in wanted):
             return False
         if self.path not in path or self.times == 0:
             return False
@@ -125,7 +129,7 @@ class FaultyFile:
         return self._file.size()
 
     def sync(self) -> None:
-        self._disk.stop(self._disk.meet("sync", self.path), self.path)
+        self._disk.stop(self._disk.meet("sync", self.path), self.path, SyncFailed)
         self._file.sync()
 
     def close(self) -> None:
@@ -182,7 +186,9 @@ class FaultyDisk:
         self.freed(size)
 
     def sync_dir(self, path: str, /) -> None:
-        self.stop(self.meet("sync_dir", path), path)
+        action = self.meet("sync_dir", path)
+        is_unopened = isinstance(action, Fail) and action.code in (errno.EMFILE, errno.ENFILE)
+        self.stop(action, path, OSError if is_unopened else SyncFailed)
         self.disk.sync_dir(path)
 
     def total_bytes(self) -> int:
@@ -205,12 +211,12 @@ class FaultyDisk:
                 struck = fault.action
         return struck
 
-    def stop(self, action: Crash | Fail | Flip | None, path: str) -> None:
+    def stop(self, action: Crash | Fail | Flip | None, path: str, failure: type[OSError] = OSError) -> None:
         if isinstance(action, Crash):
             self.is_crashed = True
             raise DiskCrashed(f"at call {len(self.calls)}: {self.calls[-1] if self.calls else path}")
         if isinstance(action, Fail):
-            raise OSError(action.code, os.strerror(action.code), path)
+            raise failure(action.code, os.strerror(action.code), path)
 
     def refuse_after_crash(self) -> None:
         if self.is_crashed:

@@ -1,7 +1,8 @@
 """The end of a log where it grows: batches are checked, given their place and written, segments begun and
 cut.
 
-A batch is one write. On a full disk the log is cut back to where it ended, and refuses with DiskFull.
+A batch is one write. On a full disk the log is cut back to where it ended, and refuses with DiskFull; what
+cannot be cut back then is cut back before the next batch.
 """
 
 from headrace.records.batch import (
@@ -15,17 +16,19 @@ from headrace.records.batch import (
 )
 from headrace.records.errors import InvalidBatch
 from headrace.storage.admission import admit_inline, check_own, check_produced
+from headrace.storage.disk import File
 from headrace.storage.errors import (
     InvalidTimestamp,
     OffsetsNotRising,
     RecordListTooLarge,
-    is_full,
+    is_transient,
 )
 from headrace.storage.opened_log import OpenedLog, guarded
 from headrace.storage.partition_producers import EndMarker, end_marker_of
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segment import Segment
 from headrace.storage.tail import BATCHES_MAX
+from headrace.storage.transaction_index import TransactionIndex
 
 INT32_MAX = (1 << 31) - 1
 
@@ -141,8 +144,8 @@ class GrowingLog(OpenedLog):
         try:
             log.append(batch)
         except OSError as error:
-            if is_full(error):
-                log.truncate(position)
+            if is_transient(error):
+                self._cut_back(log, position)
             raise
         active.note(size, last_offset, max_timestamp, self._config.index_interval_bytes)
         active.modified_ms = wall_ms
@@ -156,6 +159,22 @@ class GrowingLog(OpenedLog):
             tail.shrink()
         self.log_end_offset = last_offset + 1
         self._unflushed_bytes += size
+
+    def _cut_back(self, log: File, position: int) -> None:
+        """A part of a batch may lie behind the end."""
+        try:
+            log.truncate(position)
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """The files hold more than they should: whoever needs the active segment next opens it, and only then
+        when they could be put right.
+        """
+        self._active.release()
+        self._tail.clear()
 
     def _must_roll(
         self, active: Segment, size: int, last_offset: int, max_timestamp: int, wall_ms: int
@@ -179,11 +198,7 @@ class GrowingLog(OpenedLog):
         active = self._active
         if active.is_new:
             self._is_renamed = True
-            try:
-                active.create()
-            except OSError:
-                active.forget_files()
-                raise
+            active.create()
         else:
             active.load()
             active.hold()
@@ -218,15 +233,15 @@ class GrowingLog(OpenedLog):
             self._roll(wall_ms)
         aborted = state.aborting(header.producer_id, offset) if marker.is_aborted else None
         index = self._active.transaction_index
+        known = len(index)
         try:
             if aborted is not None:
-                self._is_renamed |= not len(index)  # the file appears with its first entry
+                self._is_renamed |= not known  # the file appears with its first entry
                 index.add(aborted)
             self._write(batch, header.size, offset, header.max_timestamp, wall_ms)
         except OSError as error:
-            if aborted is not None and is_full(error):
-                index.withdraw()
-                index.cut_to(offset)
+            if aborted is not None and is_transient(error):
+                self._forget_aborted(index, known)
             raise
         state.ended(
             header.producer_id,
@@ -236,6 +251,15 @@ class GrowingLog(OpenedLog):
             header.max_timestamp,
             wall_ms,
         )
+
+    def _forget_aborted(self, index: TransactionIndex, known: int) -> None:
+        """The marker was not written: the transaction is still open, and must not be told to be aborted."""
+        try:
+            index.cut(known)
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            self._let_go()
 
     @guarded
     def append_batches(self, records: memoryview, *, wall_ms: int) -> None:
@@ -289,7 +313,9 @@ class GrowingLog(OpenedLog):
 
     def _roll(self, wall_ms: int, base_offset: int | None = None) -> None:
         sealed = self._active
-        sealed.load()
+        if not sealed.is_new:
+            sealed.load()
+            sealed.hold()
         sealed.seal()
         self._producers.take_snapshot(self.log_end_offset, wall_ms)
         base_offset = self.log_end_offset if base_offset is None else base_offset

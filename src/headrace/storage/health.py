@@ -4,21 +4,29 @@ After an I/O error nobody knows what the disk holds, and a later fsync that succ
 stays until the process starts anew and reads everything again.
 """
 
-from headrace.storage.errors import DiskFull, LogOffline, StorageError, is_full
+from headrace.storage.errors import DiskFull, LogClosed, LogOffline, StorageError, is_transient
 
 
 class Health:
-    __slots__ = ("error",)
+    __slots__ = ("error", "is_closed")
 
     def __init__(self) -> None:
         self.error: OSError | None = None  # the first one, for ever
+        self.is_closed = False
 
-    def offline(self) -> LogOffline:
+    def close(self) -> None:
+        """A clean shutdown: every log of the directory refuses from now on, by the check it makes anyway."""
+        self.is_closed = True
+        self.error = self.error or OSError("the node has stopped")
+
+    def offline(self) -> StorageError:
+        if self.is_closed:
+            return LogClosed("the node has stopped, and closed its logs")
         return LogOffline(f"the log directory is offline: {self.error}")
 
     def met(self, error: OSError) -> StorageError:
         """What a failed call to the disk means for whoever asked."""
-        if is_full(error):
+        if is_transient(error):
             return DiskFull(str(error))
         if self.error is None:
             self.error = error

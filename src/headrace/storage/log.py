@@ -14,12 +14,10 @@ from headrace.base.time import Instant, Now
 from headrace.storage import retention, timestamps
 from headrace.storage.batch_opener import PATIENT, BatchOpener
 from headrace.storage.checkpoints import PARTITION_METADATA
+from headrace.storage.cleaning import Rewritten
 from headrace.storage.compacted_log import CompactedLog
 from headrace.storage.disk import Span
-from headrace.storage.errors import (
-    OffsetOutOfRange,
-    is_full,
-)
+from headrace.storage.errors import DiskFull, OffsetOutOfRange, is_transient
 from headrace.storage.flushing import Flushed, FlushJob
 from headrace.storage.growing_log import Appended
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
@@ -31,7 +29,7 @@ from headrace.storage.recovery import Recovery
 from headrace.storage.retention import Doomed, RemoveJob
 from headrace.storage.segment import Segment, segment_path
 from headrace.storage.snapshots import snapshot_path
-from headrace.storage.swapping import swap_indexes, swap_log, withdraw_swap
+from headrace.storage.swapping import withdraw_swap
 from headrace.storage.timestamps import TimestampedOffset
 
 # A log that was not written to for so long gives its file descriptor and its tail back: ten thousand
@@ -185,6 +183,8 @@ class PartitionLog(CompactedLog):
     @guarded
     def sealed_files(self) -> list[str]:
         """Names of the files before the active segment, which change no more unless they are rewritten."""
+        if self._unfinished:
+            raise DiskFull("rewritten segments wait for space to take the place of the old ones")
         end = self._active.base_offset
         return [
             name
@@ -243,6 +243,12 @@ class PartitionLog(CompactedLog):
             self._unflushed_bytes = 0
         self._flush_clock.reset()
 
+    def flush_postponed(self) -> None:
+        """A flush could not be begun, for want of descriptors: nothing of it counts, and the next one has all
+        of it to do.
+        """
+        self._is_dirty = self._is_renamed = self._is_unlisted = True
+
     def flush_failed(self, error: OSError) -> None:
         """Whatever was wrong, the bytes may be gone from memory and disk alike: never tried again."""
         if self._health.error is None:
@@ -251,6 +257,7 @@ class PartitionLog(CompactedLog):
     @guarded
     def retire(self, wall_ms: int, *, high_watermark: int | None = None) -> list[Doomed]:
         """Take out what retention lets go, after a new segment was begun if the active one is due."""
+        swapped = self._finish_swaps(wall_ms)
         end = self.log_end_offset
         limit = end if high_watermark is None else min(high_watermark, end)
         segments = self._segments
@@ -266,7 +273,7 @@ class PartitionLog(CompactedLog):
         )
         if count == len(segments) and not self._roll_if_room(wall_ms):
             count -= 1  # the active segment has to wait for the space that the others leave
-        return self._doom(segments.items[:count], wall_ms)
+        return swapped + self._doom(segments.items[:count], wall_ms)
 
     @guarded
     def roll_if_old(self, wall_ms: int) -> None:
@@ -292,7 +299,7 @@ class PartitionLog(CompactedLog):
         try:
             self._roll(wall_ms)
         except OSError as error:
-            if not is_full(error):
+            if not is_transient(error):
                 raise
             return False
         return True
@@ -300,17 +307,26 @@ class PartitionLog(CompactedLog):
     def _doom(self, segments: list[Segment], wall_ms: int) -> list[Doomed]:
         if not segments:
             return []
-        start = self._segments.items[len(segments)].base_offset
-        self._producers.outlive(start, wall_ms)
-        self._segments.drop(segments)
-        snapshots = self._producers.forget_before(start)
-        doomed = [
-            retention.doom(self._disk, segment, snapshots if number == 0 else (), self._config, wall_ms)
-            for number, segment in enumerate(segments)
-        ]
+        items = self._segments.items
+        self._producers.outlive(items[len(segments)].base_offset, wall_ms)
+        doomed: list[Doomed] = []
+        for segment in segments:
+            try:
+                doomed.append(retention.doom(self._disk, segment, self._config, wall_ms))
+            except OSError as error:
+                if not is_transient(error):
+                    raise
+                break  # it stays, and so do those after it: a log has no gaps
+        if not doomed:
+            return []
+        start = items[len(doomed)].base_offset
+        self._segments.drop(segments[: len(doomed)])
         self._is_renamed = True
         if start > self.log_start_offset:
             self._start_at(start)
+        if len(doomed) < len(segments):
+            self._producers.outlive(start, wall_ms)
+        doomed[0].paths += retention.rename_away(self._disk, self._producers.forget_before(start))
         return doomed
 
     def _start_at(self, offset: int) -> None:
@@ -320,7 +336,7 @@ class PartitionLog(CompactedLog):
         try:
             self._write_epochs(epochs)
         except OSError as error:
-            if not is_full(error):
+            if not is_transient(error):
                 raise  # else: the next checkpoint writes it
 
     @guarded
@@ -330,6 +346,7 @@ class PartitionLog(CompactedLog):
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         if offset <= self.log_start_offset:
             return []
+        swapped = self._finish_swaps(wall_ms)
         self._start_at(offset)
         self._active.load()
         if offset == self.log_end_offset and self._active.size:
@@ -339,13 +356,13 @@ class PartitionLog(CompactedLog):
         while count + 1 < len(items) and items[count + 1].base_offset <= offset:
             items[count].measure()
             count += 1
-        return self._doom(items[:count], wall_ms)
+        return swapped + self._doom(items[:count], wall_ms)
 
     @guarded
     def recompress_job(self) -> RecompressJob | None:
         """The oldest sealed segment that is not yet packed as the topic wants it, below the last flush."""
         codec = self._config.sealed_compression_type
-        if not codec:
+        if not codec or self._unfinished:
             return None
         for segment in self._segments.items[:-1]:
             end = self._segments.end_of(segment, self.log_end_offset)
@@ -372,12 +389,7 @@ class PartitionLog(CompactedLog):
                 withdraw_swap(self._disk, segment_path(self.directory, result.base_offset))
             return
         if result.is_swap_ready:
-            swap_indexes(self._disk, segment.path)
-            swap_log(self._disk, segment.path)
-            segment.replaced()
-            self._segments.forget_readers()
-            self._is_renamed = True
-            self.rewrites += 1
+            self._swap_all([Rewritten(result.base_offset, [])], self._wall_ms)
         segment.packed_as = result.codec
 
     def remove_job(self, doomed: Doomed) -> RemoveJob:
@@ -400,20 +412,24 @@ class PartitionLog(CompactedLog):
             if self._epochs is not None:
                 self._write_epochs(self._epochs)
         except OSError as error:
-            if not is_full(error):
+            if not is_transient(error):
                 raise  # else: nothing is lost, a restart walks a little more
 
     def close(self, *, clean: bool) -> None:
         """Let go of all files. Clean: with complete indexes and a snapshot, ready for a flush and the clean
         marker.
         """
-        if clean and not self._active.is_new:
+        if clean:
             self._close_cleanly()
         for segment in self._segments.items:
             segment.forget_files()
 
     @guarded
     def _close_cleanly(self) -> None:
+        self._finish_swaps(self._wall_ms)  # what was merged away is removed by the next start
+        if self._active.is_new:
+            return
         if self._active.is_loaded:
+            self._active.hold()
             self._active.seal()
         self._checkpoint(self._wall_ms)

@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from headrace.storage import recovery as recovering
 from headrace.storage.admission import opens_batches
+from headrace.storage.cleaning import Rewritten
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import Disk
 from headrace.storage.flushing import FlushClock
@@ -71,6 +72,7 @@ class OpenedLog:
         "_segments",
         "_stamped_epoch",
         "_tail",
+        "_unfinished",
         "_unflushed_bytes",
         "_wall_ms",
         "directory",
@@ -108,6 +110,7 @@ class OpenedLog:
         self.producer_id_expiration_ms = 0
         self._wall_ms = wall_ms  # of the opening: how new the newest write before it may be
         self._segments = Segments(disk, files, directory)
+        self._unfinished: list[Rewritten] = []  # new segments that wait for space to replace the old ones
         self._tail = Tail()
         self._epochs: LeaderEpochs | None = None  # None: not read yet
         self._scanned: Scanned | None = None  # what recovery met, while epochs are not read
@@ -221,9 +224,9 @@ class OpenedLog:
         for segment in reversed(segments):
             segment.forget_files()
             RemoveJob(segment.paths()).run(self._disk)
+            self._segments.drop([segment])
         if segments:
             self._disk.sync_dir(self.directory)  # none of them may come back behind other records
-        self._segments.drop(segments)
 
     # --- what it is -------------------------------------------------------------------------------
 

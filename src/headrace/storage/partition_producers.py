@@ -6,6 +6,7 @@ need.
 """
 
 from bisect import insort
+from contextlib import suppress
 from struct import Struct
 
 from headrace.records.batch import BatchHeader
@@ -13,7 +14,7 @@ from headrace.records.builder import ABORT, COMMIT, control_kind
 from headrace.records.errors import BadRecords
 from headrace.records.reader import read_rows
 from headrace.storage.disk import Disk
-from headrace.storage.errors import is_full
+from headrace.storage.errors import is_transient
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.segment import Segment
 from headrace.storage.segments import Segments
@@ -133,14 +134,19 @@ class PartitionProducers:
         try:
             write_snapshot(self._disk, self._directory, offset, state)
         except OSError:
-            self._disk.remove(snapshot_path(self._directory, offset))
+            with suppress(OSError):  # its checksum is wrong, if it is there at all: the first error counts
+                self._disk.remove(snapshot_path(self._directory, offset))
             raise
         self._snapshots.append(offset)
         self._unsynced.add(offset)
         self._sound.add(offset)
         bases = {segment.base_offset for segment in self._segments.items}
         for spare in [spare for spare in self._snapshots if spare not in bases][:-_SPARES]:
-            self._remove(spare)
+            try:
+                self._remove(spare)
+            except OSError as error:
+                if not is_transient(error):
+                    raise  # else: the next snapshot tries again
 
     def unsynced(self) -> list[int]:
         """Offsets of the snapshots that a flush has to make durable."""
@@ -166,7 +172,7 @@ class PartitionProducers:
             try:
                 write_snapshot(self._disk, self._directory, offset, state)
             except OSError as error:
-                if not is_full(error):
+                if not is_transient(error):
                     raise
                 return  # the space that is about to come free is worth more
             insort(self._snapshots, offset)
@@ -204,9 +210,9 @@ class PartitionProducers:
         return [snapshot_path(self._directory, offset) for offset in gone]
 
     def _remove(self, offset: int) -> None:
-        self._snapshots.remove(offset)
-        self._sound.discard(offset)
         try:
             self._disk.remove(snapshot_path(self._directory, offset))
         except FileNotFoundError:
             pass  # all that counts is that it is gone
+        self._snapshots.remove(offset)
+        self._sound.discard(offset)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import Disk
+from headrace.storage.errors import is_transient
 from headrace.storage.jobs import JobKind
 from headrace.storage.segment import Segment
 
@@ -43,17 +44,37 @@ class RemoveJob:
                 continue
 
 
-def doom(disk: Disk, segment: Segment, extra: Sequence[str], config: LogConfig, wall_ms: int) -> Doomed:
-    """Rename the segment's files out of the log, the log itself first: without it the others mean nothing."""
-    paths = []
-    for path in [*segment.paths(), *extra]:
-        try:
-            disk.rename(path, path + DELETED)
-        except FileNotFoundError:
-            continue
-        paths.append(path + DELETED)
+def doom(disk: Disk, segment: Segment, config: LogConfig, wall_ms: int) -> Doomed:
+    """Rename the segment's files out of the log, the log itself first: without it the others mean nothing.
+
+    An error leaves the segment as it was.
+    """
+    log, *others = segment.paths()
+    try:
+        disk.rename(log, log + DELETED)
+    except FileNotFoundError:
+        pass  # an earlier attempt came so far
+    paths = [log + DELETED, *rename_away(disk, others)]
     segment.forget_files()
     return Doomed(segment.base_offset, segment.size, paths, wall_ms + config.file_delete_delay_ms)
+
+
+def rename_away(disk: Disk, paths: Sequence[str]) -> list[str]:
+    """The names under which files that nobody needs wait for their removal: their own, where there is no
+    space for another.
+    """
+    waiting: list[str] = []
+    for path in paths:
+        try:
+            disk.rename(path, path + DELETED)
+            waiting.append(path + DELETED)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            waiting.append(path)
+    return waiting
 
 
 def deletable(

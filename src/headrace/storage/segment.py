@@ -5,11 +5,12 @@ Sealed segments never change, but recompression and compaction replace whole fil
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from struct import Struct
 
 from headrace.records.batch import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, read_header
 from headrace.storage.disk import Disk, File
-from headrace.storage.errors import is_full
+from headrace.storage.errors import is_transient
 from headrace.storage.offset_index import OffsetIndex
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.time_index import TimeIndex
@@ -99,19 +100,49 @@ class Segment:
     # --- life --------------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """New and empty, to be appended to."""
-        self.log = self._disk.open(self.path + ".log", create=True)
-        if self.log.size():
-            self.log.truncate(0)
-        self.index.create()
-        self.time_index.create()
+        """New and empty, to be appended to.
+
+        The log comes last: with it the segment is there, and whatever fails before leaves none. A log without
+        records that stood behind one that still grows would hide all that is appended there from a restart.
+        """
+        try:
+            for leftover in (self.path + ".log", self.transaction_index.path):
+                if self._disk.exists(leftover):
+                    self._disk.remove(leftover)
+            self.index.create()
+            self.time_index.create()
+            self.log = self._disk.open(self.path + ".log", create=True)
+        except OSError:
+            self.forget_files()
+            self._remove_indexes()
+            raise
         self.is_new = False
 
+    def _remove_indexes(self) -> None:
+        """Those of a segment that could not be made. If they cannot be removed either, a start does."""
+        for path in (self.index.path, self.time_index.path):
+            with suppress(OSError):
+                self._disk.remove(path)
+
     def hold(self) -> File:
-        """Keep the log open: it is the active segment."""
-        if self.log is None:
-            self.log = self._disk.open(self.path + ".log")
-        return self.log
+        """Keep the log open: it is the active segment. What a failed write left behind its end, and could not
+        be cut off then, is cut off first.
+        """
+        log = self.log
+        if log is None:
+            log = self._disk.open(self.path + ".log")
+            if log.size() != self.size:
+                log.truncate(self.size)
+            self.transaction_index.mend()
+            self.log = log
+        return log
+
+    def pin(self) -> None:
+        """Read the files that have its names now, whatever becomes of the names."""
+        self.load()
+        self.log = self.file()
+        for index in (self.index, self.time_index, self.transaction_index):
+            index.pin()
 
     def release(self) -> None:
         self.log = None
@@ -244,7 +275,7 @@ class Segment:
             self.time_index.write_pending()
             self.index.write_pending()
         except OSError as error:
-            if not is_full(error):
+            if not is_transient(error):
                 raise
         else:
             self._written_to = self.size

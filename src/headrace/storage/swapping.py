@@ -39,7 +39,7 @@ def swap_indexes(disk: Disk, path: str) -> None:
 
 def swap_log(disk: Disk, path: str) -> None:
     """The end of step 3."""
-    disk.rename(path + _LOG + SWAP, path + _LOG)
+    _rename(disk, path + _LOG + SWAP, path + _LOG)
 
 
 def withdraw_swap(disk: Disk, path: str) -> None:

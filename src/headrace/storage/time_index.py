@@ -50,10 +50,10 @@ class TimeIndex(EntryFile):
             self.append_entry(ENTRY.pack(timestamp, offset - self.base_offset))
             self._last_timestamp = timestamp
 
-    def first_at_least(self, timestamp: int) -> tuple[int, int] | None:
-        """The first entry whose timestamp is `timestamp` or larger."""
+    def last_below(self, timestamp: int) -> int:
+        """The offset of the last entry whose timestamp is smaller; the one before the segment without one."""
         count = self.count_up_to(_TIMESTAMP, 0, timestamp - 1)
-        return self.at(count) if count < len(self) else None
+        return self.at(count - 1)[1] if count else self.base_offset - 1
 
     def cut_to(self, end_offset: int) -> None:
         """Forget entries of offsets at or beyond `end_offset`."""

@@ -36,11 +36,12 @@ def first_since(
 def _first_in(
     segment: Segment, timestamp: int, start_offset: int, limit_offset: int, opener: BatchOpener
 ) -> TimestampedOffset | None:
-    # The first time entry that reaches the timestamp came with an offset entry, and up to the offset entry
-    # before that one no batch had reached it: so the walk begins there.
-    reached = segment.time_index.first_at_least(timestamp)
-    offset = segment.max_timestamp_offset if reached is None else reached[1]
-    position = segment.index.floor(max(offset, start_offset) - 1)
+    # Up to the offset that the last smaller time entry names, no batch has reached the timestamp: the walk
+    # begins there. That entry's own word is all that counts. The two indexes may have been made at different
+    # times and intervals (a segment that was rewritten, one that was indexed by half before a crash), so
+    # that entries of one say nothing about entries of the other.
+    before = segment.time_index.last_below(timestamp)
+    position = segment.index.floor(max(before, start_offset - 1))
     for at, header in segment.headers(position):
         if header.base_offset >= limit_offset:
             return None

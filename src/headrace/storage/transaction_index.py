@@ -50,11 +50,12 @@ class TransactionIndex(EntryFile):
         try:
             self.write_pending()
         finally:
-            self._is_absent = False
+            # also a write that failed may have made the file
+            self._is_absent = self._is_absent and not self._disk.exists(self.path)
 
-    def withdraw(self) -> None:
-        """Drop an entry that could not be written."""
-        self._pending.clear()
+    def pin(self) -> None:
+        if len(self):
+            super().pin()
 
     def at(self, index: int) -> AbortedTransaction:
         return AbortedTransaction(*ENTRY.unpack(self.entry(index))[1:])
@@ -75,6 +76,10 @@ class TransactionIndex(EntryFile):
 
     def cut_to(self, end_offset: int) -> None:
         """Forget transactions whose marker lies at or beyond `end_offset`."""
-        count = self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, end_offset - 1)
-        if not self._is_absent:
-            self.cut(count)
+        self.cut(self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, end_offset - 1))
+
+    def cut(self, count: int) -> None:
+        if self._is_absent:
+            self._pending.clear()
+        else:
+            super().cut(count)

@@ -7,7 +7,7 @@ import pytest
 from headrace.base.time import ManualClock
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DiskFull, LogOffline
-from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.faulty_disk import OPENS, Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
 
@@ -72,6 +72,108 @@ def test_space_that_runs_out_at_any_point_of_a_roll_harms_nothing(faulty):
         faulty.open("killed")
         assert faulty.bases() == list(range(12))
         assert faulty.write(7, 11).is_duplicate
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
+def test_a_roll_that_fails_half_way_hides_no_record(faulty, suffix):
+    """The next segment's files cannot all be made; a smaller batch still fits into the old one."""
+    faulty.config = LogConfig(segment_bytes=500)
+    faulty.open()
+    for _ in range(3):
+        faulty.append(size=60)
+    faulty.disk.faults = [Fault(Fail(errno.ENOSPC), "create", f"00000000000000000003{suffix}")]
+    with pytest.raises(DiskFull):
+        faulty.append(size=200)
+    faulty.append(size=0)
+    faulty.files = OpenFiles()
+    faulty.open("killed")
+    assert faulty.bases() == [0, 1, 2, 3]
+    assert faulty.append(size=200).base_offset == 4
+
+
+def test_a_cut_that_finds_no_space_is_made_before_the_next_batch(faulty):
+    faulty.open()
+    faulty.append()
+    faulty.disk.faults = [
+        Fault(Fail(errno.ENOSPC, written=30), "append", LOG),
+        Fault(Fail(errno.ENOSPC), "truncate", LOG, times=2),
+    ]
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            faulty.append()
+        assert faulty.bases() == [0]
+    assert faulty.append().base_offset == 1
+    assert faulty.bases() == [0, 1]
+    faulty.files = OpenFiles()
+    faulty.open("killed")
+    assert faulty.bases() == [0, 1]
+
+
+def test_an_abort_that_finds_no_space_leaves_no_entry_in_the_transaction_index(faulty):
+    faulty.open()
+    faulty.write(7, 0, transactional=True)
+    faulty.disk.faults = [
+        Fault(Fail(errno.ENOSPC), "append", LOG),
+        Fault(Fail(errno.ENOSPC), "truncate", ".txnindex", times=2),
+    ]
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            faulty.end(7, committed=False)
+        assert faulty.log.aborted_transactions(0, 10) == []
+    faulty.end(7, committed=True)
+    faulty.files = OpenFiles()
+    faulty.open("killed")
+    assert faulty.log.aborted_transactions(0, 10) == []
+
+
+@pytest.mark.parametrize("operation", ["create", "append"])
+def test_a_snapshot_that_finds_no_space_leaves_the_directory_online(faulty, operation):
+    faulty.open()
+    faulty.write(7, 0)
+    faulty.disk.faults = [Fault(Fail(errno.ENOSPC), operation, ".snapshot")]
+    with pytest.raises(DiskFull):
+        faulty.log.roll(faulty.wall_ms)
+    assert faulty.write(7, 1).base_offset == 1
+    faulty.log.roll(faulty.wall_ms)
+    assert faulty.bases() == [0, 1]
+
+
+def test_no_descriptor_is_no_io_error(faulty):
+    faulty.config = LogConfig(segment_bytes=200)
+    faulty.open()
+    faulty.append(size=50)
+    faulty.disk.faults = [Fault(Fail(errno.EMFILE), OPENS, times=3)]
+    with pytest.raises(DiskFull):
+        faulty.append(size=100)
+    faulty.disk.faults.clear()
+    assert faulty.append(size=100).base_offset == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_failed_fsync_is_final_whatever_its_errno(faulty, code):
+    """Not of a flush: of the snapshot that is to speak for segments that go."""
+    faulty.open()
+    faulty.write(7, 0)
+    faulty.log.roll(faulty.wall_ms)
+    faulty.disk.faults = [Fault(Fail(code), "sync")]
+    with pytest.raises(LogOffline):
+        faulty.log.advance_log_start(1, faulty.wall_ms)
+    assert faulty.log.is_offline
+
+
+def test_a_segment_that_cannot_be_renamed_away_stays_with_all_after_it(faulty):
+    faulty.open()
+    for _ in range(4):
+        faulty.append()
+        faulty.log.roll(faulty.wall_ms)
+    faulty.log.config = LogConfig(retention_bytes=0)
+    faulty.disk.faults = [Fault(Fail(errno.ENOSPC), "rename", "2.log", times=2)]
+    doomed = faulty.log.retire(faulty.wall_ms)
+    assert [one.base_offset for one in doomed] == [0, 1]
+    assert faulty.log.log_start_offset == 2
+    assert faulty.bases() == [2, 3]
+    assert [one.base_offset for one in faulty.log.retire(faulty.wall_ms)] == []
+    assert [one.base_offset for one in faulty.log.retire(faulty.wall_ms)] == [2, 3]
 
 
 def test_retention_works_on_a_full_disk(faulty):

@@ -77,9 +77,9 @@ def test_the_time_index_takes_larger_timestamps_only():
     for timestamp, offset in ((50, 101), (50, 102), (40, 103), (60, 104)):
         index.add(timestamp, offset)
     assert [index.at(number) for number in range(len(index))] == [(50, 101), (60, 104)]
-    assert index.first_at_least(45) == (50, 101)
-    assert index.first_at_least(51) == (60, 104)
-    assert index.first_at_least(61) is None
+    assert index.last_below(50) == 99
+    assert index.last_below(51) == 101
+    assert index.last_below(61) == 104
 
 
 def test_a_missing_or_foreign_index_is_made_anew_when_it_is_needed(scene):

@@ -1,5 +1,6 @@
 """Sealed segments with a stronger codec: fewer bytes, the same records, and no harm from a crash."""
 
+import errno
 from random import Random
 
 import pytest
@@ -8,7 +9,8 @@ from headrace.records.batch import renew_crc
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.storage.config import LogConfig
-from headrace.storage.faulty_disk import Crash, DiskCrashed, Fault, FaultyDisk
+from headrace.storage.errors import DiskFull
+from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.jobs import JobKind
 from headrace.storage.open_files import OpenFiles
 
@@ -158,3 +160,40 @@ def test_a_crash_at_any_call_leaves_the_old_segment_or_the_new_one(sealed):
         else:
             return
     raise AssertionError("it never came to an end")
+
+
+def test_every_record_is_found_by_its_time_afterwards(sealed):
+    """The packed segment's index has fewer entries than its time index: neither speaks for the other."""
+    end = sealed.log.log_end_offset
+    times = sorted({row[1] for row in rows(sealed)})
+    before = [sealed.log.offset_for_timestamp(time, end) for time in times]
+    recompress_all(sealed)
+    after = [sealed.log.offset_for_timestamp(time, end) for time in times]
+    assert [(one.offset, one.timestamp) for one in after] == [(one.offset, one.timestamp) for one in before]
+
+
+def test_a_swap_that_finds_no_space_is_finished_later_and_hides_nothing_meanwhile(sealed):
+    before = rows(sealed)
+    sealed.disk = FaultyDisk(sealed.disk)
+    sealed.files = OpenFiles()
+    sealed.open("killed")
+    sealed.flush()
+    job = sealed.log.recompress_job()
+    result = job.run(sealed.disk)
+    for renames in range(3):
+        sealed.disk.faults = [Fault(Fail(errno.ENOSPC), "rename", skip=renames, times=50)]
+        if renames:
+            with pytest.raises(DiskFull):
+                sealed.log.retire(0)
+        else:
+            sealed.log.recompressed(result)
+        assert sealed.log.recompress_job() is None, "one segment at a time"
+        assert rows(sealed) == before
+    sealed.disk.faults.clear()
+    sealed.log.retire(0)
+    recompress_all(sealed)
+    assert rows(sealed) == before
+    assert sealed.names(".swap") == []
+    sealed.files = OpenFiles()
+    sealed.open("killed")
+    assert rows(sealed) == before
