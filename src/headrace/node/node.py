@@ -243,6 +243,8 @@ class Node:
         change.
         """
         for waiter in waitable.waiters:
+            if waiter.moved is not None:
+                waiter.moved[waitable] = None
             if not waiter.is_awake:
                 waiter.is_awake = True
                 self._awake.append(waiter)

@@ -27,12 +27,13 @@ class Waitable:
 class Waiter:
     """Whoever is told, at the end of the call, that something it waits for has moved."""
 
-    __slots__ = ("is_awake", "is_done", "waits_for")
+    __slots__ = ("is_awake", "is_done", "moved", "waits_for")
 
     def __init__(self) -> None:
         self.waits_for: list[Waitable] = []
         self.is_done = False
         self.is_awake = False  # already on the list of those to be asked
+        self.moved: dict[Waitable, None] | None = None  # what it was woken by; None: it does not ask
 
     def woken(self, now: Now) -> None:
         """Look again at what it waits for."""

@@ -75,6 +75,12 @@ class PartitionLog(CompactedLog):
             offset, limit_offset, self.log_end_offset, max_bytes, at_least_one=at_least_one
         )
 
+    def ends_in_later_segment(self, offset: int, limit_offset: int) -> bool:
+        """Whether a read from `offset` ends with its segment though more follows below `limit_offset`."""
+        if offset >= self._active.base_offset:
+            return False
+        return self._segments.number_of(offset) < self._segments.number_of(limit_offset)
+
     @guarded
     def bytes_between(self, offset: int, limit_offset: int) -> int:
         """Roughly how many bytes lie in [offset, limit_offset): exact where the tail reaches, else by the

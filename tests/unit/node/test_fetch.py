@@ -1,6 +1,8 @@
 """Fetch through the node: whole batches, long polls, limits, isolation, and whom it refuses."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.desk import Desk
 from headrace.protocol.errors import ErrorCode
@@ -19,6 +21,7 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
 )
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches
+from headrace.storage.log import PartitionLog
 
 T0 = 1_700_000_000_000
 
@@ -177,6 +180,71 @@ class TestLongPoll:
         assert desk.node.metrics.parked == 0
         assert not desk.node.partitions.of_name("t")[0].waiters
         desk.ask(desk.produce_request("t", batch(b"v")), 9)
+        assert desk.receive(reader) is None
+
+    def test_an_append_has_only_its_own_partition_looked_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each of five polls looked at all its 2,000 partitions at every append."""
+        desk = desk_with(partitions=60)
+        readers = [desk.connect() for _ in range(5)]
+        wanted = [at(0, partition=index) for index in range(60)]
+        for reader in readers:
+            desk.send(reader, request(*wanted, wait_ms=5000, min_bytes=100_000), 11)
+        reads = 0
+        read = PartitionLog.read
+
+        def counted(self: PartitionLog, *given: int, **more: int) -> object:
+            nonlocal reads
+            reads += 1
+            return read(self, *given, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(PartitionLog, "read", counted)
+        for index in range(10):
+            desk.ask(desk.produce_request("t", batch(b"v"), partition=index), 9)
+        assert reads == 10 * len(readers)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.integers(1, 900), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 300)), max_size=12))
+    def test_it_is_answered_when_a_look_at_everything_would_find_enough(
+        self, min_bytes: int, appended: list[tuple[int, int]]
+    ) -> None:
+        desk = desk_with(partitions=5)
+        reader = desk.connect()
+        wanted = [at(0, partition=index) for index in range(5)]
+        desk.send(reader, request(*wanted, wait_ms=5000, min_bytes=min_bytes), 11)
+        for index, size in appended:
+            desk.ask(desk.produce_request("t", batch(b"x" * size), partition=index), 9)
+            everything = desk.ask(request(*wanted), 11).responses[0].partitions
+            total = sum(len(data.records) for data in everything)
+            answer = desk.receive(reader)
+            assert (answer is not None) == (total >= min_bytes)
+            if answer is not None:
+                parts = answer.responses[0].partitions
+                assert [bytes(data.records) for data in parts] == [bytes(data.records) for data in everything]
+                return
+
+    def test_more_than_fits_is_not_waited_for(self) -> None:
+        one = batch(b"x" * 100)
+        desk = desk_with(one)
+        answer = desk.ask(request(at(0), wait_ms=5000, min_bytes=10_000, max_bytes=len(one)), 11)
+        assert offsets(only(answer).records) == [(0, 0)]
+
+    def test_it_does_not_wait_at_the_end_of_a_segment(self) -> None:
+        """A read ends with its segment; what follows is in the next one, and need not be waited for."""
+        one = batch(b"x" * 100)
+        desk = desk_with(one, one)
+        log = desk.node.partitions.of_name("t")[0].log
+        assert log is not None
+        reader = desk.connect()
+        desk.send(reader, request(at(0), wait_ms=5000, min_bytes=3 * len(one)), 11)
+        assert desk.receive(reader) is None
+        log.roll(T0)
+        desk.ask(desk.produce_request("t", one), 9)
+        assert offsets(only(desk.receive(reader)).records) == [(0, 0), (1, 1)]
+        for _ in range(3):
+            desk.ask(desk.produce_request("t", one), 9)
+        desk.send(reader, request(at(1), wait_ms=5000, min_bytes=3 * len(one)), 11)
+        assert offsets(only(desk.receive(reader)).records) == [(1, 1)]
+        desk.send(reader, request(at(2), wait_ms=5000, min_bytes=5 * len(one)), 11)
         assert desk.receive(reader) is None
 
 
