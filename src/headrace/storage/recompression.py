@@ -1,8 +1,9 @@
 """Sealed segments packed tighter: `headrace.sealed.compression.type`.
 
 Offsets, producers, timestamps and order stay; only the codec of the batches changes. Control batches, and
-batches that cannot be opened, are kept byte for byte. How the new segment takes the old one's place is told
-in `swapping`.
+batches that cannot be opened, are kept byte for byte. Both indexes are written again: a look-up by time
+relies on each entry of the time index having come with one of the offset index. How the new segment takes the
+old one's place is told in `swapping`.
 """
 
 from dataclasses import dataclass
@@ -12,9 +13,8 @@ from headrace.records.errors import BadRecords
 from headrace.storage.admission import codec_number, recode
 from headrace.storage.disk import Disk, File
 from headrace.storage.jobs import JobKind
-from headrace.storage.offset_index import OffsetIndex
-from headrace.storage.open_files import OpenFiles
-from headrace.storage.swapping import CLEANED, offer_swap
+from headrace.storage.segment_writer import SegmentWriter
+from headrace.storage.swapping import offer_swap, withdraw_swap
 
 _WRITE_BYTES = 1024 * 1024
 
@@ -45,67 +45,55 @@ class RecompressJob:
 
     def run(self, disk: Disk, /) -> Recompressed:
         source = disk.open(self.path + ".log")
-        files = OpenFiles()
-        before = source.size()
-        index_path = self.path + ".index" + CLEANED
-        index = OffsetIndex(disk, files, index_path, self.base_offset)
-        index.create()
-        target = disk.open(self.path + ".log" + CLEANED, create=True)
         try:
-            target.truncate(0)
-            after = self._copy(source, target, index)
-            if after >= before:
-                files.forget(disk, index_path)
-                disk.remove(index_path)
-                disk.remove(self.path + ".log" + CLEANED)
-            else:
-                target.sync()
-                index.sync()
+            before = source.size()
+            writer = SegmentWriter(
+                disk,
+                self.path,
+                self.base_offset,
+                interval_bytes=self.interval_bytes,
+                write_bytes=_WRITE_BYTES,
+            )
+            try:
+                self._copy(source, writer)
+                after = writer.size
+                if after < before:
+                    writer.finish([], had_aborted=False)
+            finally:
+                writer.close()
         finally:
             source.close()
-            target.close()
         if after < before:
             disk.sync_dir(self.directory)
             offer_swap(disk, self.path)
+        else:
+            withdraw_swap(disk, self.path)
         return Recompressed(
             self.directory, self.base_offset, self.generation, self.codec, before, after, after < before
         )
 
-    def _copy(self, source: File, target: File, index: OffsetIndex) -> int:
+    def _copy(self, source: File, writer: SegmentWriter) -> None:
         codec = codec_number(self.codec)
-        position = written = unindexed = 0
+        position = 0
         end = source.size()
-        waiting = bytearray()
         while position < end:
             batch, size = _batch_at(source, position, end)
             position += size
-            kept: bytes | bytearray = batch
             try:
                 header = check_crc(batch)
             except BadRecords:
                 # damaged at rest: what it means is for whoever verifies, not for us to lose
-                waiting += batch
-                written += size
-                unindexed += size
+                writer.add_unread(batch)
                 continue
+            kept: bytes | memoryview = batch
             if not header.is_control and header.attributes & CODEC_MASK != codec:
                 try:
                     recoded = recode(memoryview(batch), header, codec)
                 except BadRecords:
                     recoded = bytearray(batch)
                 if len(recoded) < size:
-                    kept = recoded
-            if unindexed > self.interval_bytes:
-                index.add(header.last_offset, written)
-                unindexed = 0
-            waiting += kept
-            written += len(kept)
-            unindexed += len(kept)
-            if len(waiting) >= _WRITE_BYTES:
-                target.append(waiting)
-                waiting.clear()
-        target.append(waiting)
-        return written
+                    kept = memoryview(recoded)
+            writer.add(kept, header.last_offset, header.max_timestamp)
 
 
 def _batch_at(file: File, position: int, end: int) -> tuple[bytes, int]:

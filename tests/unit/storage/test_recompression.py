@@ -68,6 +68,28 @@ def test_the_same_records_in_fewer_bytes(sealed):
     assert [name for name in sealed.names() if name.count(".") > 1] == []
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_every_time_is_found_as_before(scene, seed):
+    """The time index went by the old offset index: between entries of the new one, records were skipped."""
+    dice = Random(seed)
+    scene.config = LogConfig(segment_bytes=40_000, sealed_compression_type="zstd", index_interval_bytes=400)
+    scene.open()
+    times = []
+    for number in range(300):
+        # rising, standing still, and falling back
+        time = scene.wall_ms + number * dice.choice((0, 1, 1)) + dice.randrange(20)
+        value = b"v" * dice.randrange(300) if dice.random() < 0.8 else dice.randbytes(2_000)
+        scene.send(build_batch([(time + one, b"k", value, ()) for one in range(2)]))
+        times += [time, time + 1]
+    scene.flush()
+    assert recompress_all(scene)
+    end = scene.log.log_end_offset
+    for time in sorted(set(times)):
+        first = next(offset for offset, one in enumerate(times) if one >= time)
+        assert scene.log.offset_for_timestamp(time, end).offset == first
+    assert scene.log.offset_for_timestamp(max(times) + 1, end) is None
+
+
 def test_survives_restarts(sealed):
     before = rows(sealed)
     recompress_all(sealed)
