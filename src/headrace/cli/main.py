@@ -32,6 +32,7 @@ COMMANDS = {
     "consume": ("consume", "Print records of a topic."),
     "redrive": ("redrive", "Send dead letters back to the topics they came from."),
     "group": ("group", "List, describe, reset and delete consumer groups; their lag."),
+    "schema": ("schema", "List, show, register, check and delete schemas of a registry."),
     "config": ("config", "Show and change settings of topics, brokers and groups."),
     "cluster": ("cluster", "Show the brokers, the transactions and the sinks of a cluster."),
     "spark": ("spark", "Open a PySpark shell that reads and writes topics, or run a script in one."),

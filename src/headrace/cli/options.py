@@ -10,6 +10,7 @@ from headrace.cli.quantities import NotAQuantity, parse_duration_ms, parse_size,
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_REGISTRY = "http://localhost:9644"  # where `headrace up` serves one
 DEFAULT_TIMEOUT_S = 30.0
 
 
@@ -24,6 +25,18 @@ def bootstrap_option(function: F, callback: Callable[..., str] | None = None) ->
         metavar="HOST:PORT,…",
         help="Brokers to begin with.",
         callback=callback,
+    )(function)
+
+
+def registry_option(function: F, *, default: str | None = DEFAULT_REGISTRY, text: str = "") -> F:
+    return click.option(
+        "--registry",
+        envvar="HEADRACE_REGISTRY",
+        default=default,
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help=text or "The schema registry, Headrace's or another one; may contain user:password@.",
     )(function)
 
 

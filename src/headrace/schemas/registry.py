@@ -5,14 +5,16 @@ What an id means never changes, so it is asked for once. Blocks, and may be shar
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headrace.machines.schemas.schema import Imports, Reference, Schema, SchemaType
+from headrace.schemas.errors import RegistryRefused
 from headrace.schemas.questions import Questions
 
 LATEST_TTL_S = 60.0
+_SOFT_DELETED = (40404, 40406)  # a subject or version that was deleted before, but not permanently
 
 
 class Registered(NamedTuple):
@@ -150,18 +152,23 @@ class Registry:
 
     # --- subjects ----------------------------------------------------------------------------------------
 
-    def subjects(self) -> list[str]:
-        found: list[str] = self._ask("GET", "/subjects", what="subjects", read=_texts)
+    def subjects(self, *, with_deleted: bool = False) -> list[str]:
+        """`with_deleted`: those too that were deleted, but not permanently."""
+        path = "/subjects" + ("?deleted=true" if with_deleted else "")
+        found: list[str] = self._ask("GET", path, what="subjects", read=_texts)
         return found
 
-    def versions(self, subject: str) -> list[int]:
-        path = f"/subjects/{_quoted(subject)}/versions"
+    def versions(self, subject: str, *, with_deleted: bool = False) -> list[int]:
+        path = f"/subjects/{_quoted(subject)}/versions" + ("?deleted=true" if with_deleted else "")
         found: list[int] = self._ask("GET", path, what=f"subject {subject!r}", read=_numbers)
         return found
 
-    def obstacles(self, subject: str, schema: Schema) -> list[str]:
-        """Why the schema could not be registered; empty: it could."""
-        path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
+    def obstacles(self, subject: str, schema: Schema, *, version: int | None = None) -> list[str]:
+        """Why the schema could not be registered, by the versions that the subject's level asks about or by
+        this one; empty: it could.
+        """
+        which = "" if version is None else f"/{version}"
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions{which}?verbose=true"
         found: list[str] = self._ask(
             "POST", path, _body(schema), what=f"subject {subject!r}", read=_obstacles
         )
@@ -178,13 +185,25 @@ class Registry:
 
     def delete(self, subject: str, *, permanently: bool = False) -> list[int]:
         """The versions that are gone. Ids stay known, until they are deleted permanently everywhere."""
-        path = f"/subjects/{_quoted(subject)}"
+        gone: list[int] = self._delete(subject, f"/subjects/{_quoted(subject)}", permanently, _numbers)
+        return gone
+
+    def delete_version(self, subject: str, number: int, *, permanently: bool = False) -> None:
+        self._delete(subject, f"/subjects/{_quoted(subject)}/versions/{number}", permanently, int)
+
+    def _delete(self, subject: str, path: str, permanently: bool, read: Callable[[Any], Any]) -> Any:
         what = f"subject {subject!r}"
-        gone: list[int] = self._ask("DELETE", path, what=what, read=_numbers)
+        gone: Any = None
+        try:
+            gone = self._ask("DELETE", path, what=what, read=read)
+        except RegistryRefused as error:
+            if not permanently or error.code not in _SOFT_DELETED:
+                raise
         if permanently:
-            gone = self._ask("DELETE", f"{path}?permanent=true", what=what, read=_numbers)
+            gone = self._ask("DELETE", f"{path}?permanent=true", what=what, read=read)
         with self._lock:
             self._latest.pop(subject, None)
+            self._versions = {key: value for key, value in self._versions.items() if key[0] != subject}
             self._registered = {key: value for key, value in self._registered.items() if key[0] != subject}
         return gone
 

@@ -31,7 +31,7 @@ def _below(words: tuple[str, ...], command: click.Command | None) -> list[tuple[
     return [words, *(found for name, each in inner for found in _below((*words, name), each))]
 
 
-GROUPS = (("topic",), ("group",), ("config",), ("cluster",), ("cluster", "sinks"))
+GROUPS = (("topic",), ("group",), ("config",), ("cluster",), ("cluster", "sinks"), ("schema",))
 
 
 @pytest.mark.parametrize("words", all_commands(), ids=" ".join)
