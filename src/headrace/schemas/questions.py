@@ -3,6 +3,9 @@
 A question has `timeout_s` in all, over every address and at most `ROUNDS` rounds. Whatever is wrong with the
 registry itself is a RegistryTrouble, which names the address and what was asked: no record is to blame for
 it. Only a registry that says so in its own words does not know a schema; a page that is not found is none.
+
+A login goes only where it was given for: one that stands in an address goes to that address, one that was
+given beside them goes to all of them, and none follows a redirect to another origin.
 """
 
 import base64
@@ -12,9 +15,10 @@ from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request
 
+from headrace.client.security.redirects import RedirectRefused, open_url
 from headrace.schemas.errors import (
     Incompatible,
     NoRegistry,
@@ -39,18 +43,18 @@ class Questions:
 
     def __init__(self, url: str, user: str | None, password: str | None, timeout_s: float) -> None:
         self.urls: list[str] = []
+        self._logins: dict[str, str] = {}  # by address, for those that have one
         for one in url.split(","):
             parts = urlsplit(one.strip())
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise SchemaError(f"{one.strip()!r} is not the address of a registry: http://host:port")
-            if parts.username is not None:
-                user, password = parts.username, parts.password or ""
             place = parts.netloc.rpartition("@")[2]
-            self.urls.append(f"{parts.scheme}://{place}{parts.path.rstrip('/')}")
-        self._login: str | None = None
-        if user is not None:
-            pair = f"{user}:{password or ''}".encode()
-            self._login = "Basic " + base64.b64encode(pair).decode()
+            address = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
+            self.urls.append(address)
+            if parts.username is not None:
+                self._logins[address] = _basic(unquote(parts.username), unquote(parts.password or ""))
+            elif user is not None:
+                self._logins[address] = _basic(user, password or "")
         self._timeout_s = timeout_s
 
     def ask(
@@ -87,19 +91,23 @@ class Questions:
     ) -> Any:
         request = Request(url + path, method=method)
         request.add_header("Accept", CONTENT_TYPE)
-        if self._login is not None:
-            request.add_header("Authorization", self._login)
+        if url in self._logins:
+            request.add_header("Authorization", self._logins[url])
         if body is not None:
             request.add_header("Content-Type", CONTENT_TYPE)
             request.data = json.dumps(body).encode()
         try:
-            with urlopen(request, timeout=timeout_s) as answer:
+            with open_url(request, timeout_s) as answer:
                 data = answer.read(ANSWER_BYTES_MAX)
         except HTTPError as error:
             with error:
                 if error.code >= 500 or error.code in _AGAIN:
                     raise _NoAnswer(f"answers {error.code}") from None
                 raise _refusal(error, url, what) from None
+        except RedirectRefused as error:
+            refused = RegistryRefused(error.code, f"{url}, asked about {what}, redirects to {error.target}")
+            refused.advice = "Set the registry's address to the one that answers itself."
+            raise refused from None
         except TimeoutError:
             raise _NoAnswer(f"is silent for {timeout_s:.1f} s") from None
         except (URLError, HTTPException, OSError) as error:
@@ -111,6 +119,10 @@ class Questions:
         except (ValueError, TypeError, LookupError, AttributeError):
             shown = repr(data[:_SHOWN_MAX]) + ("…" if len(data) > _SHOWN_MAX else "")
             raise NoRegistry(f"what {url} answers about {what} is not a registry's: {shown}") from None
+
+
+def _basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 class _NoAnswer(Exception):

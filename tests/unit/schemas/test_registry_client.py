@@ -102,9 +102,11 @@ def serving(kind: type[Old]) -> Iterator[int]:
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture
@@ -124,6 +126,74 @@ def test_a_password_by_argument_or_in_the_address(port: int) -> None:
         Registry(f"http://127.0.0.1:{port}").schema(1)
     assert Registry(f"http://127.0.0.1:{port}", user="ada", password="l:ve").schema(1) == Schema('"int"')
     assert Registry(f"http://ada:l:ve@127.0.0.1:{port}").schema(1) == Schema('"int"')
+
+
+class Elsewhere(Old):
+    """Redirects by path: to another port of the same host, or to another path of its own."""
+
+    target = ""
+
+    def do_GET(self) -> None:
+        self.asked.append(("GET", self.path))
+        if self.path.startswith("/moved"):
+            self._reply({"schema": '"int"'})
+        else:
+            self._redirect(302)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(("POST", self.path))
+        self._redirect(301)
+
+    def _redirect(self, code: int) -> None:
+        self.send_response(code)
+        self.send_header("Location", self.target + self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+class Thief(Old):
+    """Another origin; it notes every login that reaches it."""
+
+    logins: list[str | None] = []
+
+    def do_GET(self) -> None:
+        self.logins.append(self.headers["Authorization"])
+        self._send(200, json.dumps({"schema": '"int"'}).encode())
+
+
+@pytest.mark.parametrize("credentials", [{"user": "ada", "password": "l:ve"}, {}], ids=["login", "nobody"])
+def test_no_redirect_to_another_origin_is_followed(credentials: dict[str, str]) -> None:
+    """A login that a redirect takes along belongs to whoever answers there."""
+    Thief.logins = []
+    with serving(Thief) as thief, serving(Elsewhere) as port:
+        Elsewhere.target = f"http://127.0.0.1:{thief}/x?secret=1"
+        registry = Registry(f"http://127.0.0.1:{port}", **credentials)
+        with pytest.raises(RegistryRefused, match=f"redirects to http://127.0.0.1:{thief}") as raised:
+            registry.schema(1)
+        assert "secret" not in str(raised.value)
+        assert "address" in raised.value.advice
+    assert Thief.logins == []
+
+
+def test_a_redirect_within_the_registry_is_followed_and_no_order_is_redirected() -> None:
+    """urllib would turn the order into a question: a POST into a GET."""
+    with serving(Elsewhere) as port:
+        Elsewhere.target = f"http://127.0.0.1:{port}/moved"
+        registry = Registry(f"http://127.0.0.1:{port}", user="ada", password="l:ve")
+        assert registry.schema(1) == Schema('"int"')
+        assert Elsewhere.asked == [("GET", "/schemas/ids/1"), ("GET", "/moved/schemas/ids/1")]
+        with pytest.raises(RegistryRefused, match="redirects to"):
+            registry.register("s", Schema('"int"'))
+
+
+def test_a_login_in_an_address_goes_to_that_address_only(port: int) -> None:
+    Thief.logins = []
+    with serving(Thief) as thief:
+        both = f"http://127.0.0.1:{thief},http://a%64a:l%3Ave@127.0.0.1:{port}"
+        assert Registry(both).schema(1) == Schema('"int"')
+        assert Thief.logins == [None]
+    assert Registry(both, timeout_s=2).schema(1) == Schema('"int"')  # the first does not answer any more
 
 
 def test_the_next_address_is_asked_when_one_does_not_answer(port: int) -> None:

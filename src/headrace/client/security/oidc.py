@@ -1,7 +1,8 @@
 """Tokens from an identity provider with an id and a secret of our own (OAuth 2.0 client credentials,
 RFC 6749 §4.4), as `sasl.oauthbearer.token.endpoint.url` asks for.
 
-The call blocks: shells make it away from their loop. What comes back is bounded and checked.
+The call blocks: shells make it away from their loop. What comes back is bounded and checked. A redirect is
+refused: the secret is for the endpoint that was set, and for no other.
 """
 
 import json
@@ -10,9 +11,11 @@ import urllib.parse
 import urllib.request
 from base64 import b64encode
 from dataclasses import dataclass, field
+from http.client import HTTPException
 
 from headrace.client.errors import TokenUnavailable
 from headrace.client.security.mechanism import Token
+from headrace.client.security.redirects import RedirectRefused, open_url
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 256 * 1024  # tokens have some kilobytes
@@ -37,13 +40,20 @@ class ClientCredentials:
             {"Authorization": f"Basic {credentials}", "Accept": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            with open_url(request, TIMEOUT_S) as answer:
                 data = answer.read(ANSWER_BYTES_MAX)
         except urllib.error.HTTPError as error:
             with error:
                 said = error.read(500).decode(errors="replace")
             raise TokenUnavailable(f"{self.url} answered {error.code}: {said}") from error
-        except OSError as error:
+        except RedirectRefused as error:
+            refused = TokenUnavailable(
+                f"{self.url} redirects to {error.target} ({error.code}); the client secret is not sent there"
+            )
+            refused.is_retriable = False
+            refused.advice = "Set sasl.oauthbearer.token.endpoint.url to the address that answers itself."
+            raise refused from None
+        except (OSError, HTTPException, ValueError) as error:
             raise TokenUnavailable(f"{self.url} cannot be asked for a token: {error}") from error
         return self._token(data)
 
@@ -51,7 +61,7 @@ class ClientCredentials:
         try:
             answer = json.loads(data)
             value, lifetime_s = answer["access_token"], answer.get("expires_in")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise TokenUnavailable(f"{self.url} answered without an access_token") from error
         is_timed = isinstance(lifetime_s, int | float) and lifetime_s > 0
         return Token(str(value), lifetime_s if is_timed else None)

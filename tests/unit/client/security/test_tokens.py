@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -146,6 +147,7 @@ class IdentityProvider(HTTPServer):
     """Answers with what it was told to, and remembers what it was asked."""
 
     status, body = 200, b""
+    location = ""
     asked: tuple[str | None, str]
 
 
@@ -157,21 +159,38 @@ class Desk(BaseHTTPRequestHandler):
         server.asked = (self.headers["Authorization"], data)
         self.send_response(server.status)
         self.send_header("Content-Length", str(len(server.body)))
+        if server.location:
+            self.send_header("Location", server.location)
         self.end_headers()
         self.wfile.write(server.body)
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, IdentityProvider)
+        self.server.asked = (self.headers["Authorization"], "")
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"access_token": "a thief\'s"}')
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
-@pytest.fixture
-def identity_provider() -> Iterator[IdentityProvider]:
+@contextmanager
+def serving() -> Iterator[IdentityProvider]:
     with IdentityProvider(("127.0.0.1", 0), Desk) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def identity_provider() -> Iterator[IdentityProvider]:
+    with serving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 class TestClientCredentials:
@@ -201,6 +220,20 @@ class TestClientCredentials:
         with pytest.raises(TokenUnavailable, match=said) as raised:
             self.credentials(identity_provider)()
         assert "s3cret" not in str(raised.value)
+
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    def test_the_secret_follows_no_redirect(self, identity_provider: IdentityProvider, status: int) -> None:
+        with serving() as thief:
+            thief.asked = ("nobody asked", "")
+            identity_provider.status = status
+            identity_provider.location = f"http://127.0.0.1:{thief.server_port}/token?s3cret"
+            with pytest.raises(
+                TokenUnavailable, match=r"redirects to .*the client secret is not sent"
+            ) as raised:
+                self.credentials(identity_provider)()
+        assert thief.asked == ("nobody asked", "")
+        assert "s3cret" not in str(raised.value)
+        assert "sasl.oauthbearer.token.endpoint.url" in raised.value.advice
 
     def test_nobody_there(self) -> None:
         with pytest.raises(TokenUnavailable, match="cannot be asked"):

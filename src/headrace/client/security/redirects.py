@@ -1,0 +1,50 @@
+"""HTTP requests that stay with the origin they were made for: scheme, host and port.
+
+urllib follows a redirect to any host and takes the Authorization header along, and it turns a POST into a GET
+on the way. Here a redirect to another origin, and any redirect of a request that is not a GET, is refused:
+`RedirectRefused` says where it led.
+"""
+
+import urllib.request
+from http.client import HTTPMessage
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class RedirectRefused(Exception):
+    """A server redirects to where we do not go."""
+
+    def __init__(self, code: int, target: str) -> None:
+        super().__init__(f"it redirects to {target} ({code})")
+        self.code = code
+        self.target = target  # without query and fragment, which may hold secrets
+
+
+class _KeepOrigin(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if req.get_method() != "GET" or _origin(newurl) != _origin(req.full_url):
+            fp.close()  # nobody reads on
+            parts = urlsplit(newurl)
+            place = parts.netloc.rpartition("@")[2]
+            raise RedirectRefused(code, f"{parts.scheme}://{place}{parts.path}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+def open_url(request: urllib.request.Request, timeout_s: float) -> Any:
+    """The response, as `urllib.request.urlopen` gives it."""
+    return urllib.request.build_opener(_KeepOrigin).open(request, timeout=timeout_s)
