@@ -106,7 +106,7 @@ async def read_request(
     if "transfer-encoding" in headers:
         raise Refused(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length instead of chunks")
     length = headers.get("content-length", "0")
-    if not length.isdigit():
+    if not (length.isascii() and length.isdecimal()):
         raise Refused(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
     if len(length) > 12 or int(length) > body_bytes_max:
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {body_bytes_max} bytes")

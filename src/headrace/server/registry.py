@@ -1,15 +1,18 @@
 """The built-in schema registry: what its machine decides is written to `_schemas`, and read back from there.
 
 The log is the registry. Before anything is answered, what the log has and the machine has not seen yet is
-replayed: so a registry of Confluent's may write to the same topic, and a restart is nothing special. One
-request after the other; reading a schema's text, which may take a while, happens in a thread.
+replayed: so a registry of Confluent's may write to the same topic, and a restart is nothing special.
+
+Requests that bring a schema, or want one in another form, are decided in a child process (schema_judge.py),
+one after the other; all others are answered meanwhile. What the child decides counts only if the log still
+ends where it did: otherwise the child decides again.
 """
 
 import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.machines.schemas.errors import RegistryError
-from headrace.machines.schemas.records import Record, Unreadable
+from headrace.machines.schemas.records import Record
 from headrace.machines.schemas.registry import Registry
 from headrace.machines.schemas.rest import Answer, answer, failure
 from headrace.protocol.errors import ErrorCode
@@ -43,6 +46,7 @@ from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.server.http import HttpRequest
 from headrace.server.insider import Insider
+from headrace.server.schema_judge import SchemaJudge, Superseded, learn
 
 if TYPE_CHECKING:
     from headrace.server.driver import Driver
@@ -57,6 +61,8 @@ CONFIGS = {
 FETCH_BYTES = 64 * 1024
 # How often a topic may turn out to be another one while it is read.
 RESTARTS_MAX = 3
+# How often others may write between a decision and its records.
+DECISIONS_MAX = 10
 WRITE_TIMEOUT_MS = 4_000
 ALL_REPLICAS = -1
 EARLIEST = -2
@@ -75,6 +81,13 @@ def _named(code: int) -> str:
     return next((known.name for known in ErrorCode if known == code), str(code))
 
 
+def _is_about_schemas(request: HttpRequest) -> bool:
+    """Whether texts of schemas have to be read for it."""
+    if request.path.startswith(("/config", "/mode")):
+        return False
+    return bool(request.body) or "format=" in request.target
+
+
 class StoreFailed(Exception):
     """The topic could not be read or written."""
 
@@ -83,34 +96,59 @@ class RegistryService:
     def __init__(self, driver: "Driver", listener: str) -> None:
         self._driver = driver
         self._insider = Insider(driver, listener=listener, name="schema-registry")
-        self._lock = asyncio.Lock()
+        self._lock = asyncio.Lock()  # of the log, and of what is known of it
+        self._judging = asyncio.Lock()
+        self._judge = SchemaJudge()
         self._begin(None)
 
     def _begin(self, topic_id: bytes | None) -> None:
         """From the first record of that topic."""
         self._registry = Registry()
+        self._judge.forget()
         self._topic_id = topic_id
         self._offset = 0
 
     async def answer(self, request: HttpRequest) -> Answer:
-        async with self._lock:
-            try:
+        try:
+            if _is_about_schemas(request):
+                async with self._judging:
+                    return await self._judged(request)
+            async with self._lock:
                 await self._catch_up()
-                decided = await self._decide(request)
-                if decided.records:
-                    await self._append(decided.records)
-                    await self._catch_up()
+                decided = answer(self._registry, request.method, request.target, request.body)
+                await self._keep(decided)
                 return decided
-            except (StoreFailed, ConnectionError) as error:
-                return failure(RegistryError(50001, f"Error in the backend data store: {error}"))
-            except Exception as error:  # a bug of ours: this request fails alone, and the log says where
-                self._driver.failed(f"registry {request.method} {request.path}", error)
-                return failure(RegistryError(500, "Internal Server Error"))
+        except RegistryError as error:
+            return failure(error)
+        except (StoreFailed, ConnectionError) as error:
+            return failure(RegistryError(50001, f"Error in the backend data store: {error}"))
+        except Exception as error:  # a bug of ours: this request fails alone, and the log says where
+            self._driver.failed(f"registry {request.method} {request.path}", error)
+            return failure(RegistryError(500, "Internal Server Error"))
 
-    async def _decide(self, request: HttpRequest) -> Answer:
-        arguments = (self._registry, request.method, request.target, request.body)
-        # only bodies bring text to parse and compare
-        return await asyncio.to_thread(answer, *arguments) if request.body else answer(*arguments)
+    async def _judged(self, request: HttpRequest) -> Answer:
+        for _ in range(DECISIONS_MAX):
+            async with self._lock:
+                await self._catch_up()
+                known = (self._topic_id, self._offset)
+                judgement = self._judge.prepare(self._registry, request)
+            try:
+                decided = await self._judge.answer(judgement)
+            except Superseded:
+                continue
+            if not decided.records:
+                return decided
+            async with self._lock:
+                await self._catch_up()
+                if (self._topic_id, self._offset) == known:
+                    await self._keep(decided)
+                    return decided
+        raise StoreFailed(f"others wrote to {TOPIC} each time before the decision could be kept")
+
+    async def _keep(self, decided: Answer) -> None:
+        if decided.records:
+            await self._append(decided.records)
+            await self._catch_up()
 
     # --- the topic -------------------------------------------------------------------------------------
 
@@ -189,9 +227,9 @@ class RegistryService:
             self._offset = max(self._offset, header.last_offset + 1)
 
     def _replay_record(self, offset: int, record: Record) -> None:
-        try:
-            self._registry.replay(record)
-        except Unreadable as error:
+        self._judge.heard(record)
+        error = learn(self._registry, record)
+        if error is not None:
             self._driver.gate.log.error("registry_record_unreadable", offset=offset, error=str(error))
 
     async def _append(self, records: tuple[Record, ...]) -> None:
@@ -211,4 +249,5 @@ class RegistryService:
             raise StoreFailed(f"{TOPIC} cannot be written: {_named(written.error_code)}")
 
     def stop(self) -> None:
+        self._judge.stop()
         self._insider.leave()

@@ -97,3 +97,7 @@ def referenced(subject: str, version: int) -> RegistryError:
     return RegistryError(
         42206, f"One or more references exist to the schema {{subject={subject},version={version}}}."
     )
+
+
+def no_more_ids() -> RegistryError:
+    return RegistryError(50005, "All ids up to 2^31-1 are given: no further schema can be registered")

@@ -6,6 +6,7 @@ other places of the same document or to schemas that were registered under the n
 
 import json
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,6 +34,12 @@ _BETRAYED = {
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
 _OWN = frozenset(("type", "enum", "const", "not", *(key for keys in _BETRAYED.values() for key in keys)))
+
+# Of whole numbers that are compared: beyond it they cannot be divided by fractions.
+NUMBER_BITS_MAX = 1000
+
+# Of an index in a JSON pointer; no list that fits into a schema is longer.
+PLACE_DIGITS_MAX = 9
 
 # A chain of references that only refer to each other ends here.
 REFERENCES_MAX = 100
@@ -124,11 +131,27 @@ def _check(part: Any, path: str) -> None:
     if not isinstance(part.get("enum", []), list):
         raise InvalidSchema(f"{path}/enum is no list")
     for key in ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"):
-        if type(part.get(key, 0)) not in (int, float) or part.get(key, 0) < 0:
+        if not _is_finite(part.get(key, 0)) or part.get(key, 0) < 0:
             raise InvalidSchema(f"{path}/{key} is no count")
-    for key in ("minimum", "maximum", "multipleOf"):
-        if type(part.get(key, 0)) not in (int, float):
+    for key in ("minimum", "maximum"):
+        if not _is_finite(part.get(key, 0)):
             raise InvalidSchema(f"{path}/{key} is no number")
+    factor = part.get("multipleOf", 1)
+    if not _is_finite(factor) or factor <= 0:
+        raise InvalidSchema(f"{path}/multipleOf must be a number greater than 0")
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number of JSON that can be computed with; JSON itself has no infinity."""
+    if type(value) is int:
+        return value.bit_length() <= NUMBER_BITS_MAX
+    return type(value) is float and isfinite(value)
+
+
+def _place(step: str) -> int | None:
+    """An index in a list, as a JSON pointer writes it."""
+    is_index = step.isascii() and step.isdecimal() and len(step) <= PLACE_DIGITS_MAX
+    return int(step) if is_index else None
 
 
 def _check_references(node: Any, schema: JsonSchema) -> None:
@@ -177,8 +200,8 @@ class Part:
         value = document
         for step in unquote(pointer).split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, list) and step.isdigit() and int(step) < len(value):
-                value = value[int(step)]
+            if isinstance(value, list) and (place := _place(step)) is not None and place < len(value):
+                value = value[place]
             elif isinstance(value, dict) and step in value:
                 value = value[step]
             else:

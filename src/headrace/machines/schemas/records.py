@@ -1,13 +1,16 @@
 """What stands in the `_schemas` topic: JSON keys and values as Confluent's registry writes them.
 
 So one registry can take over the topic of the other. A key says what it is (`keytype`) and of which subject;
-a null value is a tombstone. Kinds that we do not know are stepped over.
+a null value is a tombstone. Kinds that we do not know are stepped over, as Confluent's registry steps over
+the one that is ours alone: `ID_MAX`, the highest id that was ever given, which outlives the schemas.
 """
 
 import json
 from typing import Any, NamedTuple
 
 from headrace.machines.schemas.schema import Reference, Schema, SchemaType
+
+NUMBER_MAX = 2**31 - 1  # of ids and versions
 
 
 class Record(NamedTuple):
@@ -59,6 +62,11 @@ def mode_record(subject: str | None, mode: str | None) -> Record:
     return Record(_key("MODE", subject, magic=0), value)
 
 
+def id_max_record(id_max: int) -> Record:
+    """No id up to this one is given again, even when compaction has removed the schema that had it."""
+    return Record(_dump({"keytype": "ID_MAX", "magic": 0}), _dump({"id": id_max}))
+
+
 def _key(kind: str, subject: str | None, *, magic: int) -> bytes:
     return _dump({"keytype": kind, "subject": subject, "magic": magic})
 
@@ -98,13 +106,19 @@ def read_value(value: bytes) -> dict[str, Any]:
 def read_version(value: dict[str, Any]) -> Version:
     try:
         references = tuple(
-            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            Reference(str(each["name"]), str(each["subject"]), read_number(each["version"], least=-1))
             for each in value.get("references") or ()
         )
         kind = SchemaType(value.get("schemaType") or "AVRO")
         schema = Schema(str(value["schema"]), kind, references)
-        return Version(
-            str(value["subject"]), int(value["version"]), int(value["id"]), schema, bool(value.get("deleted"))
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        number, id = read_number(value["version"]), read_number(value["id"])
+        return Version(str(value["subject"]), number, id, schema, bool(value.get("deleted")))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unreadable(f"a schema's record lacks something: {error!r}") from error
+
+
+def read_number(value: object, *, least: int = 0) -> int:
+    """An id or a version, which other registries count with 32 bits."""
+    if type(value) is not int or not least <= value <= NUMBER_MAX:
+        raise Unreadable(f"{value!r:.40} is neither an id nor a version")
+    return value

@@ -70,6 +70,9 @@ class Registry:
                     self._delete_softly(str(subject), value.get("version"))
             case "CLEAR_SUBJECT":
                 self._subjects.pop(str(subject), None)
+            case "ID_MAX":
+                if value is not None:
+                    self.id_max = max(self.id_max, records.read_number(value.get("id")))
             case "CONFIG":
                 level = None if value is None else value.get("compatibilityLevel")
                 if isinstance(level, str) and level in Level.__members__:
@@ -236,11 +239,19 @@ class Registry:
                 raise errors.incompatible(subject, found)
         if id is None:
             id = self._by_fingerprint.get(fingerprint(schema), self.id_max + 1)
+            if id > records.NUMBER_MAX:
+                raise errors.no_more_ids()
         elif id in self._ids and fingerprint(self._ids[id]) != fingerprint(schema):
             raise errors.not_permitted(f"Overwrite new schema with id {id} is not permitted.")
         newest = everything[-1].version if everything else 0
         version = Version(subject, number or newest + 1, id, schema)
-        return Decision(version, (records.schema_record(version),))
+        if version.version > records.NUMBER_MAX:
+            raise errors.invalid_version(version.version)
+        kept: tuple[Record, ...] = (records.schema_record(version),)
+        if known is not None and version.version in known.versions:
+            # an import takes the place of a version, whose record compaction removes
+            kept = (records.id_max_record(self.id_max), *kept)
+        return Decision(version, kept)
 
     def delete_subject(self, subject: str, *, is_permanent: bool) -> Decision:
         """The reply is the list of versions that are gone."""
@@ -261,7 +272,10 @@ class Registry:
             raise errors.subject_not_soft_deleted(subject)
         gone = tuple(records.schema_tombstone(subject, number) for number in known.versions)
         settings = (records.config_record(subject, None), records.mode_record(subject, None))
-        return Decision(list(known.versions), (*gone, records.delete_subject_tombstone(subject), *settings))
+        kept = records.id_max_record(self.id_max)  # compaction removes the schemas, and with them their ids
+        return Decision(
+            list(known.versions), (kept, *gone, records.delete_subject_tombstone(subject), *settings)
+        )
 
     def delete_version(self, subject: str, number: int, *, is_permanent: bool) -> Decision:
         self._writable(subject)
@@ -271,7 +285,8 @@ class Registry:
         if is_permanent:
             if not version.is_deleted:
                 raise errors.version_not_soft_deleted(subject, version.version)
-            return Decision(version.version, (records.schema_tombstone(subject, version.version),))
+            kept = records.id_max_record(self.id_max)
+            return Decision(version.version, (kept, records.schema_tombstone(subject, version.version)))
         if version.is_deleted:
             raise errors.version_soft_deleted(subject, version.version)
         gone = version._replace(is_deleted=True)

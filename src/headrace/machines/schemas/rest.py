@@ -12,12 +12,13 @@ from urllib.parse import parse_qsl, unquote
 from headrace.machines.schemas import errors
 from headrace.machines.schemas.errors import RegistryError
 from headrace.machines.schemas.protobuf.schema import ProtobufSchema
-from headrace.machines.schemas.records import Record, Version
+from headrace.machines.schemas.records import NUMBER_MAX, Record, Version
 from headrace.machines.schemas.registry import LATEST, Registry, guid
 from headrace.machines.schemas.schema import Reference, Schema, SchemaType
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
-VERSION_MAX = 2**31 - 1
+NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
+SHOWN_MAX = 100  # of what was asked for, in an error
 
 
 class Answer(NamedTuple):
@@ -55,10 +56,14 @@ def answer(registry: Registry, method: str, target: str, body: bytes = b"") -> A
         return handler(call, *arguments)
     except RegistryError as error:
         return failure(error)
+    except UnicodeEncodeError:
+        return failure(errors.invalid_schema("it has half of a surrogate pair, which is no character"))
 
 
 def failure(error: RegistryError) -> Answer:
-    return _reply({"error_code": error.code, "message": error.message}, status=error.status)
+    # what was asked for is part of some messages, and need not be text
+    message = error.message.encode(errors="replace").decode()
+    return _reply({"error_code": error.code, "message": message}, status=error.status)
 
 
 def _json(body: bytes) -> Any:
@@ -105,15 +110,32 @@ def _find(method: str, parts: list[str]) -> tuple[Handler | None, list[str], set
 def _number(version: str) -> int:
     if version == "latest" or version == "-1":
         return LATEST
-    if not version.isdigit() or not 1 <= int(version) <= VERSION_MAX:
-        raise errors.invalid_version(version)
-    return int(version)
+    number = _whole(version)
+    if number is None or number < 1:
+        raise errors.invalid_version(_shown(version))
+    return number
 
 
 def _id(text: str) -> int:
-    if not text.isdigit():
-        raise errors.schema_not_found(text)
-    return int(text)
+    number = _whole(text)
+    if number is None:
+        raise errors.schema_not_found(_shown(text))
+    return number
+
+
+def _whole(text: str) -> int | None:
+    """The number that these digits are; None if they are none, or if it has more than 31 bits.
+
+    `str.isdigit` is true of ², which `int` refuses, and `int` refuses thousands of digits.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX):
+        return None
+    number = int(text)
+    return number if number <= NUMBER_MAX else None
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
 
 
 def _given_schema(call: Call) -> Schema:
@@ -124,16 +146,21 @@ def _given_schema(call: Call) -> Schema:
         if call.field(unsupported):
             raise RegistryError(42201, f"This registry keeps no {unsupported}: leave it out")
     kind = call.field("schemaType") or "AVRO"
-    if kind not in SchemaType.__members__:
-        raise errors.invalid_schema(f"{kind!r} is neither AVRO, JSON nor PROTOBUF")
-    return Schema(text, SchemaType(kind), tuple(_reference(each) for each in call.field("references") or ()))
+    if not isinstance(kind, str) or kind not in SchemaType.__members__:
+        raise errors.invalid_schema(f"{_shown(repr(kind))} is neither AVRO, JSON nor PROTOBUF")
+    references = call.field("references") or []
+    if not isinstance(references, list):
+        raise errors.invalid_schema("references are a list")
+    return Schema(text, SchemaType(kind), tuple(_reference(each) for each in references))
 
 
 def _reference(given: Any) -> Reference:
     match given:
-        case {"name": str(name), "subject": str(subject), "version": int(version)}:
+        case {"name": str(name), "subject": str(subject), "version": int(version)} if (
+            type(version) is int and -1 <= version <= NUMBER_MAX
+        ):
             return Reference(name, subject, version)
-    raise errors.invalid_schema(f"a reference needs a name, a subject and a version: {given!r}")
+    raise errors.invalid_schema(f"a reference needs a name, a subject and a version: {_shown(repr(given))}")
 
 
 def _described(call: Call, version: Version) -> dict[str, Any]:
@@ -160,11 +187,17 @@ def _text(call: Call, schema: Schema) -> str:
 
 
 def _page(call: Call, items: list[Any]) -> list[Any]:
-    try:
-        offset, limit = int(call.query.get("offset") or 0), int(call.query.get("limit") or -1)
-    except ValueError:
-        raise RegistryError(400, "offset and limit are numbers") from None
-    return items[max(0, offset) :][: limit if limit >= 0 else None]
+    offset, limit = (_page_number(call.query.get(name) or "") for name in ("offset", "limit"))
+    return items[offset:][: None if limit is None else limit]
+
+
+def _page_number(text: str) -> int | None:
+    if text in ("", "-1"):
+        return None
+    number = _whole(text)
+    if number is None:
+        raise RegistryError(400, "offset and limit are numbers")
+    return number
 
 
 # --- schemas ----------------------------------------------------------------------------------------------
@@ -272,8 +305,8 @@ def _register(call: Call, subject: str) -> Answer:
         raise RegistryError(42208, "The specified subject is not a valid subject name.")
     id, number = call.field("id"), call.field("version")
     for given in (id, number):
-        if given is not None and (type(given) is not int or not -1 <= given <= VERSION_MAX):
-            raise errors.invalid_version(given)
+        if given is not None and (type(given) is not int or not -1 <= given <= NUMBER_MAX):
+            raise errors.invalid_version(_shown(str(given)))
     version, records = call.registry.register(
         subject,
         _given_schema(call),

@@ -41,6 +41,10 @@ class World:
             registry.replay(record)
         return registry
 
+    def restart_from(self, log: list[Record]) -> None:
+        self.log = log
+        self.registry = self.rebuilt()
+
     def compacted(self) -> list[Record]:
         """What compaction leaves: the last record of each key, tombstones gone too."""
         last = {record.key: number for number, record in enumerate(self.log)}
@@ -116,12 +120,101 @@ def test_import_keeps_ids() -> None:
         ("GET", "/mode/s", None, 40409),
         ("DELETE", "/config/s", None, 40408),
         ("GET", "/subjects?limit=x", None, 400),
+        ("GET", "/subjects?limit=²", None, 400),
+        ("GET", f"/subjects?offset={'9' * 5000}", None, 400),
+        ("GET", "/schemas/ids/²", None, 40403),
+        ("GET", f"/schemas/ids/{'9' * 5000}", None, 40403),
+        ("GET", f"/schemas/ids/{2**31}", None, 40403),
+        ("GET", "/subjects/s/versions/²", None, 42202),
+        ("GET", f"/subjects/s/versions/{'9' * 5000}", None, 42202),
+        ("DELETE", f"/subjects/s/versions/{2**31}", None, 42202),
+        ("POST", "/compatibility/subjects/s/versions/²", {"schema": '"int"'}, 42202),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "id": 2**31}, 42202),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "version": 10**4000}, 42202),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "references": 5}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "schemaType": ["AVRO"]}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": "\ud800"}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": '"int"', "schemaType": "\ud800"}, 42201),
     ],
 )
 def test_refusals(method: str, target: str, body: Any, code: int) -> None:
     status, reply = World().ask(method, target, body)
     assert reply["error_code"] == code
     assert status == (code if code < 1000 else code // 100)
+
+
+PROTO = 'syntax = "proto3"; '
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(
+            ("JSON", json.dumps({"type": "number", "multipleOf": factor}))
+            for factor in (0, -1, 0.0, "2", True)
+        ),
+        ("JSON", '{"type": "number", "multipleOf": 1e999}'),
+        ("JSON", '{"type": "number", "multipleOf": NaN}'),
+        ("JSON", '{"type": "number", "minimum": Infinity}'),
+        ("JSON", '{"type": "number", "maximum": %s}' % ("9" * 4000)),
+        ("JSON", '{"type": "number", "maximum": %s}' % ("9" * 5000)),
+        ("JSON", '{"$ref": "#/allOf/²", "allOf": [true]}'),
+        ("JSON", '{"$ref": "#/allOf/%s", "allOf": [true]}' % ("9" * 5000)),
+        ("AVRO", '{"type": "fixed", "name": "F", "size": %s}' % ("9" * 5000)),
+        ("AVRO", '{"type": "fixed", "name": "F", "size": -1}'),
+        ("PROTOBUF", PROTO + "message M { int32 x = %s; }" % ("9" * 5000)),
+        ("PROTOBUF", PROTO + "message M { int32 x = 0x%s; }" % ("f" * 5000)),
+        ("PROTOBUF", PROTO + "message M { int32 x = 1_0; }"),
+        ("PROTOBUF", PROTO + "message M { int32 x = ²; }"),
+        ("PROTOBUF", PROTO + "enum E { A = 0; B = %s; }" % ("9" * 5000)),
+        ("PROTOBUF", PROTO + "enum E { A = 0; B = 0x%s; }" % ("f" * 5000)),
+        ("PROTOBUF", 'syntax = "\\UFFFFFFFF"; '),
+    ],
+)
+def test_numbers_that_no_schema_can_have(kind: str, text: str) -> None:
+    """They are refused when they are registered, and a version with one that is there already (another
+    registry may have let it in) breaks nothing.
+    """
+    world = World()
+    body = {"schemaType": kind, "schema": text}
+    status, reply = world.ask("POST", "/subjects/s/versions", body)
+    assert (status, reply["error_code"]) == (422, 42201), reply
+    value = {"subject": "s", "version": 1, "id": 1, **body}
+    key = {"keytype": "SCHEMA", "subject": "s", "version": 1, "magic": 1}
+    world.registry.replay(Record(json.dumps(key).encode(), json.dumps(value).encode()))
+    for target in ("/subjects/s/versions", "/subjects/s", "/compatibility/subjects/s/versions/1"):
+        status, _ = world.ask("POST", target, {"schemaType": kind, "schema": '{"type": "object"}'})
+        assert status in (404, 409, 422)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"id": 10**4000, "version": 1},
+        {"id": 1, "version": 2**31},
+        {"id": "1", "version": 1},
+        {"id": 1, "version": 1, "references": [{"name": "n", "subject": "s", "version": 10**4000}]},
+        {"id": 1, "version": 1, "references": 7},
+        {"id": True, "version": 1},
+    ],
+)
+def test_records_whose_numbers_are_none_are_stepped_over(value: dict[str, Any]) -> None:
+    registry = Registry()
+    whole = {"subject": "s", "schema": '"int"', **value}
+    key = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
+    with pytest.raises(Unreadable):
+        registry.replay(Record(key, json.dumps(whole).encode()))
+    assert registry.state() == Registry().state()
+
+
+def test_an_id_is_not_given_again_after_its_schema_was_deleted_and_compacted_away() -> None:
+    world = World()
+    world.ask("POST", "/subjects/low/versions", {"schema": '"int"'})
+    assert world.ask("POST", "/subjects/high/versions", {"schema": '"long"'})[1]["id"] == 2
+    world.ask("DELETE", "/subjects/high")
+    world.ask("DELETE", "/subjects/high?permanent=true")
+    world.restart_from(world.compacted())
+    assert world.ask("POST", "/subjects/new/versions", {"schema": '"string"'})[1]["id"] == 3
 
 
 class Stories(RuleBasedStateMachine):
@@ -154,6 +247,11 @@ class Stories(RuleBasedStateMachine):
     @rule(subject=subjects, mode=st.sampled_from(["READWRITE", "READONLY"]))
     def set_mode(self, subject: str, mode: str) -> None:
         assert self.world.ask("PUT", f"/mode/{subject}", {"mode": mode})[0] == 200
+
+    @rule()
+    def compact_and_restart(self) -> None:
+        """What was deleted for good is forgotten; what its id was must not be."""
+        self.world.restart_from(self.world.compacted())
 
     @invariant()
     def a_restart_changes_nothing(self) -> None:

@@ -12,6 +12,7 @@ NUMBER_MAX = 2**29 - 1
 RESERVED_BY_PROTOBUF = range(19000, 20000)
 MAP_KEYS = frozenset(SCALARS) - {"double", "float", "bytes"}
 NESTING_MAX = 64
+INTEGER_CHARACTERS_MAX = 23  # of 64 bits in octal, with its leading zero
 
 
 def parse_file(text: str) -> File:
@@ -74,6 +75,8 @@ class _Parser:
     def _integer(self) -> int:
         sign = -1 if self._skip("-") else 1
         token = self._now
+        if len(token.text) > INTEGER_CHARACTERS_MAX:
+            self._fail("a whole number of at most 64 bits is expected")
         try:
             value = (
                 int(token.text, 0)
@@ -298,6 +301,8 @@ class _Parser:
 
 
 def _integer(text: str) -> int:
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)  # which Python would understand
     return int(text, 8) if text.startswith("0") and text.isdigit() else int(text)
 
 

@@ -1,6 +1,7 @@
 """The words of a .proto file."""
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -49,7 +50,10 @@ def unquoted(literal: str) -> str:
     def meant(match: re.Match[str]) -> str:
         hexadecimal, octal, short, long, other = match.groups()
         if hexadecimal or short or long:
-            return chr(int(hexadecimal or short or long, 16))
+            number = int(hexadecimal or short or long, 16)
+            if number > sys.maxunicode or 0xD800 <= number <= 0xDFFF:
+                raise InvalidSchema(f"{match.group()} is no character of Unicode")
+            return chr(number)
         if octal:
             return chr(int(octal, 8))
         if other not in _ESCAPES:

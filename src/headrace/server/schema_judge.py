@@ -1,0 +1,135 @@
+"""The child process that reads and compares schemas for the registry, and is killed when it takes too long.
+
+A schema comes from whoever can reach the port. No thread can be ended in the middle of a comparison, and one
+that computes slows every request of the broker down; a child process can, and does not. It keeps a copy of
+the registry, which is sent as a whole to a new child and record by record to one that is there already.
+"""
+
+import asyncio
+import pickle  # noqa: TID251  # between us and our own child, over a private pipe
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from headrace.machines.schemas.errors import RegistryError
+from headrace.machines.schemas.records import Record, Unreadable
+from headrace.machines.schemas.registry import Registry
+from headrace.machines.schemas.rest import Answer, answer
+from headrace.server.http import HttpRequest
+from headrace.server.worker import Worker, WorkerLost
+from headrace.storage.disk import Disk
+from headrace.storage.jobs import JobKind
+
+# How long reading and comparing schemas may take. It is less than what a connection may take (http.py), so
+# that the client is told; schemas of a thousand fields need some tenths of a second.
+JUDGE_S_MAX = 4.0
+
+# A child that was asked nothing for this long is ended: its memory is worth more than its start.
+IDLE_S = 30.0
+
+# Records for a child that is there; beyond this many the whole registry is sent.
+NEWS_MAX = 1_000
+
+
+class Judgement(NamedTuple):
+    """What the child is asked: an answer to this request, after it has learned what is new."""
+
+    registry: bytes | None  # all of it, pickled, for a child that has none or an old one
+    news: tuple[Record, ...]
+    request: HttpRequest
+    kind: JobKind = JobKind.PROMPT
+
+    def run(self, disk: Disk) -> Answer:
+        if self.registry is not None:
+            _copies[:] = [pickle.loads(self.registry)]
+        (registry,) = _copies
+        for record in self.news:
+            learn(registry, record)
+        return answer(registry, self.request.method, self.request.target, self.request.body)
+
+
+_copies: list[Registry] = []  # in the child: the one that it keeps
+
+
+class Superseded(Exception):
+    """The registry became another one while the child was at work: ask again."""
+
+
+def learn(registry: Registry, record: Record) -> Unreadable | None:
+    """Replays a record; gives why it cannot be read, if so."""
+    try:
+        registry.replay(record)
+    except Unreadable as error:
+        return error
+    return None
+
+
+class SchemaJudge:
+    """One request at a time: `prepare` it while nobody changes the registry, then wait for its `answer`."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "schema-judge")  # it only waits for the child
+        self._worker: Worker | None = None
+        self._news: list[Record] | None = None  # what the child has not heard of; None: it has no registry
+        self._idle: asyncio.TimerHandle | None = None
+
+    def heard(self, record: Record) -> None:
+        """The registry has learned this."""
+        if self._news is not None:
+            self._news.append(record)
+            if len(self._news) > NEWS_MAX:
+                self._news = None
+
+    def forget(self) -> None:
+        """The registry is another one, or the child has to end: the next one begins with all there is."""
+        self._cancel_timer()
+        worker, self._worker = self._worker, None
+        self._news = None
+        if worker is not None:
+            worker.kill()
+
+    def prepare(self, registry: Registry, request: HttpRequest) -> Judgement:
+        whole, news = None, self._news
+        if news is None:
+            whole, news = pickle.dumps(registry, pickle.HIGHEST_PROTOCOL), []
+        self._news = []
+        return Judgement(whole, tuple(news), request)
+
+    async def answer(self, judgement: Judgement) -> Answer:
+        """RegistryError when it takes too long; a caller that is cancelled ends the child as well."""
+        self._cancel_timer()
+        if self._worker is None:
+            if judgement.registry is None:
+                raise Superseded
+            self._worker = Worker()
+        worker = self._worker
+        loop = asyncio.get_running_loop()
+        asked: asyncio.Future[Any] = loop.run_in_executor(self._thread, worker.call, "/", judgement)
+        try:
+            async with asyncio.timeout(JUDGE_S_MAX):
+                found: Answer = await asyncio.shield(asked)
+        except BaseException as error:
+            asked.add_done_callback(_look_at)  # the thread sees the end of the child
+            if isinstance(error, WorkerLost) and self._worker is not worker:
+                raise Superseded from None
+            self.forget()
+            if isinstance(error, TimeoutError):
+                raise RegistryError(
+                    50002, f"Reading and comparing the schemas took more than {JUDGE_S_MAX:g} s and was ended"
+                ) from None
+            raise
+        self._idle = loop.call_later(IDLE_S, self.forget)
+        return found
+
+    def _cancel_timer(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def stop(self) -> None:
+        self.forget()
+        self._thread.shutdown(wait=False)
+
+
+def _look_at(asked: "asyncio.Future[Any]") -> None:
+    if not asked.cancelled():
+        asked.exception()

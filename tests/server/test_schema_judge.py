@@ -1,0 +1,121 @@
+"""The child process that compares schemas: there while it is needed, and ended when it takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+
+import pytest
+
+from headrace.machines.schemas.errors import RegistryError
+from headrace.machines.schemas.registry import Registry
+from headrace.machines.schemas.rest import Answer
+from headrace.server import schema_judge
+from headrace.server.http import HttpRequest
+from headrace.server.schema_judge import SchemaJudge, Superseded, learn
+
+COUNT = 40_000  # two lists of other values, each compared with each: minutes
+
+
+def register(subject: str, text: str, kind: str = "AVRO") -> HttpRequest:
+    body = json.dumps({"schema": text, "schemaType": kind}).encode()
+    return HttpRequest("POST", f"/subjects/{subject}/versions", body)
+
+
+def endless(first: int) -> HttpRequest:
+    return register("endless", json.dumps({"enum": list(range(first, first + COUNT))}), "JSON")
+
+
+class Desk:
+    """A registry whose schemas are judged elsewhere, as the server has it."""
+
+    def __init__(self) -> None:
+        self.judge = SchemaJudge()
+        self.registry = Registry()
+
+    async def ask(self, request: HttpRequest) -> Answer:
+        decided = await self.judge.answer(self.judge.prepare(self.registry, request))
+        for record in decided.records:
+            self.judge.heard(record)
+            assert learn(self.registry, record) is None
+        return decided
+
+    @property
+    def child(self) -> subprocess.Popen[bytes] | None:
+        worker = self.judge._worker
+        return None if worker is None else worker._process
+
+
+def test_a_child_learns_what_is_new() -> None:
+    async def story() -> None:
+        desk = Desk()
+        try:
+            assert json.loads((await desk.ask(register("a", '"int"'))).body)["id"] == 1
+            first = desk.child
+            assert json.loads((await desk.ask(register("b", '"long"'))).body)["id"] == 2
+            assert (await desk.ask(register("a", '"string"'))).status == 409  # as `a` is known to it
+            assert desk.child is first
+            desk.judge.forget()
+            assert json.loads((await desk.ask(register("c", '"bytes"'))).body)["id"] == 3
+        finally:
+            desk.judge.stop()
+
+    asyncio.run(story())
+
+
+def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        desk = Desk()
+        try:
+            await desk.ask(endless(0))
+            child = desk.child
+            assert child is not None
+            monkeypatch.setattr(schema_judge, "JUDGE_S_MAX", 0.1)
+            with pytest.raises(RegistryError, match=r"took more than 0.1 s") as raised:
+                await desk.ask(endless(COUNT))
+            assert raised.value.status == 500
+            assert child.poll() is not None, "it goes on although nobody waits for it"
+            monkeypatch.setattr(schema_judge, "JUDGE_S_MAX", 60.0)
+            assert (await desk.ask(register("after", '"int"'))).status == 200
+        finally:
+            desk.judge.stop()
+
+    asyncio.run(story())
+
+
+def test_a_caller_that_goes_away_ends_it() -> None:
+    """As when its connection's time is over."""
+
+    async def story() -> None:
+        desk = Desk()
+        try:
+            await desk.ask(endless(0))
+            child = desk.child
+            assert child is not None
+            asking = asyncio.create_task(desk.ask(endless(COUNT)))
+            await asyncio.sleep(0.05)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            assert child.poll() is not None
+        finally:
+            desk.judge.stop()
+
+    asyncio.run(story())
+
+
+def test_a_registry_that_became_another_one_is_asked_about_again() -> None:
+    async def story() -> None:
+        desk = Desk()
+        try:
+            await desk.ask(endless(0))
+            asking = asyncio.create_task(desk.ask(endless(COUNT)))
+            await asyncio.sleep(0.05)
+            desk.judge.forget()
+            with pytest.raises(Superseded):
+                await asking
+        finally:
+            desk.judge.stop()
+
+    asyncio.run(story())
