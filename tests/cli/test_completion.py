@@ -63,6 +63,7 @@ def test_groups(topic: str, cli_broker: Any, patient: None) -> None:
         ("group", "delete"),
         ("group", "reset"),
         ("config", "get", "group"),
+        ("consume", topic, "--group"),
     ]:
         assert completed(*words, "completed-") == [group], words
 

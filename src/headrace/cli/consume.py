@@ -3,15 +3,19 @@
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import client_options
+from headrace.cli.completers import groups as complete_groups
 from headrace.cli.completers import topics as complete_topics
 from headrace.cli.formats import compile_format
+from headrace.cli.group_reading import read_as_member
 from headrace.cli.moments import Edge, Moment, parse_moment
-from headrace.cli.options import timeout_option
+from headrace.cli.options import DEFAULT_REGISTRY, optional_registry_option, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
@@ -23,7 +27,12 @@ from headrace.client.threads.admin import Admin
 from headrace.client.threads.consumer import Consumer
 from headrace.records._messages import Message
 
+if TYPE_CHECKING:
+    from headrace.cli.decoding import Decoder
+
 POLL_S = 0.5
+# what --decode may be → the parts of a record that it means
+PARTS = {"value": ("value",), "key": ("key",), "both": ("key", "value")}
 
 
 @click.command("consume")
@@ -39,6 +48,19 @@ POLL_S = 0.5
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--format", "-f", "form", metavar="FORMAT", help=r"Such as '%p %o %k %s\n'; see below.")
 @click.option("--key-separator", "-K", metavar="TEXT", help="Print the key and this before each value.")
+@click.option(
+    "--group",
+    "-g",
+    metavar="NAME",
+    help="Read as a member of this group: from where it is, with commits.",
+    shell_complete=complete_groups,
+)
+@click.option(
+    "--decode",
+    type=click.Choice(list(PARTS)),
+    help="What to decode by the registry: Avro, Protobuf and JSON.  [default: value, with --registry]",
+)
+@optional_registry_option
 @click.option("--committed", is_flag=True, help="Leave out open and aborted transactions.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON envelopes, one per line.")
 @client_options
@@ -52,6 +74,9 @@ def command(
     limit: int | None,
     form: str | None,
     key_separator: str | None,
+    group: str | None,
+    decode: str | None,
+    registry: str | None,
     committed: bool,
     as_json: bool,
     bootstrap: str,
@@ -73,23 +98,50 @@ def command(
         raise click.UsageError("--format, --key-separator and --json exclude each other.")
     if follow and end is not None:
         raise click.UsageError("--follow has no end; leave out --to.")
-    render = _renderer(form, key_separator, as_json)
+    if group is not None and (partitions or end is not None):
+        raise click.UsageError(
+            "--group shares out whole partitions to their ends: leave out --partition and --to."
+        )
+    decoder = _decoder(registry, decode, timeout)
+    render = _renderer(form, key_separator, as_json, decoder)
     first = _moment(begin, "--from") or (Edge.LATEST if follow else Edge.EARLIEST)
+    if group is not None and not isinstance(first, Edge):
+        raise click.UsageError(
+            "--from with --group is earliest or latest, and counts where the group has no offset; "
+            "`headrace group reset` puts it elsewhere."
+        )
     last = None if follow else _moment(end, "--to") or Edge.LATEST
     level = "read_committed" if committed else "read_uncommitted"
     with administer(bootstrap, timeout) as admin:
         chosen = _chosen(admin, topic, partitions)
-        starts = resolve(admin, chosen, first, isolation_level=level)
+        starts = {} if group is not None else resolve(admin, chosen, first, isolation_level=level)
         ends = None if last is None else resolve(admin, chosen, last, isolation_level=level)
-    with reader(bootstrap, timeout, committed=committed) as consumer:
-        consumer.assign({at: start for at, start in starts.items() if ends is None or start < ends[at]})
-        try:
+    try:
+        if group is not None:
+            assert isinstance(first, Edge)
+            with reader(bootstrap, timeout, committed=committed, group=group, first=first.value) as consumer:
+                read_as_member(consumer, group, topic, ends, render, limit=limit, patience_s=timeout)
+            return
+        with reader(bootstrap, timeout, committed=committed) as consumer:
+            consumer.assign({at: start for at, start in starts.items() if ends is None or start < ends[at]})
             _copy(consumer, ends, starts, render, limit, None if follow else timeout)
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-        finally:
-            sys.stdout.buffer.flush()
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    finally:
+        sys.stdout.buffer.flush()
+        if decoder is not None and not as_json:
+            decoder.finish()
+
+
+def _decoder(registry: str | None, decode: str | None, timeout_s: float) -> "Decoder | None":
+    """An address in the environment alone decodes nothing: it is there for other commands too."""
+    source = click.get_current_context().get_parameter_source("registry")
+    if decode is None and source is not ParameterSource.COMMANDLINE:
+        return None
+    from headrace.cli.decoding import Decoder  # what reads schemas need not be loaded for plain bytes
+
+    return Decoder(registry or DEFAULT_REGISTRY, PARTS[decode or "value"], timeout_s)
 
 
 def _moment(text: str | None, option: str) -> Moment | None:
@@ -101,9 +153,20 @@ def _moment(text: str | None, option: str) -> Moment | None:
         raise click.BadParameter(str(error), param_hint=option) from None
 
 
-def _renderer(form: str | None, key_separator: str | None, as_json: bool) -> Callable[[Message], bytes]:
+def _renderer(
+    form: str | None, key_separator: str | None, as_json: bool, decoder: "Decoder | None"
+) -> Callable[[Message], bytes]:
     if as_json:
-        return lambda record: write_envelope(record) + b"\n"
+        return _envelope if decoder is None else decoder.envelope
+    render = _format(form, key_separator)
+    return render if decoder is None else decoder.renderer(render)
+
+
+def _envelope(record: Message) -> bytes:
+    return write_envelope(record) + b"\n"
+
+
+def _format(form: str | None, key_separator: str | None) -> Callable[[Message], bytes]:
     if key_separator is not None:
         return compile_format("%k" + key_separator.replace("%", "%%") + "%s\\n")
     try:

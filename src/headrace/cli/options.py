@@ -28,7 +28,17 @@ def bootstrap_option(function: F, callback: Callable[..., str] | None = None) ->
     )(function)
 
 
-def registry_option(function: F, *, default: str | None = DEFAULT_REGISTRY, text: str = "") -> F:
+def registry_option(function: F) -> F:
+    return _registry_option(
+        DEFAULT_REGISTRY, "The schema registry, Headrace's or another one; may contain user:password@."
+    )(function)
+
+
+def optional_registry_option(function: F) -> F:
+    return _registry_option(None, "Decode by this schema registry.")(function)
+
+
+def _registry_option(default: str | None, text: str) -> Callable[[F], F]:
     return click.option(
         "--registry",
         envvar="HEADRACE_REGISTRY",
@@ -36,8 +46,8 @@ def registry_option(function: F, *, default: str | None = DEFAULT_REGISTRY, text
         show_default=True,
         show_envvar=True,
         metavar="URL",
-        help=text or "The schema registry, Headrace's or another one; may contain user:password@.",
-    )(function)
+        help=text,
+    )
 
 
 def timeout_option(function: F) -> F:
