@@ -82,6 +82,10 @@ PRODUCED_BATCH_OPENED_RATIO_MAX = 8
 PRODUCED_BATCH_OPENED_BYTES_MIN = 8 * 1024 * 1024
 COMPRESSION_RATIO_MAX = 2_000
 
+# Records of a refused batch that are named in the answer (KIP-467), some 150 bytes each. Kafka has no such
+# limit and names a million of them in 150 MB. At the edge the first ones are named.
+RECORD_ERRORS_MAX = 10_000
+
 # What is opened inside of the event loop, where nobody else is served meanwhile: some 0.3 ms, with any codec
 # and whatever the batch makes of itself. Compressing anew takes ten times as long. Beyond, another process
 # opens the batch while its partition's gate is closed.

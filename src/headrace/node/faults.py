@@ -20,14 +20,22 @@ from headrace.storage.errors import (
 # What an append or a read may raise because of the client or the disk; anything else is our own mistake.
 FAULTS = (BadRecords, StorageError)
 
+RecordErrors = tuple[tuple[int, str], ...]  # places in a batch, and what is wrong with the records there
+
 
 class Refused(Exception):
     """One part of a request is answered with this code."""
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None, record_errors: RecordErrors = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.record_errors = record_errors
+
+
+def refusal_of(fault: Exception) -> Refused:
+    """What one of FAULTS means for the part of a request that met it."""
+    return Refused(code_of(fault), str(fault), getattr(fault, "record_errors", ()))
 
 
 _CODES: dict[type[Exception], ErrorCode] = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace.base.limits import HELD_BYTES_MAX, HELD_OVERHEAD_BYTES
 from headrace.base.time import Now
 from headrace.node.connection import Connection
-from headrace.node.faults import FAULTS, Refused, code_of
+from headrace.node.faults import FAULTS, Refused, refusal_of
 from headrace.node.parking import Waitable
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
@@ -198,7 +198,7 @@ class PartitionGate:
                 self._open(now, held)
                 return
             except FAULTS as fault:
-                outcome = Refused(code_of(fault), str(fault))
+                outcome = refusal_of(fault)
                 failure = fault
             else:
                 node.metrics.produced_batches += 1
@@ -222,13 +222,14 @@ class PartitionGate:
                 held.records = held.records if result.batch is None else result.batch
                 held.admitted = result.header
             elif isinstance(result, FAULTS):
-                refusal = Refused(code_of(result), str(result))
+                refusal = refusal_of(result)
             else:  # the job itself failed: its process was killed, or has no memory
                 node.report("error", "admission_failed", error=repr(result))
                 refusal = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be opened")
             self.checked(now, held, refusal)
 
-        job = AdmitJob(held.records, partition.config, now.wall_ms)
+        name = f"{partition.topic}-{partition.index}"
+        job = AdmitJob(held.records, partition.config, now.wall_ms, name)
         node.run(partition.directory, LANE, job, finished)
 
     def _conclude(self, held: HeldBatch, outcome: Appended | Refused) -> None:

@@ -17,6 +17,14 @@ class InvalidBatch(BadRecords):
     """The bytes arrived as they were sent, and are not allowed: INVALID_RECORD, never worth another try."""
 
 
+class InvalidRecords(InvalidBatch):
+    """Some records of the batch are not allowed: INVALID_RECORD, and which ones (KIP-467)."""
+
+    def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors  # each: its place in the batch, and what is wrong with it
+
+
 class UnsupportedMagic(InvalidBatch):
     """A message format other than 2: INVALID_RECORD, as Kafka answers since it dropped formats 0 and 1."""
 

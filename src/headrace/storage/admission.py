@@ -12,6 +12,7 @@ from headrace.base.limits import (
     PRODUCED_BATCH_OPENED_BYTES_MIN,
     PRODUCED_BATCH_OPENED_RATIO_MAX,
     RECODED_INLINE_BYTES_MAX,
+    RECORD_ERRORS_MAX,
     UNCOMPRESSED_BATCH_BYTES_MAX,
 )
 from headrace.records.batch import (
@@ -31,7 +32,7 @@ from headrace.records.batch import (
     renew_crc,
 )
 from headrace.records.compression import CODEC_NAMES, compress
-from headrace.records.errors import BadRecords, DecompressionBomb, InvalidBatch
+from headrace.records.errors import BadRecords, DecompressionBomb, InvalidBatch, InvalidRecords
 from headrace.records.reader import open_records, read_rows, validate_records
 from headrace.storage.config import INT64_MAX, LogConfig
 from headrace.storage.disk import Disk
@@ -40,6 +41,7 @@ from headrace.storage.jobs import JobKind
 
 _UNCOMPRESSED = "uncompressed"
 _AS_PRODUCED = "producer"
+SHOWN_ERRORS = 3  # in the message; all of them are told one by one beside it
 
 
 def opens_batches(config: LogConfig) -> bool:
@@ -77,16 +79,16 @@ def _only(headers: list[BatchHeader]) -> BatchHeader:
 
 
 def admit_inline(
-    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int
+    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, partition: str
 ) -> tuple[memoryview, BatchHeader]:
     """The same as `admit` where it takes a moment; MustBeOpenedFirst where it takes longer."""
-    if not opens_records(header, config):
-        return admit(batch, header, config, wall_ms, opened_bytes_max(config))
+    if not opens_records(header, config) and not is_too_late(header, config, wall_ms):
+        return admit(batch, header, config, wall_ms, opened_bytes_max(config), partition)
     if takes_long(header, config):
         raise MustBeOpenedFirst(f"a batch of {header.size} bytes and {header.record_count} records")
     bytes_max = inline_bytes_max(header, config)
     try:
-        return admit(batch, header, config, wall_ms, bytes_max)
+        return admit(batch, header, config, wall_ms, bytes_max, partition)
     except DecompressionBomb as bomb:
         if bytes_max < opened_bytes_max(config):
             raise MustBeOpenedFirst(str(bomb)) from bomb
@@ -100,6 +102,14 @@ def opens_records(header: BatchHeader, config: LogConfig) -> bool:
         or config.validate_records
         or codec_after(header, config) != header.codec
         or config.message_timestamp_before_max_ms < INT64_MAX
+    )
+
+
+def is_too_late(header: BatchHeader, config: LogConfig, wall_ms: int) -> bool:
+    """As far as the header tells. Which records are is found by opening it."""
+    return (
+        config.message_timestamp_type != "LogAppendTime"
+        and header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms
     )
 
 
@@ -128,9 +138,11 @@ def codec_after(header: BatchHeader, config: LogConfig) -> int:
 
 
 def admit(
-    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, bytes_max: int
+    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, bytes_max: int, partition: str
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as it goes into the log; raises what is wrong with its records or timestamps."""
+    """The batch as it goes into the log; raises what is wrong with its records or timestamps. `partition` is
+    its name, for messages.
+    """
     if header.is_control:
         return batch, header
     is_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -138,9 +150,21 @@ def admit(
     codec = codec_after(header, config)
     max_timestamp = header.max_timestamp
     if is_compacted or config.validate_records or codec != header.codec:
-        max_timestamp = validate_records(batch, 0, header, keys_required=is_compacted, bytes_max=bytes_max)
-    if not is_append_time:
-        check_timestamps(batch, header, config, wall_ms, bytes_max)
+        try:
+            max_timestamp = validate_records(
+                batch, 0, header, keys_required=is_compacted, bytes_max=bytes_max
+            )
+        except DecompressionBomb:
+            raise
+        except InvalidBatch:
+            check_records(batch, header, config, wall_ms, bytes_max, partition)
+            raise
+    if not is_append_time and (
+        is_too_late(header, config, wall_ms) or config.message_timestamp_before_max_ms < INT64_MAX
+    ):
+        check_records(batch, header, config, wall_ms, bytes_max, partition)
+        if is_too_late(header, config, wall_ms):
+            raise InvalidTimestamp(f"timestamp {header.max_timestamp} is too far in the future")
     if codec != header.codec:
         batch = memoryview(recode(batch, header, codec))
         header = read_header(batch)
@@ -160,17 +184,44 @@ def opened_bytes_max(config: LogConfig) -> int:
     return min(max(scaled, PRODUCED_BATCH_OPENED_BYTES_MIN), UNCOMPRESSED_BATCH_BYTES_MAX)
 
 
-def check_timestamps(
-    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, bytes_max: int
+def check_records(
+    batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, bytes_max: int, partition: str
 ) -> None:
-    if header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms:
-        raise InvalidTimestamp(f"timestamp {header.max_timestamp} is too far in the future")
-    before_max_ms = config.message_timestamp_before_max_ms
-    if before_max_ms == INT64_MAX:
-        return
-    for row in read_rows(batch, 0, header, bytes_max=bytes_max):
-        if 0 <= row[1] < wall_ms - before_max_ms:
-            raise InvalidTimestamp(f"timestamp {row[1]} is too far in the past")
+    """Looks at each record and raises which ones the topic does not take, in Kafka's words (KIP-467)."""
+    needs_key = "compact" in config.cleanup_policy
+    is_append_time = config.message_timestamp_type == "LogAppendTime"
+    earliest = wall_ms - config.message_timestamp_before_max_ms
+    latest = wall_ms + config.message_timestamp_after_max_ms
+    errors: list[tuple[int, str]] = []
+    count = 0
+    has_wrong_time = False
+    for index, (offset, timestamp, key, _, _) in enumerate(read_rows(batch, 0, header, bytes_max=bytes_max)):
+        if needs_key and key is None:
+            text = f"Compacted topic cannot accept message without key in topic partition {partition}"
+        elif not is_append_time and timestamp >= 0 and not earliest <= timestamp <= latest:
+            has_wrong_time = True
+            text = (
+                f"Timestamp {timestamp} of message with offset {offset} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]"
+            )
+        else:
+            continue
+        count += 1
+        if count <= RECORD_ERRORS_MAX:
+            errors.append((index, text))
+    if has_wrong_time:
+        raise InvalidTimestamp(
+            "One or more records have been rejected due to invalid timestamp", tuple(errors)
+        )
+    if errors:
+        shown = ", ".join(
+            f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:SHOWN_ERRORS]
+        )
+        raise InvalidRecords(
+            f"One or more records have been rejected due to {count} record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]",
+            tuple(errors),
+        )
 
 
 def recode(batch: memoryview, header: BatchHeader, codec: int) -> bytearray:
@@ -206,6 +257,7 @@ class AdmitJob:
     batch: bytearray
     config: LogConfig
     wall_ms: int
+    partition: str  # its name, for messages
 
     @property
     def kind(self) -> JobKind:
@@ -216,7 +268,8 @@ class AdmitJob:
         try:
             batch = memoryview(bytearray(self.batch))  # whoever ordered the job still holds theirs
             before = check_produced(batch, self.config)
-            after, header = admit(batch, before, self.config, self.wall_ms, opened_bytes_max(self.config))
+            bytes_max = opened_bytes_max(self.config)
+            after, header = admit(batch, before, self.config, self.wall_ms, bytes_max, self.partition)
         except (BadRecords, StorageError) as fault:
             return fault
         return Admitted(None if header == before else bytearray(after), header)

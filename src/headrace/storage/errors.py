@@ -19,7 +19,11 @@ class RecordListTooLarge(StorageError):
 
 
 class InvalidTimestamp(StorageError):
-    """Too far before or after the broker's clock: INVALID_TIMESTAMP."""
+    """Too far before or after the broker's clock: INVALID_TIMESTAMP, and of which records (KIP-467)."""
+
+    def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors  # each: its place in the batch, and what is wrong with it
 
 
 class MustBeOpenedFirst(StorageError):

@@ -18,7 +18,6 @@ from headrace.records.errors import InvalidBatch
 from headrace.storage.admission import admit_inline, check_own, check_produced
 from headrace.storage.disk import File
 from headrace.storage.errors import (
-    InvalidTimestamp,
     OffsetsNotRising,
     RecordListTooLarge,
     is_transient,
@@ -76,10 +75,8 @@ class GrowingLog(OpenedLog):
             header = admitted
         else:
             header = check_produced(records, config) if from_client else check_own(records)
-            if self._opens and from_client:
-                records, header = admit_inline(records, header, config, wall_ms)
-            elif header[8] - wall_ms > config.message_timestamp_after_max_ms:
-                raise InvalidTimestamp(f"timestamp {header[8]} is too far in the future")
+            if from_client and (self._opens or header[8] - wall_ms > config.message_timestamp_after_max_ms):
+                records, header = admit_inline(records, header, config, wall_ms, self.directory)
         _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
         state: ProducerState | None = None
         try:

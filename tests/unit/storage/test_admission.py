@@ -2,10 +2,11 @@
 
 import pytest
 
-from headrace.records.batch import read_header, renew_crc
+from headrace.records.batch import MAX_TIMESTAMP_AT, read_header, renew_crc
 from headrace.records.builder import build_batch
-from headrace.records.errors import BadRecords, BatchTooLarge, CorruptBatch, InvalidBatch
+from headrace.records.errors import BadRecords, BatchTooLarge, CorruptBatch, InvalidBatch, InvalidRecords
 from headrace.records.reader import read_rows
+from headrace.storage import admission
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import InvalidTimestamp, OffsetsNotRising
 
@@ -136,3 +137,34 @@ def test_transactions_of_a_leader_are_followed(scene):
     scene.log.append_batches(memoryview(bytearray(records)), wall_ms=scene.wall_ms)
     assert scene.log.first_unstable_offset == 0
     assert scene.write(7, 0, transactional=True).is_duplicate
+
+
+def test_so_many_bad_records_are_named_and_no_more(scene, monkeypatch):
+    monkeypatch.setattr(admission, "RECORD_ERRORS_MAX", 5)
+    scene.config = LogConfig(cleanup_policy=("compact",))
+    scene.open()
+    with pytest.raises(InvalidRecords, match="rejected due to 9 record errors in total") as caught:
+        scene.send(build_batch([(scene.wall_ms, None, b"v", ())] * 9))
+    assert [index for index, _ in caught.value.record_errors] == [0, 1, 2, 3, 4]
+
+
+def test_what_a_job_says_of_records_comes_through_a_pipe():
+    """An admission job runs in another process."""
+    for fault in (InvalidRecords("all wrong", ((3, "no key"),)), InvalidTimestamp("late", ((1, "late"),))):
+        again = pickle.loads(pickle.dumps(fault))
+        assert (type(again), str(again), again.record_errors) == (
+            type(fault),
+            str(fault),
+            fault.record_errors,
+        )
+
+
+def test_a_header_that_claims_a_time_of_no_record_is_refused(scene):
+    scene.config = LogConfig(message_timestamp_after_max_ms=HOUR_MS)
+    scene.open()
+    batch = bytearray(build_batch([(scene.wall_ms, b"k", b"", ())]))
+    batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = (scene.wall_ms + 2 * HOUR_MS).to_bytes(8, "big")
+    renew_crc(batch, 0)
+    with pytest.raises(InvalidTimestamp) as caught:
+        scene.send(bytes(batch))
+    assert caught.value.record_errors == ()

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Operation, Resource
-from headrace.node.faults import FAULTS, Refused, code_of
+from headrace.node.faults import FAULTS, Refused, refusal_of
 from headrace.node.leadership import endpoints
 from headrace.node.node import Node
 from headrace.node.parking import Parked
@@ -21,6 +21,7 @@ from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.request import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -61,7 +62,7 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
                 result = append(node, request, partition, data, waits)
             except Refused as refusal:
                 failure = refusal.code
-                result = refused(data.index, failure, refusal.message)
+                result = refused(data.index, refusal)
                 if (
                     failure is ErrorCode.NOT_LEADER_OR_FOLLOWER
                     and partitions is not None
@@ -70,8 +71,9 @@ def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
                     result.current_leader = leader_of(partitions[data.index])
                     leaders.append(partitions[data.index].leader_id)
             except FAULTS as fault:
-                failure = code_of(fault)
-                result = refused(data.index, failure, str(fault))
+                reason = refusal_of(fault)
+                failure = reason.code
+                result = refused(data.index, reason, partition)
                 node.partitions.storage_failed(request.now, partition, fault)
             results.append(result)
         responses.append(
@@ -183,10 +185,25 @@ def admissible(node: Node, request: Request, partition: Partition, records: memo
     return node.transactions.permit(request, partition, records) if attributes & TRANSACTIONAL else None
 
 
-def refused(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index, error_code=code, base_offset=NO_OFFSET, error_message=message
-    )
+def refused(index: int, refusal: Refused, partition: Partition | None = None) -> PartitionProduceResponse:
+    result = PartitionProduceResponse(index=index)
+    tell_refusal(result, refusal, partition)
+    return result
+
+
+def tell_refusal(result: PartitionProduceResponse, refusal: Refused, partition: Partition | None) -> None:
+    result.error_code = refusal.code
+    result.base_offset = NO_OFFSET
+    result.log_append_time_ms = -1
+    result.log_start_offset = -1
+    result.error_message = refusal.message
+    if refusal.record_errors:
+        result.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in refusal.record_errors
+        ]
+        if partition is not None and partition.log is not None:
+            result.log_start_offset = partition.log.log_start_offset  # as Kafka, which looked at its log
 
 
 def leader_of(partition: Partition) -> LeaderIdAndEpoch:
@@ -196,7 +213,7 @@ def leader_of(partition: Partition) -> LeaderIdAndEpoch:
 class Wait:
     """One partition's part of an answer that is not true yet."""
 
-    __slots__ = ("end", "for_flush", "for_high_watermark", "held", "partition", "result")
+    __slots__ = ("end", "for_flush", "for_high_watermark", "held", "is_told", "partition", "result")
 
     def __init__(
         self,
@@ -214,6 +231,7 @@ class Wait:
         self.for_high_watermark = for_high_watermark
         self.for_flush = for_flush
         self.held = held  # the batch, until its place in the log is known
+        self.is_told = False  # the result says already why it failed
 
     def outcome(self) -> ErrorCode | None:
         """NONE once it holds, an error once it cannot, None while it is open."""
@@ -222,7 +240,8 @@ class Wait:
             if placed is None:
                 return None
             if isinstance(placed, Refused):
-                self.result.error_message = placed.message
+                tell_refusal(self.result, placed, self.partition)
+                self.is_told = True
                 return placed.code
             self._place(placed)
         partition = self.partition
@@ -286,10 +305,7 @@ class ParkedProduce(Parked):
                     continue
                 wait.give_up(now)
                 outcome = ErrorCode.REQUEST_TIMED_OUT
-            if outcome is not ErrorCode.NONE:
-                wait.result.error_code = outcome
-                wait.result.base_offset = NO_OFFSET
-                wait.result.log_append_time_ms = -1
-                wait.result.log_start_offset = -1
+            if outcome is not ErrorCode.NONE and not wait.is_told:
+                tell_refusal(wait.result, Refused(outcome), None)
         self._open = still_open
         return None if still_open else self._response
