@@ -1,4 +1,8 @@
-"""Avro values as bytes and back, by fastavro."""
+"""Avro values as bytes and back, by fastavro.
+
+fastavro takes the index of an enum's symbol or of a union's branch as an index of a Python list, where -1 is
+the last: damaged bytes would be read as another value. What is read here has lists that know no such index.
+"""
 
 import io
 import json
@@ -70,13 +74,74 @@ def reader(written: Any, wanted: Any | None = None) -> Callable[[bytes], Any]:
     read = fastavro.schemaless_reader
     if wanted == written:
         wanted = None
+    is_record = _is_record(written) and (wanted is None or _is_record(wanted))
+    if not is_record:
+        written, wanted = _wrapped(written), None if wanted is None else _wrapped(wanted)
+    written = _strict(written)
 
     def decode(data: bytes) -> Any:
         stream = io.BytesIO(data)
-        value = read(stream, written, wanted)
+        value: Any = read(stream, written, wanted)
         left = len(data) - stream.tell()
         if left:
             raise ValueError(f"{left} bytes are left over behind the value")
-        return value
+        return value if is_record else value["value"]
 
     return decode
+
+
+def _is_record(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "record"
+
+
+def _wrapped(schema: Any) -> Any:
+    """A record with this as its only field, whose bytes are the same: of a record fastavro reads the schema
+    that it is given, of all others one that it makes of it each time.
+    """
+    fields = [{"name": "value", "type": schema}]
+    return fastavro.parse_schema({"type": "record", "name": "headrace.Wrapped", "fields": fields})
+
+
+def _strict(schema: Any) -> Any:
+    """The same schema with lists of symbols and branches that refuse an index outside of them."""
+    if isinstance(schema, list):
+        return _branches([_strict(branch) for branch in schema])
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    for key in ("type", "items", "values"):
+        if key in made:
+            made[key] = _strict(made[key])
+    if "fields" in made:
+        made["fields"] = [{**field, "type": _strict(field["type"])} for field in made["fields"]]
+    if "symbols" in made:
+        made["symbols"] = _Numbers(made["symbols"], f"symbols of the enum {made.get('name')}")
+    if "__named_schemas" in made:
+        made["__named_schemas"] = {name: _strict(named) for name, named in made["__named_schemas"].items()}
+    return made
+
+
+class _Numbers(dict[int, Any]):
+    """Symbols or branches by their index."""
+
+    def __init__(self, items: list[Any], what: str) -> None:
+        super().__init__(enumerate(items))
+        self._what = what
+
+    def __missing__(self, index: int) -> Any:
+        raise _no_such_index(index, len(self), self._what)
+
+
+def _no_such_index(index: int, count: int, what: str) -> ValueError:
+    return ValueError(
+        f"index {index} is not among the {count} {what}: the bytes are damaged or have another schema"
+    )
+
+
+def _branches(items: list[Any]) -> list[Any]:
+    """A union has to be a list for fastavro. This one looks an index up in a dict; its length of 0 is what
+    compiled code adds to an index below 0 before it asks.
+    """
+    lookup = _Numbers(items, "branches of a union").__getitem__
+    made: list[Any] = type("_Branches", (list,), {"__getitem__": lookup, "__len__": lambda _: 0})(items)
+    return made
