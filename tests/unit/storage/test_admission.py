@@ -1,5 +1,7 @@
 """What a topic's settings ask of a batch before it is written."""
 
+import copy
+
 import pytest
 
 from headrace.records.batch import MAX_TIMESTAMP_AT, read_header, renew_crc
