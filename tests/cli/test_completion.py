@@ -77,7 +77,7 @@ def test_groups(topic: str, cli_broker: Any, patient: None) -> None:
         (("config", "set", "topic", "t", "retention.m"), ["retention.ms="]),
         (("config", "get", "broker", "1", "log.retention.h"), ["log.retention.hours"]),
         (("config", "set", "group", "g", "consumer.session"), ["consumer.session.timeout.ms="]),
-        (("group", "list", "--state", "s"), ["stable"]),
+        (("group", "list", "--state", "s"), ["Stable"]),
         (("topic", "de"), ["delete", "describe"]),
         (("comp",), ["completion"]),
     ],

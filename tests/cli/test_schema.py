@@ -89,6 +89,10 @@ def test_what_may_follow(headrace: Inside, files: Any) -> None:
 
     refused = headrace.attempt("schema", "register", "clicks-value", breaks)
     assert refused.code == 1
+    assert refused.err.splitlines()[0] == (
+        "Error: the schema cannot follow the versions of clicks-value by level BACKWARD (code 409)."
+    )
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in refused.err
     assert "headrace schema level clicks-value --set" in refused.err
     told = headrace.attempt("schema", "register", "clicks-value", breaks, "--json")
     assert (json.loads(told.err)["error"], json.loads(told.err)["code"]) == ("INCOMPATIBLE", 409)

@@ -46,7 +46,7 @@ PARTS = {"value": ("value",), "key": ("key",), "both": ("key", "value")}
 )
 @click.option("--follow", "-F", is_flag=True, help="Go on with what is written later, until Ctrl-C.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option("--format", "-f", "form", metavar="FORMAT", help=r"Such as '%p %o %k %s\n'; see below.")
+@click.option("--format", "-f", "form", metavar="FORMAT", help=r"Such as '%p %o %k %s\n'; see above.")
 @click.option("--key-separator", "-K", metavar="TEXT", help="Print the key and this before each value.")
 @click.option(
     "--group",

@@ -11,6 +11,7 @@ from headrace.cli.completers import groups as complete_groups
 from headrace.cli.completers import topics as complete_topics
 from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.group_reset import reset
+from headrace.cli.options import OneOf
 from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
 from headrace.cli.suggestions import suggesting_groups
 from headrace.cli.terminal import count_text, number_text, print_json, print_table
@@ -49,14 +50,14 @@ command.add_command(reset)
 @click.option(
     "--state",
     "states",
-    type=click.Choice(GROUP_STATES, case_sensitive=False),
+    type=OneOf(*GROUP_STATES),
     multiple=True,
     help="Only groups in this state; may be repeated.",
 )
 @click.option(
     "--type",
     "types",
-    type=click.Choice(GROUP_TYPES, case_sensitive=False),
+    type=OneOf(*GROUP_TYPES),
     multiple=True,
     help="Only groups of this type; may be repeated.",
 )
@@ -87,7 +88,7 @@ def list_groups(
 
 
 def _is_one_of(value: str, wanted: tuple[str, ...]) -> bool:
-    return not wanted or value.lower() in {each.lower() for each in wanted}
+    return not wanted or value.lower() in {each.lower() for each in wanted}  # brokers differ in case
 
 
 # --- describe --------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """Options that many commands share, and values as people write them: `key=value`, sizes, durations."""
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from headrace.cli.quantities import NotAQuantity, parse_duration_ms, parse_size, setting_value
 
@@ -127,6 +129,32 @@ class Seconds(click.ParamType[float]):
         if not self.minimum <= seconds < float("inf"):
             self.fail(f"{value!r} is not at least {self.minimum:g} s", parameter, context)
         return seconds
+
+
+class OneOf(click.ParamType[str]):
+    """One of a few names, in any case; as they are spelled in help, errors and completions."""
+
+    name = "name"
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(self.names)}]"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        for name in self.names:
+            if name.lower() == str(value).lower():
+                return name
+        found = get_close_matches(str(value).lower(), [name.lower() for name in self.names], n=1)
+        hint = next((f"; did you mean {name}?" for name in self.names if [name.lower()] == found), "")
+        self.fail(f"{value!r} is not one of {', '.join(self.names)}{hint}", parameter, context)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[Any]]:
+        begun = incomplete.lower()
+        return [CompletionItem(name) for name in self.names if name.lower().startswith(begun)]
 
 
 KEY_VALUE = KeyValue()

@@ -1,8 +1,9 @@
 """`headrace schema`: the subjects of a schema registry, Headrace's own or any with Confluent's REST API."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import click
 
 from headrace.cli.completers import subjects as complete_subjects
 from headrace.cli.confirmation import confirm, yes_option
-from headrace.cli.options import KEY_VALUE, json_option, registry_option, timeout_option
+from headrace.cli.options import KEY_VALUE, OneOf, json_option, registry_option, timeout_option
 from headrace.cli.suggestions import closest
 from headrace.cli.terminal import count_text, note, print_json, print_table
 from headrace.client.errors import InvalidInput
@@ -53,7 +54,7 @@ def schema_options(function: F) -> F:
         "--type",
         "-t",
         "kind",
-        type=click.Choice(list(TYPES), case_sensitive=False),
+        type=OneOf(*TYPES),
         help="Else by the file's name: .avsc, .json or .proto.",
     )
     file = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
@@ -155,7 +156,7 @@ def show(
             print_json({"id": schema_id} | _schema_as_json(schema))
         else:
             note(f"id {schema_id}, {schema.type}")
-            click.echo(schema.text)
+            _print_text(schema)
         return
     assert subject is not None
     with _suggesting(client, subject):
@@ -174,7 +175,16 @@ def show(
     )
     for name, needed, number in found.schema.references:
         note(f"refers to {name}: {needed} version {number}")
-    click.echo(found.schema.text)
+    _print_text(found.schema)
+
+
+def _print_text(schema: Schema) -> None:
+    """As it was registered; laid out for a person who looks at it."""
+    text = schema.text.rstrip("\n")
+    if sys.stdout.isatty() and schema.type is not SchemaType.PROTOBUF:
+        with suppress(ValueError):
+            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    click.echo(text)
 
 
 def _check_version(subject: str, version: int | None, versions: list[int]) -> None:
@@ -242,11 +252,13 @@ def _registered(client: Registry, subject: str, schema: Schema) -> Registered:
         return client.registered(subject, schema)
     except Incompatible as error:
         reasons = "".join(f"  {reason}\n" for reason in client.obstacles(subject, schema))
-        error.advice = (
-            f"What is in the way, by level {client.level(subject)}:\n{reasons}"
-            f"Change the schema, or the level: headrace schema level {subject} --set LEVEL."
+        refused = Incompatible(
+            error.code, f"the schema cannot follow the versions of {subject} by level {client.level(subject)}"
         )
-        raise
+        refused.advice = (
+            f"{reasons}Change the schema, or the level: headrace schema level {subject} --set LEVEL."
+        )
+        raise refused from error
 
 
 @command.command()
@@ -288,7 +300,7 @@ def check(
 
 def _read(file: str, kind: str | None, references: tuple[tuple[str, str], ...]) -> Schema:
     if kind is not None:
-        schema_type = TYPES[kind.lower()]
+        schema_type = TYPES[kind]
     elif (ending := Path(file).suffix.lower()) in TYPES_BY_ENDING:
         schema_type = TYPES_BY_ENDING[ending]
     else:
@@ -356,9 +368,7 @@ def _versions_text(versions: list[int]) -> str:
 
 @command.command()
 @click.argument("subject", required=False, shell_complete=complete_subjects)
-@click.option(
-    "--set", "wanted", type=click.Choice(LEVELS, case_sensitive=False), help="Change it to this level."
-)
+@click.option("--set", "wanted", type=OneOf(*LEVELS), help="Change it to this level.")
 @registry_options
 def level(subject: str | None, wanted: str | None, registry: str, timeout: float, as_json: bool) -> None:
     """Show or set the compatibility level of SUBJECT, or of all subjects that have none of their own."""

@@ -113,6 +113,13 @@ def test_wrong_use_is_exit_code_2_and_says_what(
     assert ("USAGE" if "--json" in arguments else "Error: ") in told.err
 
 
+def test_a_state_that_does_not_exist_is_told_with_those_that_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["group", "list", "--state", "stabel"]) == 2
+    said = capsys.readouterr().err
+    assert "'stabel' is not one of Stable, Empty, Dead, PreparingRebalance," in said
+    assert "did you mean Stable?" in said
+
+
 def test_more_brokers_are_promised_and_not_faked(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["up", "--brokers", "3"]) == 2
     assert "Clusters are not there yet" in capsys.readouterr().err
