@@ -72,7 +72,7 @@ class Letter(NamedTuple):
 class Link:
     """One connection: what is on its way to the node, and who waits for answers."""
 
-    def __init__(self, connection: Connection, to: Address | None) -> None:
+    def __init__(self, connection: Connection, to: Address | None = None) -> None:
         self.connection = connection
         self.to = to
         self.letters: deque[Letter] = deque()
