@@ -237,7 +237,7 @@ def test_sinks(headrace: Any, cli_broker: Broker, topic: str) -> None:
     (told,) = [one for one in headrace("cluster", "sinks", "list", "--json").json if one["app_id"] == name]
     assert (told["query_id"], told["committed_batch_id"], told["batch_id"]) == ("query", 4, None)
     assert any(line.startswith(name) for line in headrace("cluster", "sinks", "list").lines)
-    assert headrace("cluster", "sinks", "reset", name, "--yes").lines == [f"{name} begins anew"]
+    assert headrace("cluster", "sinks", "reset", name, "--yes").lines == [f"reset {name}: it starts over"]
     assert name not in {one["app_id"] for one in headrace("cluster", "sinks", "list", "--json").json}
     unknown = headrace.attempt("cluster", "sinks", "reset", name, "--yes")
     assert (unknown.code, f"there is no sink '{name}'" in unknown.err) == (1, True)

@@ -1,7 +1,7 @@
 """What the user says about a command's clients beside the brokers' addresses: TLS, SASL, time-outs.
 
 `--client-config FILE` takes the file that Kafka's own tools are given (or TOML), `-X key=value` single
-settings, which win. They are kept with the command's context, so that only whoever makes a client asks.
+settings, which win. They are kept with the command's context, so that only the code that makes a client asks.
 """
 
 from collections.abc import Callable

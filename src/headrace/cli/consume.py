@@ -82,7 +82,7 @@ def command(
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Print records of TOPIC: values, one per line, unless told otherwise.
+    """Print records of TOPIC, by default their values, one per line.
 
     \b
     WHERE is one of

@@ -42,7 +42,7 @@ def command(paths: tuple[Path, ...], with_records: bool, verify: bool, as_json: 
 def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         if kind_of(path) is None:
-            raise click.ClickException(f"{path} is no file of a log by its name.")
+            raise click.ClickException(f"{path} is not a file of a log, by its name.")
         yield path
         return
     for file in sorted(path.rglob("*")):

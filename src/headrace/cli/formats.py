@@ -58,7 +58,9 @@ def compile_format(text: str) -> Callable[[Message], bytes]:
             pieces.append(bytes.fromhex(hexadecimal))
         elif letter is None:
             if escape not in _ESCAPES:
-                raise ValueError(f"\\{escape} is no escape in a format; use \\n \\r \\t \\0 \\xNN or \\\\")
+                raise ValueError(
+                    f"\\{escape} is not an escape in a format; use \\n \\r \\t \\0 \\xNN or \\\\"
+                )
             pieces.append(_ESCAPES[escape])
         elif letter == "%":
             pieces.append(b"%")

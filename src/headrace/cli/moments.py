@@ -59,7 +59,7 @@ def parse_moment(text: str, *, wall_ms: int) -> Moment:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no offset and no time; {_EXAMPLES}") from None
+        raise ValueError(f"{text!r} is neither an offset nor a time; {_EXAMPLES}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return AtTime(round(moment.timestamp() * 1000))

@@ -34,7 +34,7 @@ class Partitions(click.ParamType[Chosen]):
             first, _, last = part.partition("-")
             wanted = range(int(first), int(last or first) + 1)
             if not 0 < len(wanted) <= PARTITIONS_MAX:
-                self.fail(f"{part!r} is no range of partitions", parameter, context)
+                self.fail(f"{part!r} is not a range of partitions", parameter, context)
             chosen.update(wanted)
         return Chosen(topic, sorted(chosen))
 

@@ -151,7 +151,7 @@ def _create(admin: Admin, topic: str) -> None:
 
 
 class BadLine(click.ClickException):
-    """A line that is no record; the message names it."""
+    """A line that is not a record; the message names it."""
 
 
 def _line_parser(key: str | None, separator: str | None, null_text: str | None) -> Parse:

@@ -1,4 +1,4 @@
-"""`headrace redrive`: dead letters go back to the topics they came from, once their cause is mended."""
+"""`headrace redrive`: dead letters go back to the topics they came from, once their cause is repaired."""
 
 import json
 import re
@@ -71,7 +71,7 @@ class Choice:
 
 @click.command("redrive")
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--execute", is_flag=True, help="Do it; without this it is only said what would be done.")
+@click.option("--execute", is_flag=True, help="Do it; without this the command only says what it would do.")
 @click.option(
     "--from",
     "begin",
@@ -228,7 +228,7 @@ def _redrive(
                     letter.topic,
                     letter.value,
                     letter.key,
-                    # a topic that was made anew with fewer partitions gets it by its key
+                    # a topic that was created again with fewer partitions gets it by its key
                     partition=letter.partition if is_there else None,
                     timestamp_ms=letter.timestamp_ms if letter.timestamp_ms >= 0 else None,
                     headers=letter.redriven_headers(),
@@ -257,9 +257,9 @@ def _tell(tally: Tally, *, execute: bool, as_json: bool) -> None:
     for number, why in (
         (tally.too_often, "failed too often already (--attempts)"),
         (tally.not_chosen, "were not chosen (--source, --reason)"),
-        (tally.not_letters, "are no dead letters"),
+        (tally.not_letters, "are not dead letters"),
     ):
         if number:
             click.echo(f"{number} {why}, and stay where they are.")
     if not execute and count:
-        click.echo("Nothing was sent: say --execute to do it.")
+        click.echo("Nothing was sent; --execute does it.")

@@ -1,4 +1,4 @@
-"""`headrace cluster sinks`: who writes batch by batch, how far it is, and how to begin anew."""
+"""`headrace cluster sinks`: who writes batch by batch, how far it is, and how to start over."""
 
 import click
 
@@ -55,4 +55,4 @@ def reset(app_id: str, yes: bool, bootstrap: str, timeout: float, as_json: bool)
     if as_json:
         print_json(app_id)
     else:
-        click.echo(f"{app_id} begins anew")
+        click.echo(f"reset {app_id}: it starts over")

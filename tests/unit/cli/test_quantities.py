@@ -83,6 +83,7 @@ def test_what_is_printed_can_be_typed_back(key: str, value: int) -> None:
         ["topic", "create", "t", "-c", "retention.ms=soon"],
         ["topic", "alter", "t", "-c", "segment.bytes=big"],
         ["config", "set", "topic", "t", "retention.ms=7x"],
+        ["topic", "list", "-X", "request.timeout.ms=soon"],
         ["topic", "list", "--timeout", "never"],
         ["topic", "list", "--timeout", "10ms"],
         ["topic", "list", "--timeout", "nan"],
