@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
+from headrace.server import gate
 from headrace.server.disk import RealDisk, RealFile
 from headrace.storage.disk import Span
 from headrace.storage.memory_disk import MemoryDisk
@@ -344,5 +345,31 @@ def test_others_have_their_turn_between_many_frames(run: Run, tmp_path: Path) ->
             assert position < 1_900
             for number in range(2_000):
                 assert await greedy.receive() == (number, b"")
+
+    run(story())
+
+
+def test_clients_that_take_nothing_cannot_fill_the_memory(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one with the most is closed; one that has little is not."""
+    monkeypatch.setattr(gate, "UNSENT_BYTES_MAX", 40_000_000)
+    monkeypatch.setattr(gate, "PIECE_BYTES", 1_000_000)
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            modest = await world.client()
+            deaf = [await world.client() for _ in range(4)]
+            for number, client in enumerate(deaf):
+                await client.send(request(FILL, 1, size=16_000 + number))
+            await world.until(lambda: bool(world.logged("connection_closed")))
+            (line,) = world.logged("connection_closed")
+            assert "it does not take" in line
+            assert world.process.gate.unsent_bytes <= 40_000_000
+            assert await modest.ask(ECHO, 1, b"unharmed") == b"unharmed"
+            for client in deaf:
+                client.close()
+            await world.until(lambda: len(world.process.gate.channels) == 1)
+            assert world.process.gate.unsent_bytes == 0
 
     run(story())

@@ -21,6 +21,19 @@ LONG_FRAMES_BYTES_MAX = 64 * 1024 * 1024
 # an answer leaves.
 UNANSWERED_PER_CONNECTION_MAX = 100
 
+# Answers that are known and wait for one before them on their connection, such as that of a long poll. At the
+# edge the connection is not read from until they leave; one answer may be larger, and all settings of ten
+# thousand topics have 25 MB. Clients that pipeline have kilobytes waiting.
+QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX = 1024 * 1024
+
+# The same of all connections together: a quarter of a gigabyte is what a small machine can spare. At the edge
+# the connection with the most is closed, which is not one that pipelines small requests.
+QUEUED_ANSWER_BYTES_MAX = 256 * 1024 * 1024
+
+# Long answers that are put together in slices at the same time; each may become 25 MB. Others wait for their
+# turn, and those of one connection follow each other.
+SLICED_REPLIES_MAX = 8
+
 # Parked requests of the whole node (long polls, acks=all waits). A parked fetch costs about 1 KB and one
 # per partition, so this is some 50 MB at the worst. At the edge a fetch is answered at once with what there
 # is, and a wait for a write is still accepted, since its record is already in the log.
@@ -34,6 +47,11 @@ FETCH_WAIT_MS_MAX = 10 * 60 * 1000
 # file is read for it: a client that does not read its answers needs no further ones, and thousands of them
 # must not fill the memory.
 UNSENT_BYTES_PER_CONNECTION_MAX = 64 * 1024
+
+# Answers in memory that wait for clients that do not take them, beyond two megabytes of each and of all
+# connections together: all settings of ten thousand topics have 25 MB, and thousands of clients can ask for
+# them and read nothing. At the edge the connection with the most is closed.
+UNSENT_BYTES_MAX = 512 * 1024 * 1024
 
 # --- names and counts ---------------------------------------------------------------------------------
 TOPIC_NAME_CHARACTERS_MAX = 249  # Kafka's; leaves room for "-<partition>" and ".deleted" in a file name

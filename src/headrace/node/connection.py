@@ -7,7 +7,11 @@ parked, those behind it are worked on but their answers wait.
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.base.limits import HELD_BYTES_PER_CONNECTION_MAX, UNANSWERED_PER_CONNECTION_MAX
+from headrace.base.limits import (
+    HELD_BYTES_PER_CONNECTION_MAX,
+    QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX,
+    UNANSWERED_PER_CONNECTION_MAX,
+)
 
 if TYPE_CHECKING:
     from headrace.node.commit_lane import CommitLane
@@ -21,13 +25,14 @@ ANONYMOUS = "User:ANONYMOUS"
 class Pending:
     """A place in a connection's queue of answers; `parts` is None until the answer is known."""
 
-    __slots__ = ("connection", "is_done", "parked", "parts")
+    __slots__ = ("connection", "is_done", "parked", "parts", "queued_bytes")
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
         self.parked: Parked | None = None
         self.parts: Parts | None = None
         self.is_done = False
+        self.queued_bytes = 0  # of its answer, while that is known and waits for others
 
 
 class Connection:
@@ -39,10 +44,12 @@ class Connection:
         "id",
         "is_closed",
         "is_decoding",
+        "is_slicing",
         "listener",
         "muted_until",
         "pending",
         "principal",
+        "queued_bytes",
     )
 
     def __init__(self, id: int, *, listener: str, address: str, principal: str = ANONYMOUS) -> None:
@@ -57,12 +64,16 @@ class Connection:
         self.muted_until = 0.0
         self.is_closed = False
         self.is_decoding = False  # a long frame of it: what follows has to wait
+        self.is_slicing = False  # a long answer to it is put together: so has what follows
+        self.queued_bytes = 0  # of its answers that wait for those of earlier requests
 
     @property
     def is_full(self) -> bool:
         """Too much was accepted and is not done yet: do not read from it before that has changed."""
         return (
             self.is_decoding
+            or self.is_slicing
             or len(self.pending) >= UNANSWERED_PER_CONNECTION_MAX
             or self.held_bytes >= HELD_BYTES_PER_CONNECTION_MAX
+            or self.queued_bytes >= QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX
         )

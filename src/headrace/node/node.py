@@ -29,11 +29,12 @@ from headrace.node.metrics import Metrics
 from headrace.node.parking import Parked, Waitable, Waiter
 from headrace.node.partitions import Partitions
 from headrace.node.producer_ids import ProducerIds
+from headrace.node.queued_answers import QueuedAnswers
 from headrace.node.quotas import Quotas
 from headrace.node.request import Request
 from headrace.node.routes import OFFSET_COMMIT, PRODUCE, Routes
 from headrace.node.settings import Settings
-from headrace.node.sliced_reply import Spliced
+from headrace.node.sliced_reply import Slicing, Spliced
 from headrace.protocol.compiler import Codec
 from headrace.protocol.errors import ProtocolError
 from headrace.protocol.framing import decode_request_header, response_frame
@@ -57,6 +58,8 @@ class Node:
         self.metrics = Metrics()
         self.deadlines = Deadlines()
         self.long_frames = LongFrames(self)
+        self.queued_answers = QueuedAnswers(self)
+        self.slicing = Slicing(self)
         self.deadline: Callable[[], Instant | None] = self.deadlines.next  # asked after each call
         self.authorizer: Authorizer | None = None
         self.quotas: Quotas | None = None
@@ -93,6 +96,7 @@ class Node:
         """Its parked requests go with it; appended records stay."""
         self.metrics.connections -= 1
         connection.is_closed = True
+        self.queued_answers.forget(connection)
         for pending in connection.pending:
             if pending.parked is not None:
                 self._unpark(pending.parked)
@@ -263,8 +267,13 @@ class Node:
         pending.parts = self._encode(parked.request, reply)
         pending.is_done = True
         queue = pending.connection.pending
+        if queue[0] is not pending:
+            self.queued_answers.add(pending)
+            return
         while queue and queue[0].is_done:
             ready = queue.popleft()
+            if ready.queued_bytes:
+                self.queued_answers.leaves(ready)
             if ready.parts is not None:
                 self._effects.append(Answer(ready.connection, ready.parts))
 
@@ -274,6 +283,7 @@ class Node:
         pending.parts = parts
         pending.is_done = True
         connection.pending.append(pending)
+        self.queued_answers.add(pending)
 
     # --- inside ------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.limits import SLICED_REPLIES_MAX
 from headrace.base.time import Instant, Now
 from headrace.node.parking import Parked
 from headrace.node.request import Request
@@ -33,7 +34,7 @@ _COUNT = Struct(">i")
 class SlicedReply(Parked):
     """Goes on after a pause until the work is done, then waits until what it told of is durable."""
 
-    __slots__ = ("_offset", "_reply", "_steps", "_units")
+    __slots__ = ("_is_counted", "_offset", "_reply", "_steps", "_units")
 
     def __init__(self, node: "Node", request: Request, steps: Steps, *, units: int) -> None:
         super().__init__(node, request)
@@ -41,7 +42,9 @@ class SlicedReply(Parked):
         self._units = units  # per slice: about a millisecond of work
         self._reply: Any = None
         self._offset = 0
-        Turn(self, request.now)
+        self._is_counted = True  # among those that are put together, or wait for it
+        request.connection.is_slicing = True
+        node.slicing.begin(self)
 
     def deadline(self) -> Instant | None:
         return None
@@ -52,6 +55,7 @@ class SlicedReply(Parked):
                 next(self._steps)
         except StopIteration as end:
             self._reply = end.value
+            self._end()
             self._offset = self.node.metadata.end_offset  # the image may be ahead of what is durable
             self.wait_for(self.node.metadata)
             self.woken(now)
@@ -61,8 +65,48 @@ class SlicedReply(Parked):
         else:
             Turn(self, now)
 
+    def forget(self) -> None:
+        super().forget()
+        self._end()
+
+    def _end(self) -> None:
+        """There is nothing more to put together."""
+        if self._is_counted:
+            self._is_counted = False
+            connection = self.request.connection
+            connection.is_slicing = False
+            if not connection.is_closed:
+                self.node.let_proceed(connection)
+            self.node.slicing.end(self)
+
     def reply(self, now: Now, *, is_expired: bool) -> Any:
         return self._reply if self.node.metadata.committed_offset >= self._offset else None
+
+
+class Slicing:
+    """Those that are put together now, in turns, and those that wait until one of them is done."""
+
+    __slots__ = ("_node", "_running", "_waiting")
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._running: set[SlicedReply] = set()
+        self._waiting: dict[SlicedReply, None] = {}
+
+    def begin(self, reply: SlicedReply) -> None:
+        if len(self._running) >= SLICED_REPLIES_MAX:
+            self._waiting[reply] = None
+        else:
+            self._running.add(reply)
+            Turn(reply, reply.request.now)
+
+    def end(self, reply: SlicedReply) -> None:
+        self._waiting.pop(reply, None)
+        self._running.discard(reply)
+        if self._waiting and len(self._running) < SLICED_REPLIES_MAX:
+            first = next(iter(self._waiting))
+            del self._waiting[first]
+            self.begin(first)
 
 
 def at_once(steps: Steps) -> Any:

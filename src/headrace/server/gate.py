@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headrace.base.limits import FRAME_BYTES_MAX
+from headrace.base.limits import FRAME_BYTES_MAX, UNSENT_BYTES_MAX
 from headrace.server.clock import Clock
 from headrace.server.logs import Log
 from headrace.server.memory import RequestMemory
 
 if TYPE_CHECKING:
     from headrace.server.connection import Channel
+    from headrace.server.outbox import Outbox
 
 # A frame that arrives whole in one read is handled where it lies, in this one buffer; only what is left
 # over is copied into a buffer of the connection's own. So an idle connection holds none, and the cache
@@ -79,6 +80,8 @@ class Gate:
         "memory",
         "piece",
         "shared_view",
+        "unsent",
+        "unsent_bytes",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, log: Log, limits: GateLimits) -> None:
@@ -99,6 +102,25 @@ class Gate:
         self.connections_refused = 0
         self.connections_idle = 0
         self.frames_refused = 0
+        self.unsent: dict[Outbox, int] = {}  # bytes that wait for clients that do not take them
+        self.unsent_bytes = 0
+
+    def note_unsent(self, channel: "Outbox", size: int) -> None:
+        """So much waits in its write buffer; when all have too much, the one with the most is closed. A piece
+        of a file that a slow reader holds does not count: there is one for each connection at the most.
+        """
+        size = max(0, size - PIECE_BYTES)
+        self.unsent_bytes += size - self.unsent.pop(channel, 0)
+        if size:
+            self.unsent[channel] = size
+        if self.unsent_bytes > UNSENT_BYTES_MAX:
+            largest = max(self.unsent, key=self.unsent.__getitem__)
+            most = self.unsent.pop(largest)
+            self.unsent_bytes -= most
+            largest.close(
+                f"it does not take {most} bytes of answers, the most of any connection, "
+                f"and all together are more than {UNSENT_BYTES_MAX}"
+            )
 
     def new_piece(self) -> None:
         """The old one is still being sent from."""
@@ -127,6 +149,7 @@ class Gate:
         return None
 
     def leave(self, channel: "Channel") -> None:
+        self.note_unsent(channel, 0)
         if self.channels.pop(channel.connection.id, None) is None:
             return  # never admitted
         address = channel.connection.address

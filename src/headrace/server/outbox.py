@@ -89,9 +89,11 @@ class Outbox(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.hold(WRITING)
+        self._gate.note_unsent(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self.active_at = self._gate.clock.now().mono
+        self._gate.note_unsent(self, 0)
         self.release(WRITING)
         if self._unsent:
             self._send_unsent()
@@ -138,6 +140,8 @@ class Outbox(asyncio.BufferedProtocol):
             self._send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))  # type: ignore[arg-type]
         else:
             self._transport.writelines(parts)  # type: ignore[arg-type]
+        if self._holds & WRITING:  # a later answer to one that does not take the earlier ones
+            self._gate.note_unsent(self, self._transport.get_write_buffer_size())
 
     def _send_at_once(self, data: bytes) -> None:
         """Without the loop where the socket has room: the loop gathers, and writes after it has read from

@@ -1,0 +1,62 @@
+"""Answers that are known and wait for those of earlier requests of their connection: how many bytes.
+
+A client may send a hundred requests behind a long poll, and each answer may have many megabytes. A connection
+that has too many bytes waiting is not read from (`Connection.is_full`). When all connections together have,
+the one with the most is closed.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.base.limits import QUEUED_ANSWER_BYTES_MAX
+from headrace.node.connection import Connection, Pending
+from headrace.protocol.parts import total_size
+from headrace.storage.disk import Span
+
+if TYPE_CHECKING:
+    from headrace.node.node import Node
+
+
+class QueuedAnswers:
+    __slots__ = ("_connections", "_node", "total_bytes")
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._connections: dict[Connection, None] = {}  # that have any
+        self.total_bytes = 0
+
+    def add(self, pending: Pending) -> None:
+        """Its answer is known and cannot leave yet. What lies in files takes no memory."""
+        assert pending.parts is not None
+        size = total_size(part for part in pending.parts if type(part) is not Span)
+        connection = pending.connection
+        pending.queued_bytes = size
+        connection.queued_bytes += size
+        self._connections[connection] = None
+        self.total_bytes += size
+        if self.total_bytes > QUEUED_ANSWER_BYTES_MAX:
+            self._close_the_largest()
+
+    def leaves(self, pending: Pending) -> None:
+        connection = pending.connection
+        connection.queued_bytes -= pending.queued_bytes
+        self.total_bytes -= pending.queued_bytes
+        pending.queued_bytes = 0
+        if not connection.queued_bytes:
+            self._connections.pop(connection, None)
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone, or will be in a moment."""
+        for pending in connection.pending:
+            if pending.queued_bytes:
+                self.leaves(pending)
+                pending.parts = None
+
+    def _close_the_largest(self) -> None:
+        largest = max(self._connections, key=lambda connection: connection.queued_bytes)
+        size = largest.queued_bytes
+        self.forget(largest)
+        self._node.close(
+            largest,
+            f"{size} bytes of answers wait behind an unanswered request, the most of any connection, "
+            f"and all together are more than {QUEUED_ANSWER_BYTES_MAX}",
+        )
