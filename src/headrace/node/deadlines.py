@@ -36,6 +36,10 @@ class Deadlines:
             heapify(self._heap)
             self._dead = 0
 
+    def clear(self) -> None:
+        self._heap.clear()
+        self._dead = 0
+
     def next(self) -> Instant | None:
         heap = self._heap
         while heap and heap[0][2].is_done:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import Now
 from headrace.node.cleaner import Cleaner
 from headrace.node.partition import Partition
+from headrace.storage.directory_jobs import CHECKPOINT_LANE
 from headrace.storage.errors import StorageError
 from headrace.storage.jobs import Job
 
@@ -66,6 +67,8 @@ class Slices:
             self._act(now, partition)
 
     def expired(self, now: Now) -> None:
+        if self._node.is_stopping:
+            return
         if self._rest is None:
             self._rest = iter(self._partitions())
         for _ in range(self._size):
@@ -84,7 +87,6 @@ class Housekeeping:
     def __init__(self, node: "Node", now: Now) -> None:
         self._node = node
         self._rewriting: set[str] = set()  # directories in which segments are being written anew
-        self._awaiting_stop = False
         self._has_moved = False  # since the last checkpoint
         interval_ms = node.settings.log_retention_check_interval_ms
         self._retention = Slices(node, node.partitions.all, RETENTION_SLICE, interval_ms, self._retire)
@@ -189,7 +191,7 @@ class Housekeeping:
         """Indexes and producer state to their files, then an fsync by the group commit."""
         node = self._node
         log = partition.log
-        if log is None or node.is_stopping:
+        if log is None:
             return
         try:
             log.checkpoint(now.wall_ms)
@@ -205,37 +207,26 @@ class Housekeeping:
 
     def _checkpoint(self, now: Now) -> None:
         """Where all logs stand, when any has moved since the last time."""
-        if self._has_moved and not self._node.is_stopping:
+        if self._has_moved:
             self._has_moved = False
             self._node.partitions.checkpoint(now)
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def shut_down(self, now: Now) -> None:
-        """Flush what is not flushed; the last flush that comes back ends the node. Called once more when the
-        last batch that was accepted has reached its log.
+    def go_on_stopping(self, now: Now) -> None:
+        """Whatever of the stages of `Node.shutdown` can be done now; called after each call of the node, once
+        whoever was woken by it has been answered.
         """
-        node = self._node
-        self._awaiting_stop = True
-        for partition in node.partitions.dirty():
+        node, partitions = self._node, self._node.partitions
+        if node.metrics.held or not node.long_frames.is_empty:
+            return
+        for partition in partitions.dirty():
             node.commit_of(partition.directory).want(now, partition)
-        self.stop_if_flushed(now)
-
-    def stop_if_flushed(self, now: Now) -> None:
-        node = self._node
-        if (
-            self._awaiting_stop
-            and not node.is_stopped
-            and not node.metrics.held
-            and node.partitions.is_flushed
-            and node.metadata.is_flushed
-        ):
-            try:
-                node.partitions.close_clean(now)
-            except StorageError as fault:
-                node.halt(f"the stop is not clean: {fault}")
-                return
-            node.is_stopped = True
+        if not partitions.is_flushed or not node.metadata.is_flushed or node.is_busy(CHECKPOINT_LANE):
+            return
+        partitions.close_clean(now)
+        if not node.is_halted:
+            node.stopped()
 
 
 class Later:
@@ -251,7 +242,8 @@ class Later:
         node.deadlines.add(now.after_ms(delay_ms), self)
 
     def expired(self, now: Now) -> None:
-        self._node.run(self._directory, "removal", self._job, self._removed)
+        if not self._node.is_stopping:  # else the next start removes what is left
+            self._node.run(self._directory, "removal", self._job, self._removed)
 
     def _removed(self, now: Now, result: Any) -> None:
         if isinstance(result, BaseException):

@@ -54,6 +54,10 @@ class LongFrames:
         self._queued_bytes = 0
         self.is_done = False
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue
+
     def has_room(self, size: int) -> bool:
         return self._queued_bytes + size <= LONG_FRAMES_BYTES_MAX
 

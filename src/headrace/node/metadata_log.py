@@ -255,8 +255,6 @@ class MetadataLog(Waitable):
             self._flush(now)
         else:
             self._snapshot_if_due(now)
-            if node.is_stopping:
-                node.housekeeping.stop_if_flushed(now)
 
     def _committed(self, now: Now) -> None:
         node = self._node

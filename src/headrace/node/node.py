@@ -70,7 +70,7 @@ class Node:
         self._effects: list[Effect] = []
         self._awake: list[Waiter] = []
         self._ticket = 0
-        self._jobs: dict[int, Completion] = {}
+        self._jobs: dict[int, tuple[str, Completion]] = {}  # by ticket: the lane, and whoever is told
         self.fetch_sessions = FetchSessions(dice, slots=settings.max_incremental_fetch_session_cache_slots)
         self.partitions = Partitions(self, disks, boot_id, now)
         self.producer_ids = ProducerIds(self)
@@ -107,6 +107,9 @@ class Node:
 
         What it returns is sent before the effects of the same call are carried out.
         """
+        if self.is_stopping:
+            self._turn_away(connection)
+            return None
         lane = connection.express
         if lane is not None and not connection.pending:
             parts = lane.serve(self, now, frame)
@@ -176,8 +179,11 @@ class Node:
 
     def completed(self, now: Now, ticket: int, result: Any) -> None:
         """A job's result, or the exception it ended with."""
+        _, then = self._jobs.pop(ticket)
+        if self.is_stopped:
+            return
         try:
-            self._jobs.pop(ticket)(now, result)
+            then(now, result)
         finally:
             self._settle(now)
 
@@ -194,18 +200,39 @@ class Node:
         return effects
 
     def shutdown(self, now: Now) -> None:
-        """Flush everything, then write the clean markers; `is_stopped` tells when."""
+        """Stop in stages; `is_stopped` tells when all are done.
+
+        1. No request is taken any more, and no housekeeping begun.
+        2. What was taken is finished: batches at their gates and long frames reach their logs.
+        3. Everything is flushed, and whoever waited for that is answered.
+        4. Checkpoint jobs that are under way come back: none may write older offsets over the last ones.
+        5. Logs are closed, and refuse from then on; then checkpoints and clean markers are written.
+
+        Each call of the node looks whether the next stage has come.
+        """
         if not self.is_stopping:
             self.is_stopping = True
-            self.housekeeping.shut_down(now)
             self._settle(now)
+
+    def stopped(self) -> None:
+        self.is_stopped = True
+        self.deadlines.clear()
+
+    def _turn_away(self, connection: Connection) -> None:
+        """A request of the last moment. Answers that are owed on its connection are still sent."""
+        if not connection.pending:
+            self.close(connection, "the node stops")
 
     # --- what the inside calls ---------------------------------------------------------------------------
 
     def run(self, directory: str, lane: str, job: Job, then: Completion) -> None:
         self._ticket += 1
-        self._jobs[self._ticket] = then
+        self._jobs[self._ticket] = lane, then
         self._effects.append(Run(self._ticket, directory, lane, job))
+
+    def is_busy(self, lane: str) -> bool:
+        """A job of that lane is under way, in any directory."""
+        return any(name == lane for name, _ in self._jobs.values())
 
     def report(self, level: str, event: str, **facts: Any) -> None:
         self._effects.append(Report(level, event, facts))
@@ -316,8 +343,12 @@ class Node:
                 raise
 
     def _settle(self, now: Now) -> None:
-        if self._awake and not self.is_stopped and not self.is_halted:
+        if self.is_stopped or self.is_halted:
+            return
+        if self._awake:
             self._ask_awake(now)
+        if self.is_stopping:
+            self.housekeeping.go_on_stopping(now)
 
     def _encode(self, request: Request, reply: Any) -> Parts:
         parts = framed(request.route.response, request.correlation_id, reply)

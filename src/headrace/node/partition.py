@@ -98,8 +98,12 @@ class Partition(Waitable):
         self.counts_messages = config.flush_messages < NEVER_FLUSH
         self._has_flush_ms = config.flush_ms < NEVER_FLUSH
         self.opens_batches = opens_batches(config)  # looks into clients' batches, and may change them
-        if self.log is not None:
-            self.log.config = config
+        log = self.log
+        if log is not None:
+            log.config = config
+            # what was promised only when flushed may be promised now, and nobody else would say so
+            if self.leader.local_end_moved(self.promised_end(log)) and self.waiters:
+                self.node.wake_waiters(self)
         self._judge_express()
 
     def _judge_express(self) -> None:

@@ -250,5 +250,3 @@ class PartitionGate:
         node.metrics.held -= 1
         if was_full and not connection.is_full and not connection.is_closed:
             node.let_proceed(connection)
-        if node.is_stopping and not node.metrics.held:
-            node.housekeeping.shut_down(now)

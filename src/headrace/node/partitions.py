@@ -34,6 +34,7 @@ from headrace.protocol.metadata_records import (
     TopicRecord,
 )
 from headrace.storage.checkpoints import META_PROPERTIES, PARTITION_METADATA, parse_properties
+from headrace.storage.directory_jobs import CHECKPOINT_LANE
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.errors import (
     DamagedProperties,
@@ -157,7 +158,6 @@ class Partitions:
             def finished(now: Now, result: Any) -> None:
                 node.metrics.flushes += 1
                 then(now, result)
-                node.housekeeping.stop_if_flushed(now)
 
             node.run(directory, "flush", job, finished)
 
@@ -463,14 +463,9 @@ class Partitions:
         for name, directory in self.directories.items():
             if directory.is_offline:
                 continue
-            marks = {
-                (partition.topic, partition.index): partition.leader.high_watermark
-                for partition in self.all()
-                if partition.directory == name and partition.log is not None
-            }
-            job = directory.checkpoint_job(marks)
+            job = directory.checkpoint_job(self._high_watermarks(name))
             if job is not None:
-                self._node.run(name, "checkpoint", job, self._checkpointed(name))
+                self._node.run(name, CHECKPOINT_LANE, job, self._checkpointed(name))
 
     def _checkpointed(self, name: str) -> Callable[[Now, Any], None]:
         def finished(now: Now, result: Any) -> None:
@@ -483,15 +478,23 @@ class Partitions:
         return finished
 
     def close_clean(self, now: Now) -> None:
+        """The end of a stop. A directory without its marker costs the next start a look at its logs, and no
+        record: the others have theirs all the same.
+        """
         for name, directory in self.directories.items():
-            if not directory.is_offline:
-                directory.close_clean(
-                    {
-                        (partition.topic, partition.index): partition.leader.high_watermark
-                        for partition in self.all()
-                        if partition.directory == name and partition.log is not None
-                    }
-                )
+            if directory.is_offline:
+                continue
+            try:
+                directory.close_clean(self._high_watermarks(name))
+            except StorageError as fault:
+                self._node.report("error", "stop_not_clean", directory=name, error=str(fault))
+
+    def _high_watermarks(self, directory: str) -> dict[tuple[str, int], int]:
+        return {
+            (partition.topic, partition.index): partition.leader.high_watermark
+            for partition in self.all()
+            if partition.directory == directory and partition.log is not None
+        }
 
 
 def metadata_home(settings: Settings, disks: dict[str, Disk]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import Now
 from headrace.node.faults import FAULTS
 from headrace.node.partition import Partition
-from headrace.storage.directory_jobs import RemoveDirectoryJob
+from headrace.storage.directory_jobs import CHECKPOINT_LANE, RemoveDirectoryJob
 from headrace.storage.errors import LogOffline, StorageError, is_transient
 from headrace.storage.moving import (
     FUTURE,
@@ -231,7 +231,7 @@ class Move:
                 self.expired(now)
 
         # in the lane of the other checkpoints: an older one must not be written over this one
-        self._node.run(self.target, "checkpoint", job, written)
+        self._node.run(self.target, CHECKPOINT_LANE, job, written)
 
     def _arrive(self, now: Now) -> None:
         node, partition = self._node, self.partition

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.jobs import JobKind
 
+# All jobs that write a directory's checkpoints share a lane: what a later one says is on the disk last.
+CHECKPOINT_LANE = "checkpoint"
+
 # Marks a log about which the checkpoints still speak of an earlier topic of its name.
 FRESH = ".headrace_fresh"
 

@@ -593,7 +593,15 @@ class LogDirectory:
         write_atomically(self._disk, checkpoints.RECOVERY_POINTS, data)
 
     def close_clean(self, high_watermarks: Mapping[Partition, int]) -> None:
-        """Flush and close every log, write the checkpoints and then, last of all, the clean marker."""
+        """Flush and close every log, write the checkpoints and then, last of all, the clean marker. Whatever
+        comes of it, no log takes another record.
+        """
+        try:
+            self._close_clean(high_watermarks)
+        finally:
+            self._health.close()
+
+    def _close_clean(self, high_watermarks: Mapping[Partition, int]) -> None:
         for log in self._logs.values():
             log.close(clean=True)
             job = log.flush_job()

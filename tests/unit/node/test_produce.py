@@ -1,6 +1,7 @@
 """Produce through the node: what is acknowledged, when, and what is refused and how."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -362,3 +363,18 @@ def test_a_clean_stop_is_clean() -> None:
     assert desk.disks["data"].exists(".kafka_cleanshutdown")
     desk = Desk(disks=desk.disks, boot_id="boot-2")
     assert values_of(desk, "t") == [b"v"]
+
+
+def test_records_are_visible_when_flush_messages_is_lifted_during_their_flush() -> None:
+    desk = Desk()
+    desk.create_topic("t", flush_messages="1")
+    desk.runs_jobs = False
+    connection = desk.connect()
+    desk.send(connection, desk.produce_request("t", batch(b"1"), timeout_ms=60_000), 9)
+    flush = desk.jobs.popleft()
+    (partition,) = desk.node.partitions.of_name("t") or []
+    partition.configure(replace(partition.config, flush_messages=2**63 - 1), 1)
+    desk.jobs.append(flush)
+    desk.run_jobs()
+    assert only(desk.receive(connection)).error_code == 0
+    assert values_of(desk, "t") == [b"1"]

@@ -18,7 +18,7 @@ from headrace.records.batch import BatchHeader
 from headrace.records.errors import BadRecords
 from headrace.records.reader import batches, read_rows
 from headrace.storage.disk import Disk
-from headrace.storage.errors import StorageError
+from headrace.storage.errors import DiskFull, StorageError, is_transient
 from headrace.storage.jobs import JobKind
 from headrace.storage.log import PartitionLog
 from headrace.storage.partition_producers import end_marker_of
@@ -78,8 +78,9 @@ class Loader:
         """Order the next chunk, or be done."""
         if self._is_pointless:
             return
-        log = self._log
         try:
+            # asked each time: the partition may have moved to another directory since
+            log = self._log = self._partition.opened(now)
             span = None
             if self._offset < log.log_end_offset:
                 span = log.read(
@@ -89,8 +90,7 @@ class Loader:
                     at_least_one=True,
                 )
         except StorageError as fault:
-            self._node.partitions.storage_failed(now, self._partition, fault)
-            self._shard.load_failed(now)
+            self._shard.disk_refused(now, fault)
             return
         if span is None:
             self._shard.loaded(now, self._machine)
@@ -104,9 +104,14 @@ class Loader:
         return self._partition.is_deleted or self._shard.is_done or self._node.is_stopping
 
     def _chunk_read(self, now: Now, result: Any) -> None:
+        if self._partition.log is not self._log:
+            self.go_on(now)  # it moved meanwhile: the same log lies elsewhere
+            return
         if isinstance(result, OSError):
             if result.errno == ENOENT:
                 self.go_on(now)  # the segment was cleaned or deleted meanwhile: its successor has it
+            elif is_transient(result):
+                self._shard.disk_refused(now, DiskFull(str(result)))
             else:
                 self._node.partitions.go_offline(now, self._partition.directory, result)
                 self._shard.load_failed(now)

@@ -63,8 +63,8 @@ class MarkersUnderWay(Waiter):
 
     def expired(self, now: Now) -> None:
         """Write what is not written yet."""
-        if not self._is_wanted():
-            self.forget()
+        if self._node.is_stopping or not self._is_wanted():
+            self.forget()  # after a stop the next start writes them
             return
         left: list[tuple[str, int]] = []
         for topic, index in self._unwritten:
@@ -74,7 +74,7 @@ class MarkersUnderWay(Waiter):
             if partition.is_offline or not self._write(now, partition):
                 left.append((topic, index))
         self._unwritten = left
-        if left and not self._node.is_stopping:
+        if left:
             self._node.deadlines.add(now.after_ms(RETRY_MS), self)
         self.woken(now)
 

@@ -21,7 +21,7 @@ from headrace.protocol.coordinator_records import Kinds, Record, encode
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
-from headrace.storage.errors import StorageError
+from headrace.storage.errors import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -76,11 +76,13 @@ class Shard(Waiter):
     def load(self, now: Now) -> None:
         """Make the machine from the log: at once when the log is empty, else a slice at a time."""
         self._reset(None)
+        if self._node.is_stopping:
+            return
         if self._loader is None and self.machine is None and not self.partition.is_offline:
             try:
                 log = self.partition.opened(now)
             except StorageError as fault:
-                self._node.partitions.storage_failed(now, self.partition, fault)
+                self.disk_refused(now, fault)
                 return
             self._loader = Loader(self._node, self.partition, log, self.fresh_machine(), self)
             self._loader.go_on(now)
@@ -94,8 +96,17 @@ class Shard(Waiter):
         self.machine = machine
         self.carry_out(now, machine.loaded(now))
 
+    def disk_refused(self, now: Now, fault: Exception) -> None:
+        """The log cannot be read now: where the disk is full, it is tried again after a while; where its
+        directory is offline, so is this coordinator.
+        """
+        self._node.partitions.storage_failed(now, self.partition, fault)
+        self.load_failed(now)
+        if isinstance(fault, DiskFull):
+            self._reset(Alarm(self._node, now.after_ms(RELOAD_AFTER_MS), self.load))
+
     def load_failed(self, now: Now) -> None:
-        """The disk did: its directory is offline, and so is this coordinator."""
+        """Nobody can say what the log decides: this coordinator serves nobody."""
         self._loader = None
 
     @property
@@ -269,8 +280,10 @@ class Shard(Waiter):
         self._alarm = None
         if self.machine is None or self._node.is_stopping:
             return
-        for decision in self.machine.wake(now):
-            if not self.carry_out(now, decision):
+        machine = self.machine
+        for decision in machine.wake(now):
+            # what follows from a decision may fail, too, and cost the machine that made them all
+            if not self.carry_out(now, decision) or self.machine is not machine:
                 return
         self.arm(now)
 

@@ -23,6 +23,7 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
+from headrace.storage.directory_jobs import CHECKPOINT_LANE
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -155,7 +156,7 @@ class ParkedDeletion(Parked):
         starts = {(one.partition.topic, one.partition.index): one.offset for one in group}
         # in the lane of the other checkpoints: an older one must not be written over this one
         node.run(
-            directory, "checkpoint", node.partitions.directories[directory].log_start_job(starts), finished
+            directory, CHECKPOINT_LANE, node.partitions.directories[directory].log_start_job(starts), finished
         )
 
     def deadline(self) -> Instant:

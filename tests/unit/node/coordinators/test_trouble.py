@@ -12,7 +12,7 @@ from harness.desk import Desk
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk, Operation
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -142,3 +142,68 @@ def test_groups_begin_anew_when_their_topic_is_deleted(desk: Desk) -> None:
     find(desk, "g")
     assert committed(desk, "g", "t").committed_offset == -1
     assert commit(desk, "g", "t", 9) == 0
+
+
+@pytest.mark.parametrize(("code", "operation"), [(errno.ENOSPC, "make_dir"), (errno.EMFILE, "create")])
+def test_a_coordinator_that_finds_no_space_when_it_is_opened_is_loaded_later(
+    desk: Desk, disk: FaultyDisk, code: int, operation: Operation
+) -> None:
+    disk.faults.append(Fault(Fail(code), operation, "__consumer_offsets", times=3))
+    assert commit(desk, "g", "t", 5) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    desk.advance(5)
+    assert commit(desk, "g", "t", 6) == 0
+
+
+def test_a_coordinator_that_finds_no_descriptor_while_it_is_loaded_is_loaded_later(
+    desk: Desk, disk: FaultyDisk
+) -> None:
+    assert commit(desk, "g", "t", 4) == 0
+    after = Desk(desk.texts, disks=desk.disks, clock=desk.clock)
+    disk.faults.append(Fault(Fail(errno.EMFILE), "open", "__consumer_offsets", times=8))
+    after.advance(12)
+    assert not disk.faults[0].times
+    assert committed(after, "g", "t").committed_offset == 4
+    assert commit(after, "g", "t", 6) == 0
+
+
+def test_a_coordinators_partition_may_move_while_it_is_loaded() -> None:
+    settings = {**SETTINGS, "offsets.topic.num.partitions": "1"}
+    desk = Desk(settings, disks={"one": MemoryDisk(), "two": MemoryDisk()})
+    desk.create_topic("t")
+    find(desk, "g")
+    assert commit(desk, "g", "t", 7) == 0
+    after = Desk(settings, disks=desk.disks, clock=desk.clock)
+    after.runs_jobs = False
+    assert commit(after, "g", "t", 8) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    (loading,) = after.jobs
+    after.jobs.clear()
+    (partition,) = after.node.partitions.of_name("__consumer_offsets") or []
+    home = partition.directory
+    after.node.partitions.moves.order(after.clock.now(), partition, "two" if home == "one" else "one")
+    after.settle()
+    after.run_jobs()
+    after.advance(1)
+    after.run_jobs()
+    assert partition.directory != home
+    after.jobs.append(loading)
+    after.runs_jobs = True
+    after.settle()
+    after.advance(1)
+    assert after.halted is None
+    assert committed(after, "g", "t").committed_offset == 7
+    assert commit(after, "g", "t", 9) == 0
+
+
+def test_what_follows_from_a_decision_may_cost_the_machine_that_made_others(
+    desk: Desk, disk: FaultyDisk
+) -> None:
+    """Two transactions time out at once. The end of the first is prepared, its marker written, and its
+    completion refused by a full disk: the machine is gone when the second one's turn comes.
+    """
+    producers = [Producer(desk, name, timeout_ms=1_000) for name in ("tx-1", "tx-2")]
+    for producer in producers:
+        assert producer.write("t", version=13) == 0
+    disk.faults.append(Fault(Fail(errno.ENOSPC), "append", "__transaction_state", skip=1))
+    desk.advance(30)
+    assert {producer.state() for producer in producers} == {"CompleteAbort"}
+    assert latest(desk, "t", 1) == 4
