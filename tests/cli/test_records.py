@@ -214,14 +214,15 @@ def test_a_trim_shows_what_goes_and_is_all_or_nothing(inside: Any, cli_broker: A
     assert shown[3:] == [f"{topic}-0 now begins at 7"]
 
 
-def test_writing_creates_a_topic_only_when_told(headrace: Any, topic: str) -> None:
-    typo = topic.replace("cli", "clu")
+def test_writing_creates_a_topic_only_when_told(headrace: Any, inside: Any) -> None:
+    topic, typo = "written-to", "writen-to"
+    inside("topic", "create", topic)
     refused = headrace.attempt("produce", typo, stdin=b"lost\n")
     assert (refused.code, refused.out) == (1, b"")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
     assert f"Did you mean {topic}?" in refused.err
     assert "--create" in refused.err
-    assert typo not in headrace("topic", "list").lines
+    assert typo not in inside("topic", "list").lines
     headrace("produce", typo, "--create", stdin=b"kept\n")
     headrace("produce", typo, "--create", stdin=b"again\n")
     assert values(headrace, typo) == ["again", "kept"]
