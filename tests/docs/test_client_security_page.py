@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from docs.fenced import reason_not_to_run, to_run
 from harness.certificates import Authority
 from headrace.client.configuration import Configuration, admin_keys
 from headrace.client.security.settings import Security, security_settings
 from headrace.client.setting_keys import OTHER_NAMES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client" / "security.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_settings_of_every_block_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,9 +25,12 @@ def test_the_settings_of_every_block_are_taken(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "client.key").write_bytes(client.key.read_bytes())
     monkeypatch.chdir(tmp_path)
     made = []
-    for block in BLOCKS:
+    for block in to_run("docs/client/security.md"):
+        if block.language == "console":
+            assert all(reason_not_to_run(command) for command, _ in block.commands())
+            continue
         names: dict[str, Any] = {}
-        exec(block, names)
+        exec(block.text, names)
         made.append(security_settings(Configuration(admin_keys(), names["settings"])))
     mechanisms = [one.mechanism.name if one.mechanism else None for one in made if isinstance(one, Security)]
     assert mechanisms == [None, None, "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER", "OAUTHBEARER"]

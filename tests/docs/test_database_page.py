@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from docs.fenced import to_run
 from headrace import Consumer, StoredOffsets
 from headrace.testing import Broker
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client" / "offsets-in-a-database.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_page(headrace_broker: Broker) -> None:
     names: dict[str, Any] = {}
-    for block in BLOCKS:
-        exec(block, names)
+    for block in to_run("docs/client/offsets-in-a-database.md"):
+        exec(block.text, names)
     headrace_broker.create_topic("orders")
     headrace_broker.produce_all("orders", [("alice", "first"), ("bob", "second")])
     servers = headrace_broker.bootstrap_servers

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from docs.fenced import to_run
 from headrace.testing import Broker, Faults
 from testing.inner_runs import quickened
 
 pytest_plugins = ["pytester"]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = to_run("docs/testing.md")
 
 
 @pytest.fixture
@@ -27,8 +28,9 @@ def run(
 def test_every_block_runs(run: pytest.Pytester) -> None:
     tests = 0
     for number, block in enumerate(BLOCKS):
-        tests += len(re.findall(r"^ *def test_", block, re.MULTILINE))
-        run.makepyfile(**{f"test_block_{number}": block})
+        assert block.language == "python"
+        tests += len(re.findall(r"^ *def test_", block.text, re.MULTILINE))
+        run.makepyfile(**{f"test_block_{number}": block.text})
     assert tests > 10
     result = run.runpytest_inprocess("--import-mode=importlib")
     result.assert_outcomes(passed=tests)

@@ -138,7 +138,7 @@ class LocalNode:
         code = self.process.wait()
         self.pid_path.unlink(missing_ok=True)
         if (reason := self._logged(CANNOT_START, log_from)) is not None:
-            raise NodeFailed(f"the node cannot start: {reason}.")
+            raise NodeFailed(f"the node cannot start: {reason.rstrip('.')}.")
         what = "did not serve in time" if watchdog.has_barked else f"ended with code {code}"
         tail = self._log(log_from)[-TAIL_CHARACTERS:].rstrip() or "(it said nothing)"
         raise NodeFailed(f"the node {what}; the end of its log:\n{tail}")
