@@ -49,6 +49,14 @@ def test_a_name_that_is_taken(headrace: Any, topic: str) -> None:
     assert (kept["created"], kept["partitions"]) == (False, 2)
 
 
+def test_what_was_done_before_an_error_is_told(inside: Any) -> None:
+    half = inside.attempt("topic", "create", "first", "no/slash", "never", "--json")
+    assert (half.code, json.loads(half.err)["error"]) == (1, "INVALID_TOPIC_EXCEPTION")
+    assert [one["name"] for one in half.json] == ["first"]
+    nothing = inside.attempt("topic", "create", "no/slash", "--json")
+    assert (nothing.code, nothing.out) == (1, b"")
+
+
 def test_names_and_numbers_that_the_broker_refuses(headrace: Any, topic: str) -> None:
     for arguments, named in [
         (("create", "no/slash"), "INVALID_TOPIC_EXCEPTION"),

@@ -40,7 +40,7 @@ def test_the_first_look_has_columns_and_nothing_else_is_said(tmp_path):
     try:
         word, bootstrap = up.line.split()
         assert word == "ready"
-        shell("produce", "mine", "-b", bootstrap, stdin=b'{"a": 1}\n{"a"\n')
+        shell("produce", "mine", "--create", "-b", bootstrap, stdin=b'{"a": 1}\n{"a"\n')
         done = subprocess.run(
             [*COMMAND, "spark", "-b", bootstrap, "-c", "spark.ui.enabled=false"],
             input=FIRST_LOOK,

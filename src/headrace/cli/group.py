@@ -14,7 +14,7 @@ from headrace.cli.group_reset import reset
 from headrace.cli.options import OneOf
 from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
 from headrace.cli.suggestions import suggesting_groups
-from headrace.cli.terminal import count_text, number_text, print_json, print_table
+from headrace.cli.terminal import count_text, number_text, print_json, print_table, printed_even_if_it_fails
 from headrace.client.administration.group_values import Group, Member
 from headrace.client.administration.lag import PartitionLag, total_lag
 from headrace.client.cluster import TopicPartition
@@ -256,7 +256,12 @@ def delete(
 ) -> None:
     """Delete groups without members, or only their offsets of some topics, after a question."""
     what = f"the offsets of {', '.join(topic for topic, _ in topics)} in " if topics else ""
-    with administer(bootstrap, timeout) as admin, suggesting_groups(admin, names):
+    deleted: list[str] = []
+    with (
+        printed_even_if_it_fails(deleted, as_json=as_json),
+        administer(bootstrap, timeout) as admin,
+        suggesting_groups(admin, names),
+    ):
         if not topics:
             admin.describe_groups(names)  # before anybody is asked: one may not exist
         confirm(f"Delete {what}{'group' if len(names) == 1 else 'groups'} {', '.join(names)}?", yes=yes)
@@ -265,10 +270,9 @@ def delete(
                 admin.delete_group_offsets(name, _remembered(admin, name, topics))
             else:
                 admin.delete_group(name)
+            deleted.append(name)
             if not as_json:
                 click.echo(f"deleted {'offsets of ' if topics else ''}{name}")
-    if as_json:
-        print_json(list(names))
 
 
 def _remembered(admin: Admin, name: str, topics: Sequence[Chosen]) -> list[TopicPartition]:

@@ -4,7 +4,8 @@ same.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -36,6 +37,19 @@ def print_json(value: Any) -> None:
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
     else:
         click.echo(json.dumps(value, ensure_ascii=False))
+
+
+@contextmanager
+def printed_even_if_it_fails(done: list[Any], *, as_json: bool) -> Iterator[None]:
+    """The list as JSON, when the work is done or fails half-way: a script then knows what was done."""
+    try:
+        yield
+    except BaseException:
+        if as_json and done:
+            print_json(done)
+        raise
+    if as_json:
+        print_json(done)
 
 
 def note(text: str) -> None:

@@ -12,7 +12,13 @@ from headrace.cli.options import SETTING
 from headrace.cli.quantities import setting_text
 from headrace.cli.ranges import ends_of
 from headrace.cli.suggestions import describe_topic, describe_topics
-from headrace.cli.terminal import bytes_text, count_text, print_json, print_table
+from headrace.cli.terminal import (
+    bytes_text,
+    count_text,
+    print_json,
+    print_table,
+    printed_even_if_it_fails,
+)
 from headrace.cli.topic_removal import delete, trim
 from headrace.client.administration.configs import Resource
 from headrace.client.administration.offsets import OffsetAt
@@ -66,7 +72,7 @@ def create(
     Example: headrace topic create orders -p 6 -c retention.ms=7d
     """
     created: list[dict[str, object]] = []
-    with administer(bootstrap, timeout) as admin:
+    with printed_even_if_it_fails(created, as_json=as_json), administer(bootstrap, timeout) as admin:
         for name in names:
             is_new = True
             try:
@@ -85,8 +91,6 @@ def create(
             if not as_json:
                 done = "created" if is_new else "exists already:"
                 click.echo(f"{done} {name} with {count_text(len(topic.partitions), 'partition')}")
-    if as_json:
-        print_json(created)
 
 
 def _summary(topic: TopicDescription) -> dict[str, object]:

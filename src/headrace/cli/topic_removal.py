@@ -13,7 +13,13 @@ from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.moments import Moment, parse_moment
 from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.suggestions import describe_topic, describe_topics
-from headrace.cli.terminal import bytes_text, count_text, print_json, print_table
+from headrace.cli.terminal import (
+    bytes_text,
+    count_text,
+    print_json,
+    print_table,
+    printed_even_if_it_fails,
+)
 from headrace.client.administration.offsets import OffsetAt
 from headrace.client.administration.topic_descriptions import TopicDescription
 from headrace.client.cluster import TopicPartition
@@ -161,7 +167,7 @@ def delete(
 ) -> None:
     """Delete topics and all their records, after a question."""
     deleted: list[str] = []
-    with administer(bootstrap, timeout) as admin:
+    with printed_even_if_it_fails(deleted, as_json=as_json), administer(bootstrap, timeout) as admin:
         found = _existing(admin, names) if if_exists else describe_topics(admin, names)
         if found and not yes:
             confirm(_question(admin, list(found.values())), yes=yes)
@@ -175,8 +181,6 @@ def delete(
             deleted.append(name)
             if not as_json:
                 click.echo(f"deleted {name}")
-    if as_json:
-        print_json(deleted)
 
 
 def _existing(admin: Admin, names: Sequence[str]) -> dict[str, TopicDescription]:

@@ -17,12 +17,14 @@ try:
         duration_pb2,
         empty_pb2,
         field_mask_pb2,
+        json_format,
         message_factory,
         struct_pb2,
         timestamp_pb2,
         wrappers_pb2,
     )
     from google.protobuf.descriptor import Descriptor
+    from google.protobuf.message import Message as GeneratedMessage
 except ImportError as error:
     raise MissingLibrary("google.protobuf", "Protobuf") from error
 
@@ -124,3 +126,18 @@ def _add_well_known(pool: descriptor_pool.DescriptorPool, path: str) -> None:
 
 def message_class(descriptor: Descriptor) -> Any:
     return message_factory.GetMessageClass(descriptor)
+
+
+def is_message(value: Any) -> bool:
+    return isinstance(value, GeneratedMessage)
+
+
+def to_dict(message: GeneratedMessage) -> dict[str, Any]:
+    """Fields by their names in the schema."""
+    found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+def from_dict(value: Any, message: GeneratedMessage) -> GeneratedMessage:
+    """The message, filled."""
+    return json_format.ParseDict(value, message)

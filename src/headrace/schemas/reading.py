@@ -89,9 +89,7 @@ class Reading:
         return avro.reader(avro.compiled(written.text, imports(written)), shown)
 
     def _protobuf(self, written: Schema, wanted: Schema | None, indexes: tuple[int, ...]) -> Decode:
-        from google.protobuf.json_format import MessageToDict
-
-        from headrace.schemas.protobuf import ProtobufFile, message_class
+        from headrace.schemas.protobuf import ProtobufFile, message_class, to_dict
 
         file = ProtobufFile(written.text, self._registry.imports(written))
         made: Any
@@ -108,4 +106,4 @@ class Reading:
         parse = made.FromString
         if not self._as_dict:
             return parse  # type: ignore[no-any-return]
-        return lambda data: MessageToDict(parse(data), preserving_proto_field_name=True)
+        return lambda data: to_dict(parse(data))

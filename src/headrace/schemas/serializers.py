@@ -177,22 +177,19 @@ def protobuf_serializer(
         given = _schema_of_file(registry, message.DESCRIPTOR.file, auto_register=auto_register)
 
     def encoder(schema: Schema) -> tuple[Encode, tuple[int, ...]]:
-        from google.protobuf.json_format import ParseDict
-        from google.protobuf.message import Message as ProtobufMessage
-
-        from headrace.schemas.protobuf import ProtobufFile, message_class
+        from headrace.schemas.protobuf import ProtobufFile, from_dict, is_message, message_class
 
         file = ProtobufFile(schema.text, registry.imports(schema))
         descriptor = file.message(name)
         made = message_class(descriptor)
 
         def encode(value: Any) -> bytes:
-            if isinstance(value, ProtobufMessage):
+            if is_message(value):
                 if value.DESCRIPTOR.full_name != descriptor.full_name:
                     raise NotSerializable(f"{value.DESCRIPTOR.full_name} is not {descriptor.full_name}")
                 written: bytes = value.SerializeToString()
             else:
-                written = ParseDict(plain(value), made()).SerializeToString()
+                written = from_dict(plain(value), made()).SerializeToString()
             return written
 
         return encode, file.indexes_of(descriptor)

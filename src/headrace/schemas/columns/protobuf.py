@@ -10,17 +10,21 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.json_format import MessageToJson
-from google.protobuf.message import DecodeError
 
 from headrace.machines.schemas.schema import Schema, SchemaType
 from headrace.schemas.columns.decoder import Decoded
 from headrace.schemas.columns.rows import decoded_rows
-from headrace.schemas.errors import SchemaError, UnsupportedSchema
+from headrace.schemas.errors import MissingLibrary, SchemaError, UnsupportedSchema
 from headrace.schemas.protobuf import ProtobufFile, message_class
 from headrace.schemas.registry import Registry
 from headrace.schemas.wire import read_frame
+
+try:
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+    from google.protobuf.json_format import MessageToJson
+    from google.protobuf.message import DecodeError
+except ImportError as error:
+    raise MissingLibrary("google.protobuf", "Protobuf") from error
 
 Shape = Callable[[Any], Any]
 Field = FieldDescriptor

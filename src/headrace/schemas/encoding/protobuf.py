@@ -9,14 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from headrace.machines.schemas.schema import Imports
 from headrace.schemas.encoding.encoder import Encoding
 from headrace.schemas.encoding.shapes import Shape, each, pairs
-from headrace.schemas.errors import DoesNotFit
+from headrace.schemas.errors import DoesNotFit, MissingLibrary
 from headrace.schemas.protobuf import ProtobufFile, message_class
+
+try:
+    from google.protobuf import json_format
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+except ImportError as error:
+    raise MissingLibrary("google.protobuf", "Protobuf") from error
 
 Field = FieldDescriptor
 
