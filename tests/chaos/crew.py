@@ -100,7 +100,8 @@ class Hand:
         """
         try:
             places = [partition.partition for partition in partitions]
-            self.generation = generation(client)
+            if how == "gained":  # a client that closes may not know its group any more
+                self.generation = generation(client)
             self.owned = self.owned | set(places) if how == "gained" else self.owned - set(places)
             tell(member=self.number, how=how, places=places, generation=self.generation)
         except BaseException:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from chaos.crew import Hand
 from chaos.storm import BREEZE, PROTOCOLS, Crew, Storm, make_topic
 from chaos.storm_journal import Journal
 from harness.broker import Broker
@@ -33,6 +36,20 @@ def test_a_member_that_fails_and_a_crew_that_dies_are_told(tmp_path: Path) -> No
     eventually(lambda: len(journal.failures), 2)
     assert "ended with -9" in journal.failures[1]
     crew.kill()
+
+
+def test_a_member_that_closes_tells_what_it_gives_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """librdkafka may not say any more which generation that was. A storm once waited for ever for it."""
+
+    class Closing:
+        def consumer_group_metadata(self) -> bytes:
+            raise RuntimeError("Consumer group metadata not available")
+
+    hand = Hand.__new__(Hand)
+    hand.number, hand.owned, hand.generation = 3, {0, 1}, 7
+    hand.moved(Closing(), "gave up", [TopicPartition("storm", 1)])  # type: ignore[arg-type]
+    told = json.loads(capsys.readouterr().out)
+    assert (told["how"], told["places"], hand.owned) == ("gave up", [1], {0})
 
 
 def test_the_judge_sees_a_partition_owned_twice() -> None:
