@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.consumer import reconciliation
 from headrace.machines.groups.consumer.group import ConsumerGroup
@@ -145,3 +146,14 @@ def test_a_group_that_is_told_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Groups, "fetch_offsets", hasty)
     assert caught_by() == "polls_follow_each_other"
+
+
+def test_a_downgraded_group_is_made_from_its_record_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has joined in between is forgotten, and counted for ever."""
+
+    def adopt(shard: Any, now: Any, group: ClassicGroup, decision: Any) -> None:
+        rebalance.take_charge(shard, now, group, decision)
+        rebalance.prepare(shard, now, group, decision)
+
+    monkeypatch.setattr(rebalance, "adopt", adopt)
+    assert caught_by() == "coordinators_sound"

@@ -12,6 +12,7 @@ from headrace.simulator.clients.copier import TRANSACTION_TIMEOUT_MS, Copier
 from headrace.simulator.clients.ghost import Ghost
 from headrace.simulator.clients.hasty import HastyMember
 from headrace.simulator.clients.member import Membership
+from headrace.simulator.clients.migrant import Migrant
 from headrace.simulator.clients.new_member import NewMembership
 from headrace.simulator.clients.observer import Observer
 from headrace.simulator.clients.plain import PlainConsumer
@@ -98,7 +99,10 @@ class Coordinators:
         if self._transaction_version >= 2:  # the first protocol cannot tell a late request from a timely one
             for copier in copiers:
                 copier.tell = ghost.overhear
-        hasty = [HastyMember(machine, f"hasty{n}") for n in (1, 2)]
+        hasty: list[HastyMember | Migrant] = [
+            *(HastyMember(machine, f"hasty{n}") for n in (1, 2)),
+            *(Migrant(machine, f"migrant{n}") for n in (1, 2)),
+        ]
         mischief = Mischief(machine, [admin, feeder, *members, observer, *hasty], odds)
 
         machine.start()
