@@ -187,6 +187,8 @@ class PartitionGate:
         else:
             try:
                 awaited = held.permit.ask(now) if held.permit is not None else None
+                if held.outcome is not None:
+                    return  # asking took the directory offline, and the whole queue was refused
                 if awaited is not None:
                     held.open_checks += 1
                     awaited.await_commit(now, CommitAwaited(self, held))
@@ -203,6 +205,8 @@ class PartitionGate:
             else:
                 node.metrics.produced_batches += 1
                 node.metrics.produced_bytes += len(held.records)
+        if held.outcome is not None:
+            return  # the same: the refusal that asking ended with was told already
         self._queue.popleft()
         self._conclude(held, outcome)
         self._discount(now, held)

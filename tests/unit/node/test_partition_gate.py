@@ -365,3 +365,34 @@ def test_a_batch_that_is_refused_at_the_gate_at_once_is_answered() -> None:
         produce(desk, connection, small(b"a", codec=Codec.ZSTD))
     assert only(desk.receive(connection)) == (ErrorCode.INVALID_TXN_STATE, -1)
     assert not partition_of(desk).is_closed
+
+
+@pytest.mark.parametrize("ends_in", ["refusal", "waiting", "permission"])
+def test_asking_for_permission_takes_the_directory_offline(ends_in: str) -> None:
+    """A coordinator's append met the disk's fault, and the queue was refused under the batch that asked."""
+    desk = desk_with()
+
+    class Commit:
+        def await_commit(self, now: Any, ticket: Any) -> None:
+            ticket.settle(now, None)
+
+    class Breaking:
+        is_first = True
+
+        def ask(self, now: Any) -> Any:
+            if self.is_first:
+                self.is_first = False
+                return Commit()
+            partition_of(desk).go_offline(now)
+            if ends_in == "refusal":
+                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return Commit() if ends_in == "waiting" else None
+
+    connection = desk.connect()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(produce_handler, "UNUSUAL", 0xFF)
+        patch.setattr(produce_handler, "admissible", lambda *_: Breaking())
+        produce(desk, connection, small(b"a", codec=Codec.ZSTD))
+    assert only(desk.receive(connection)) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert desk.node.metrics.held == 0
+    assert desk.node.metrics.held_bytes == 0
