@@ -60,6 +60,22 @@ TOPIC_NAME_CHARACTERS_MAX = 249  # Kafka's; leaves room for "-<partition>" and "
 # limit and takes minutes. At the edge: POLICY_VIOLATION with the figure.
 PARTITIONS_PER_REQUEST_MAX = 20_000
 
+# Partitions of the whole cluster. One that is written to takes some 10 KB of memory, three files and a place
+# in every snapshot of the metadata: this is a gigabyte, and ten times what we are made for. Kafka has no such
+# limit. At the edge: POLICY_VIOLATION with the figure.
+PARTITIONS_MAX = 100_000
+
+# What one member of a group may bring along: its subscription in JoinGroup, or its assignment in SyncGroup. A
+# consumer of a thousand topics has 30 KB. Kafka's ends at the 1 MiB of a group's record. At the edge:
+# INVALID_REQUEST.
+MEMBER_BYTES_MAX = 1024 * 1024
+
+# The same of all members of all groups, with some for keeping each: they stay until their session is over,
+# half an hour at the most, whether or not their client is still there. At the edge nobody joins:
+# GROUP_MAX_SIZE_REACHED. How many members a single group has is a setting, group.max.size.
+MEMBERS_BYTES_MAX = 256 * 1024 * 1024
+MEMBER_OVERHEAD_BYTES = 1024
+
 # Characters of a config's key or value. Kafka's; a value is kept in memory and in every snapshot. At the
 # edge: INVALID_CONFIG.
 CONFIG_CHARACTERS_MAX = 32_767

@@ -9,6 +9,7 @@ from headrace.machines.groups.settings import GroupSettings
 from headrace.machines.metadata.image import GROUP_RESOURCE
 from headrace.node.authorization import Operation, Resource
 from headrace.node.coordinators.coordinator import Coordinator, segment_bytes, take_over
+from headrace.node.coordinators.member_memory import MemberMemory
 from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.topics import ImageTopics
 from headrace.node.partition import Partition
@@ -30,6 +31,13 @@ class GroupCoordinator(Coordinator):
         super().__init__(node, TOPIC, GROUP_RECORDS, self._machine, self._nothing)
         self.topics = ImageTopics(node.metadata.image)
         self._settings = group_settings(node)
+        self.member_memory = MemberMemory(self)
+
+    def members_weight(self) -> int:
+        """Bytes that the members of all groups here take."""
+        from headrace.machines.groups.weight import weight_bytes
+
+        return sum(weight_bytes(shard.machine) for shard in self.loaded_shards())
 
     def _machine(self, partition: Partition) -> "Groups":
         # a broker without groups starts without loading what they need

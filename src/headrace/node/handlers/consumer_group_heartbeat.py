@@ -27,6 +27,11 @@ def handle(node: Node, request: Request) -> Any:
     shard = node.groups.shard_of(request.now, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
+    if body.subscribed_topic_names is not None or body.subscribed_topic_regex is not None:
+        size = len(body.subscribed_topic_regex or "") + sum(map(len, body.subscribed_topic_names or ()))
+        refusal = node.groups.member_memory.refusal(request.now, [size])
+        if refusal is not None:
+            return refused(refusal)
     decision = shard.machine.consumer_heartbeat(
         request.now,
         body,

@@ -21,6 +21,10 @@ def handle(node: Node, request: Request) -> Any:
     shard = node.groups.asked(request, Operation.READ, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
+    size = sum(len(protocol.name) + len(protocol.metadata) for protocol in body.protocols)
+    refusal = node.groups.member_memory.refusal(request.now, [size])
+    if refusal is not None:
+        return refused(refusal)
     ticket = Ticket(node, request, refused)
     decision = shard.machine.join(request.now, body, request.version, caller(request), ticket)
     return shard.answer(request, decision, refused, ticket)

@@ -16,6 +16,10 @@ def handle(node: Node, request: Request) -> Any:
     shard = node.groups.asked(request, Operation.READ, body.group_id)
     if isinstance(shard, ErrorCode):
         return refused(shard)
+    sizes = [len(one.assignment) for one in body.assignments]
+    refusal = node.groups.member_memory.refusal(request.now, sizes)
+    if refusal is not None:
+        return refused(refusal)
     ticket = Ticket(node, request, refused)
     decision = shard.machine.sync(request.now, body, request.version, caller(request), ticket)
     return shard.answer(request, decision, refused, ticket)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import METADATA_TOPIC_ID, NO_TOPIC_ID, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.machines.metadata.controller import create_topics
 from headrace.machines.metadata.controller.create_partitions import MorePartitions
 from headrace.machines.metadata.controller.create_topics import NewTopic, new_topic_id
 from headrace.machines.metadata.controller.delete_topics import DoomedTopic
@@ -107,6 +108,20 @@ class TestCreate:
         half = PARTITIONS_PER_REQUEST_MAX // 2 + 1
         codes = [error for error, _ in create(Cluster(), NewTopic("a", half), NewTopic("b", half))]
         assert codes == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+
+    def test_all_partitions_together_are_limited_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(create_topics, "PARTITIONS_MAX", 10)
+        cluster = Cluster()
+        assert create(cluster, NewTopic("a", 6)) == [(ErrorCode.NONE, None)]
+        ((code, message), (also, _)) = create(cluster, NewTopic("b", 5), NewTopic("c", 4))
+        assert (code, also) == (ErrorCode.POLICY_VIOLATION, ErrorCode.NONE)
+        assert message is not None
+        assert "5 where 4 more can be created" in message
+        (grown,) = cluster.controller.create_partitions([MorePartitions("a", 7)]).reply
+        assert grown.error is ErrorCode.POLICY_VIOLATION
+        cluster.apply(cluster.controller.delete_topics([DoomedTopic("c")]))
+        (grown,) = cluster.controller.create_partitions([MorePartitions("a", 10)]).reply
+        assert grown.error is ErrorCode.NONE
 
     def test_a_deleted_name_is_free_again_with_another_id(self) -> None:
         cluster = Cluster()

@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.base.dice import Dice
-from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
-from headrace.machines.metadata.controller.create_topics import check_budget, check_live, new_partition
+from headrace.machines.metadata.controller.create_topics import (
+    check_budget,
+    check_live,
+    new_partition,
+    partition_budget,
+)
 from headrace.machines.metadata.controller.decision import Decision, Refusal
 from headrace.machines.metadata.controller.placement import Placement, refused_assignment
 from headrace.machines.metadata.image import ClusterImage
@@ -34,7 +38,7 @@ def create_partitions(
     placement = Placement(image, dice.randrange(max(1, len(image.brokers))))
     records: list[Data] = []
     grown: list[GrownTopic] = []
-    budget = PARTITIONS_PER_REQUEST_MAX
+    budget = partition_budget(image)
     names = Counter(topic.topic for topic in topics)
     for topic in topics:
         if names[topic.topic] > 1:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from headrace.base.dice import Dice
 from headrace.base.ids import METADATA_TOPIC_ID, NO_TOPIC_ID, TopicId
-from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.base.limits import PARTITIONS_MAX, PARTITIONS_PER_REQUEST_MAX
 from headrace.machines.configs.topic import check_topic_overrides
 from headrace.machines.configs.values import InvalidConfig, Value
 from headrace.machines.metadata.controller.alter_configs import check_length
@@ -61,7 +61,7 @@ def create_topics(
     records: list[Data] = []
     created: list[CreatedTopic] = []
     granted: dict[str, str] = {}  # by the name with which they would collide
-    budget = PARTITIONS_PER_REQUEST_MAX
+    budget = partition_budget(image)
     names = Counter(topic.name for topic in topics)
     for topic in topics:
         if names[topic.name] > 1:
@@ -183,11 +183,18 @@ def check_live(replicas: Sequence[int], placement: Placement) -> None:
         raise refused_assignment("All brokers specified in the manual partition assignment are fenced.")
 
 
+def partition_budget(image: ClusterImage) -> int:
+    """How many partitions a request may create."""
+    present = sum(len(topic.partitions) for topic in image.topics.values())
+    return max(0, min(PARTITIONS_PER_REQUEST_MAX, PARTITIONS_MAX - present))
+
+
 def check_budget(partitions: int, budget: int) -> None:
     if partitions > budget:
         raise Refusal(
             ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX}.",
+            f"Excessively large number of partitions: {partitions} where {budget} more can be created, "
+            f"at most {PARTITIONS_PER_REQUEST_MAX} per request and {PARTITIONS_MAX} in all.",
         )
 
 

@@ -1,0 +1,38 @@
+"""Bounds what members of groups bring along: each one's subscription and assignment, and those of all.
+
+Counting every member at every join would take long, so what comes in is added up, and only when that is too
+much are members counted, at most once a second.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.base.limits import MEMBER_BYTES_MAX, MEMBER_OVERHEAD_BYTES, MEMBERS_BYTES_MAX
+from headrace.base.time import Now
+from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.node.coordinators.groups import GroupCoordinator
+
+COUNTED_EVERY_MS = 1_000
+
+
+class MemberMemory:
+    __slots__ = ("_coordinator", "_count_again_at", "bytes")
+
+    def __init__(self, coordinator: "GroupCoordinator") -> None:
+        self._coordinator = coordinator
+        self._count_again_at = 0.0
+        self.bytes = 0  # never less than there are, since the last count
+
+    def refusal(self, now: Now, sizes: list[int]) -> ErrorCode | None:
+        """Why the members that bring so many bytes each are not taken; None: they are, and count."""
+        if sizes and max(sizes) > MEMBER_BYTES_MAX:
+            return ErrorCode.INVALID_REQUEST
+        weight = sum(sizes) + MEMBER_OVERHEAD_BYTES * len(sizes)
+        if self.bytes + weight > MEMBERS_BYTES_MAX and now.mono >= self._count_again_at:
+            self._count_again_at = now.after_ms(COUNTED_EVERY_MS)
+            self.bytes = self._coordinator.members_weight()
+        if self.bytes + weight > MEMBERS_BYTES_MAX:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        self.bytes += weight
+        return None

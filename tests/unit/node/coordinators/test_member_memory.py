@@ -1,0 +1,96 @@
+"""Members of groups outlive their clients: what each brings along is limited, and what all bring."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.desk import Desk
+from headrace.base.limits import MEMBER_BYTES_MAX
+from headrace.node.coordinators import member_memory
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+
+
+def desk_with_coordinator() -> Desk:
+    desk = Desk(SETTINGS)
+    desk.create_topic("t")
+    desk.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    return desk
+
+
+def join(desk: Desk, group: str, metadata: bytes, member_id: str = "") -> tuple[int, str]:
+    """By version 3 a member is taken without asking twice."""
+    connection = desk.connect()
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+    desk.send(connection, request, 3)
+    desk.advance(0)
+    answer = desk.receive(connection)
+    desk.node.disconnected(desk.clock.now(), connection)
+    return answer.error_code, answer.member_id
+
+
+def sync(desk: Desk, group: str, member_id: str, assignment: bytes) -> int:
+    share = SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+    request = SyncGroupRequest(group_id=group, generation_id=1, member_id=member_id, assignments=[share])
+    return int(desk.ask(request, 3).error_code)
+
+
+def test_one_member_s_metadata_is_limited() -> None:
+    desk = desk_with_coordinator()
+    assert join(desk, "g", bytes(MEMBER_BYTES_MAX)) == (ErrorCode.INVALID_REQUEST, "")
+    error, member_id = join(desk, "g", bytes(MEMBER_BYTES_MAX - 100))
+    assert error == ErrorCode.NONE
+    assert sync(desk, "g", member_id, bytes(MEMBER_BYTES_MAX + 1)) == ErrorCode.INVALID_REQUEST
+    assert sync(desk, "g", member_id, bytes(100)) == ErrorCode.NONE
+
+
+def test_all_members_together_are_limited_until_their_sessions_are_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever joins and goes, again and again under new names, fills the memory until then."""
+    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    desk = desk_with_coordinator()
+    codes = [join(desk, f"g{number}", bytes(90_000))[0] for number in range(20)]
+    assert codes == [ErrorCode.NONE] * 10 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 10
+    assert desk.node.groups.members_weight() <= 1_000_000
+    new = ConsumerGroupHeartbeatRequest(
+        group_id="n",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["t" * 200] * 1_000,
+        topic_partitions=[],
+    )
+    assert desk.ask(new, 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    desk.advance(30)
+    assert desk.node.groups.members_weight() == 0
+    assert join(desk, "g", bytes(90_000))[0] == ErrorCode.NONE
+
+
+def test_assignments_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    desk = desk_with_coordinator()
+    members = [join(desk, f"g{number}", b"")[1] for number in range(20)]
+    codes = [sync(desk, f"g{number}", member, bytes(90_000)) for number, member in enumerate(members)]
+    assert codes == [ErrorCode.NONE] * 10 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 10
+
+
+def test_who_joins_again_and_again_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    desk = desk_with_coordinator()
+    _, member_id = join(desk, "g", bytes(90_000))
+    for _ in range(60):
+        desk.advance(0.15)
+        assert join(desk, "g", bytes(90_000), member_id)[0] == ErrorCode.NONE
