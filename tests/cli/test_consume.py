@@ -185,14 +185,23 @@ def test_a_group_and_a_registry(headrace: Inside, broker: Broker) -> None:
     assert shown.json_lines[0]["value"] == "x"
 
 
-def test_other_members_that_read_everything_leave_nothing(headrace: Inside, broker: Broker) -> None:
-    """The command is given no partition as long as the other member has the topic's only one."""
-    with Admin(broker.bootstrap_servers) as admin:
-        admin.create_topic("single", partitions=1)
+def test_other_members_that_have_everything(headrace: Inside, broker: Broker) -> None:
+    """The other member keeps both partitions, because it does not poll: what it has read is done, what it
+    has not read does not come.
+    """
+    write(broker, b"1", partition=0)
+    consume = ("consume", TOPIC, "--group", "shared")
     with Consumer(broker.bootstrap_servers, group_id="shared", auto_offset_reset="earliest") as other:
-        other.subscribe(["single"])
-        eventually(lambda: bool(other.poll(0.1)) or bool(other.assignment), True)
-        assert headrace("consume", "single", "--group", "shared").lines == []
+        other.subscribe([TOPIC])
+        eventually(lambda: [message.value for message in other.poll(0.1)], [b"1"])
+        other.commit()
+        assert headrace(*consume).lines == []
+        write(broker, b"2", partition=0)
+        refused = headrace.attempt(*consume, "--timeout", "2s", "--json")
+    assert (refused.code, refused.out) == (1, b"")
+    told = json.loads(refused.err.splitlines()[-1])
+    assert told["error"] == "TIMED_OUT"
+    assert told["message"].startswith("group 'shared' gave this member no partitions in 2 s")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
