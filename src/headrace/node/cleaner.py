@@ -87,6 +87,7 @@ class Cleaner:
             self._housekeeping.rewritten(partition.directory)
             if isinstance(result, BaseException):
                 self._failed(partition, result)
+                node.partitions.job_failed(now, partition.directory, result)
             elif partition.log is log:
                 self._cleaned(now, partition, result)
             self._clean_next(now, partition.directory)

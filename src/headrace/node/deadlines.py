@@ -53,6 +53,20 @@ class Deadlines:
             entry.expired(now)
 
 
+class Once:
+    """Something done one time, after a while."""
+
+    __slots__ = ("_act", "is_done")
+
+    def __init__(self, deadlines: Deadlines, at: Instant, act: "Act") -> None:
+        self._act = act
+        self.is_done = False
+        deadlines.add(at, self)
+
+    def expired(self, now: Now) -> None:
+        self._act(now)
+
+
 class Every:
     """Something done again and again, each time a while after it was last done."""
 

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.time import Now
+from headrace.node.deadlines import Once
 from headrace.node.partition import Partition
 from headrace.storage.disk import Disk
-from headrace.storage.errors import StorageError
+from headrace.storage.errors import DiskFull, StorageError, is_transient
 from headrace.storage.jobs import Job, JobKind
 from headrace.storage.log import PartitionLog
+
+# How long to wait before something that found no space or no descriptor is tried again.
+RETRY_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -35,7 +39,7 @@ class FlushTogether:
 
 
 class GroupCommit:
-    __slots__ = ("_failed", "_in_flight", "_run", "_wanted")
+    __slots__ = ("_failed", "_in_flight", "_is_pausing", "_run", "_wanted")
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class GroupCommit:
         self._run = run  # starts a job in this directory's flush lane and calls back with its result
         self._failed = failed
         self._wanted: dict[Partition, None] = {}
+        self._is_pausing = False  # before what could not be flushed is tried again
         self._in_flight: list[tuple[Partition, PartitionLog]] = []
 
     @property
@@ -54,12 +59,13 @@ class GroupCommit:
     def want(self, now: Now, partition: Partition) -> None:
         """Make all that the partition holds now durable, soon."""
         self._wanted[partition] = None
-        if not self._in_flight:
+        if not self._in_flight and not self._is_pausing:
             self._start(now)
 
     def _start(self, now: Now) -> None:
         flushed: list[tuple[Partition, PartitionLog]] = []
         jobs: list[Job] = []
+        postponed: list[Partition] = []
         for partition in self._wanted:
             log = partition.log
             if log is None:
@@ -70,6 +76,10 @@ class GroupCommit:
                 continue
             try:
                 job = log.flush_job()
+            except DiskFull as fault:
+                postponed.append(partition)
+                partition.node.partitions.storage_failed(now, partition, fault)
+                continue
             except StorageError as fault:
                 self._wanted.clear()
                 partition.node.partitions.storage_failed(now, partition, fault)
@@ -78,6 +88,8 @@ class GroupCommit:
                 flushed.append((partition, log))
                 jobs.append(job)
         self._wanted.clear()
+        for partition in postponed:
+            self._postpone(now, partition)
         if jobs:
             self._in_flight = flushed
             self._run(FlushTogether(jobs), self._finished)
@@ -87,6 +99,13 @@ class GroupCommit:
         for (partition, log), result in zip(self._in_flight, results, strict=True):
             if partition.log is not log:
                 continue  # deleted or moved: its files were renamed under the job, and nobody waits for them
+            if isinstance(result, OSError) and is_transient(result):
+                partition.node.report(
+                    "error", "flush_postponed", directory=partition.directory, error=str(result)
+                )
+                log.flush_postponed()
+                self._postpone(now, partition)
+                continue
             if isinstance(result, OSError):
                 self._in_flight = []
                 self._wanted.clear()
@@ -94,5 +113,17 @@ class GroupCommit:
                 return
             partition.flushed(now, result)
         self._in_flight = []
-        if self._wanted:
+        if self._wanted and not self._is_pausing:
+            self._start(now)
+
+    def _postpone(self, now: Now, partition: Partition) -> None:
+        """No descriptor was left: nothing of it was tried."""
+        self._wanted[partition] = None
+        if not self._is_pausing:
+            self._is_pausing = True
+            Once(partition.node.deadlines, now.after_ms(RETRY_MS), self._go_on)
+
+    def _go_on(self, now: Now) -> None:
+        self._is_pausing = False
+        if not self._in_flight and self._wanted:
             self._start(now)

@@ -166,10 +166,13 @@ class Housekeeping:
             self.rewritten(directory)
             if isinstance(result, BaseException):
                 self._node.report("warning", "recompression_failed", directory=directory, error=str(result))
+                self._node.partitions.job_failed(now, directory, result)
             elif partition.log is log:
-                doomed = log.recompressed(result)
-                if doomed:
-                    self.remove_later(now, partition, doomed)
+                try:
+                    log.recompressed(result)
+                except StorageError as fault:
+                    self._node.partitions.storage_failed(now, partition, fault)
+                    return
                 self._recompress(partition)
 
         self._node.run(directory, "rewriting", job, finished)
@@ -246,5 +249,5 @@ class Later:
             self._node.run(self._directory, "removal", self._job, self._removed)
 
     def _removed(self, now: Now, result: Any) -> None:
-        if isinstance(result, BaseException):
-            self._node.report("warning", "removal_failed", directory=self._directory, error=str(result))
+        if isinstance(result, Exception):
+            self._node.partitions.removal_failed(now, self._directory, self._job, result)

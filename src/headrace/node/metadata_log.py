@@ -21,6 +21,8 @@ from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT, SUPPORTED_F
 from headrace.machines.raft.quorum_state import FILE, QuorumState
 from headrace.machines.raft.roles import Leader, recovered
 from headrace.node.coordinators.following import follow, removed_topics
+from headrace.node.deadlines import Once
+from headrace.node.group_commit import RETRY_MS
 from headrace.node.metadata_files import SnapshotId, SnapshotJob, load, metadata_batch, remove_unfinished
 from headrace.node.parking import Waitable
 from headrace.node.settings import Settings
@@ -30,7 +32,7 @@ from headrace.protocol.notation import Data
 from headrace.records.builder import LEADER_CHANGE, control_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import Disk, read_whole, write_atomically
-from headrace.storage.errors import DiskFull, LogOffline
+from headrace.storage.errors import DiskFull, LogOffline, is_transient
 from headrace.storage.log import PartitionLog
 
 if TYPE_CHECKING:
@@ -242,6 +244,12 @@ class MetadataLog(Waitable):
 
     def _flush_ended(self, now: Now, result: Any) -> None:
         node = self._node
+        if isinstance(result, OSError) and is_transient(result):
+            # nothing was flushed, and nothing tried: no descriptor was left
+            node.report("error", "flush_postponed", directory=self._directory, error=str(result))
+            self._log.flush_postponed()
+            Once(node.deadlines, now.after_ms(RETRY_MS), self._flush)
+            return
         self._is_flushing = False
         if isinstance(result, Exception):
             node.partitions.go_offline(now, self._directory, result)
@@ -288,6 +296,7 @@ class MetadataLog(Waitable):
         if isinstance(result, Exception):
             # the log is still there and still whole; the next snapshot is tried after as many bytes again
             node.report("error", "metadata_snapshot_failed", error=str(result))
+            node.partitions.job_failed(now, self._directory, result)
             return
         self._snapshot = result
         node.report("info", "metadata_snapshot", end_offset=result.end_offset, epoch=result.epoch)

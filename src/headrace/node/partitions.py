@@ -19,10 +19,11 @@ from headrace.machines.metadata.image import (
     PartitionState,
     TopicState,
 )
-from headrace.node.group_commit import GroupCommit
+from headrace.node.deadlines import Once
+from headrace.node.group_commit import RETRY_MS, GroupCommit
 from headrace.node.metadata_check import LastStop, SoundLog, check_metadata, epoch_max
 from headrace.node.partition import Partition
-from headrace.node.replica_moves import ReplicaMoves
+from headrace.node.replica_moves import Awaited, ReplicaMoves
 from headrace.node.settings import Settings
 from headrace.node.strays import Strays
 from headrace.node.topic_config import TopicConfigs
@@ -42,6 +43,7 @@ from headrace.storage.errors import (
     LogOffline,
     StorageError,
     WrongDirectory,
+    is_io_error,
     is_transient,
 )
 from headrace.storage.jobs import Job
@@ -81,6 +83,7 @@ class Partitions:
         self._homes: dict[tuple[bytes, int], str] = {}
         self._found: list[tuple[str, str, int, bytes | None]] = []  # what lay on disk at the start
         self._crowds: dict[str, int] = {}  # partitions per directory
+        self._arriving: dict[Partition, Awaited] = {}  # logs that have moved and not got their name yet
         self._configs: TopicConfigs | None = None
         self.moves = ReplicaMoves(node)
         self.strays = Strays(node)
@@ -307,7 +310,32 @@ class Partitions:
         self._crowds[home] += 1
         return home
 
+    def arrives(self, partition: Partition, awaited: Awaited) -> None:
+        """Its whole log lies in its directory, and gets its own name before it is opened."""
+        self._arriving[partition] = awaited
+
+    def _adopt(self, partition: Partition, now: Now) -> None:
+        awaited = self._arriving[partition]
+        try:
+            self.disks[awaited.source].sync_dir("")
+        except OSError as error:
+            if is_transient(error):
+                raise DiskFull(str(error)) from error
+            self.go_offline(now, awaited.source, error)
+            partition.go_offline(now)  # a start finds one whole log, wherever the machine goes down
+            raise LogOffline(f"{partition.topic}-{partition.index} has not arrived: {error}") from error
+        self.directories[partition.directory].adopt(
+            partition.topic,
+            partition.index,
+            awaited.name,
+            end_offset=awaited.end_offset,
+            first_dirty_offset=awaited.first_dirty_offset,
+        )
+        del self._arriving[partition]
+
     def _open_log(self, partition: Partition, now: Now) -> PartitionLog:
+        if partition in self._arriving:
+            self._adopt(partition, now)
         config = partition.config
         jitter_ms = 0
         if config.segment_jitter_ms > 0:
@@ -333,7 +361,8 @@ class Partitions:
             partition.delete(now)
             home = self._homes.pop((topic_id, partition.index))
             self._crowds[home] -= 1
-            self._doom(now, home, partition.topic, partition.index, partition.config.file_delete_delay_ms)
+            delay_ms = partition.config.file_delete_delay_ms
+            self._doom(now, home, partition.topic, partition.index, topic_id, delay_ms)
 
     def _adopt_nameless(self, now: Now, image: ClusterImage, removed: frozenset[bytes]) -> None:
         """Directories whose partition.metadata is damaged: the name tells whose they are, and no record is
@@ -422,19 +451,35 @@ class Partitions:
     def _remove_directory(self, home: str, job: Job) -> None:
         def removed(now: Now, result: Any) -> None:
             if isinstance(result, Exception):
-                self._node.report("warning", "removal_failed", directory=home, error=str(result))
+                self.removal_failed(now, home, job, result)
 
         self._node.run(home, "removal", job, removed)
 
-    def _doom(self, now: Now, home: str, topic: str, index: int, delay_ms: int) -> None:
+    def removal_failed(self, now: Now, home: str, job: Job, error: Exception) -> None:
+        self._node.report("warning", "removal_failed", directory=home, error=str(error))
+        if isinstance(error, OSError) and is_transient(error):
+            self._node.housekeeping.run_later(now, RETRY_MS, home, job)
+        else:
+            self.job_failed(now, home, error)
+
+    def _doom(self, now: Now, home: str, topic: str, index: int, topic_id: bytes, delay_ms: int) -> None:
         directory = self.directories[home]
-        if not directory.is_offline and self.disks[home].exists(f"{topic}-{index}"):
+        is_there = not directory.is_offline and self.disks[home].exists(f"{topic}-{index}")
+        if is_there and directory.topic_id_of(topic, index) in (None, topic_id):
             try:
                 job = directory.doom(topic, index)
+            except DiskFull as fault:
+                # its name is not free before: a topic that gets it meanwhile is refused as inconsistent
+                self._node.report("error", "disk_full", directory=home, error=str(fault))
+                self._again(now, lambda now: self._doom(now, home, topic, index, topic_id, delay_ms))
+                return
             except StorageError as fault:
                 self.go_offline(now, home, fault)
                 return
             self._node.housekeeping.run_later(now, delay_ms, home, job)
+
+    def _again(self, now: Now, act: Callable[[Now], None]) -> None:
+        Once(self._node.deadlines, now.after_ms(RETRY_MS), act)
 
     # --- trouble -----------------------------------------------------------------------------------------
 
@@ -444,6 +489,12 @@ class Partitions:
             self._node.report("error", "disk_full", directory=partition.directory, error=str(fault))
         elif isinstance(fault, LogOffline) and not partition.is_offline:
             self.go_offline(now, partition.directory, fault)
+
+    def job_failed(self, now: Now, directory: str, error: BaseException) -> None:
+        """A job ended with an error, which its owner has reported: an I/O error costs the directory."""
+        if is_io_error(error) and not self.directories[directory].is_offline:
+            assert isinstance(error, OSError)
+            self.go_offline(now, directory, error)
 
     def go_offline(self, now: Now, directory: str, error: Exception) -> None:
         node = self._node
@@ -472,6 +523,7 @@ class Partitions:
             if isinstance(result, OSError):
                 if is_transient(result):
                     self._node.report("error", "disk_full", directory=name, error=str(result))
+                    self._node.housekeeping.offsets_moved()
                 else:
                     self.go_offline(now, name, result)
 

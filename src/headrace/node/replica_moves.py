@@ -10,13 +10,13 @@ copied over and over until little is left for the last step, which holds everybo
 crash leaves is told in `storage/moving.py`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base.time import Now
 from headrace.node.faults import FAULTS
 from headrace.node.partition import Partition
 from headrace.storage.directory_jobs import CHECKPOINT_LANE, RemoveDirectoryJob
-from headrace.storage.errors import LogOffline, StorageError, is_transient
+from headrace.storage.errors import DiskFull, LogOffline, StorageError, is_transient
 from headrace.storage.moving import (
     FUTURE,
     MOVED,
@@ -40,6 +40,15 @@ LATE_REST_BYTES_MAX = 64 * 1024 * 1024
 
 # How long to wait for another who rewrites segments in the directory.
 PAUSE_MS = 20
+
+
+class Awaited(NamedTuple):
+    """A whole log under the second of its three names; there is no way back from here."""
+
+    source: str  # the directory that it came from, where its name is gone and must be so for good
+    name: str
+    end_offset: int
+    first_dirty_offset: int
 
 
 class ReplicaMoves:
@@ -236,7 +245,7 @@ class Move:
     def _arrive(self, now: Now) -> None:
         node, partition = self._node, self.partition
         partitions = node.partitions
-        source, target = partitions.directories[self.source], partitions.directories[self.target]
+        source = partitions.directories[self.source]
         moved = moving_name(partition.topic, partition.index, partition.topic_id, MOVED)
         try:
             log = partition.opened(now)
@@ -254,20 +263,19 @@ class Move:
             return
         try:
             job = source.doom(partition.topic, partition.index)
-            partitions.disks[self.source].sync_dir("")
-        except (StorageError, OSError) as error:
+        except StorageError as error:
+            self._new = moved  # what call_off removes
             self._failed(now, self.source, error)
             return
         partitions.rehome(partition, self.target)
+        partitions.arrives(
+            partition,
+            Awaited(self.source, moved, log.log_end_offset, log.first_dirty_offset),
+        )
         try:
-            target.adopt(
-                partition.topic,
-                partition.index,
-                moved,
-                end_offset=log.log_end_offset,
-                first_dirty_offset=log.first_dirty_offset,
-            )
             partition.moved(now)
+        except DiskFull as fault:
+            partitions.storage_failed(now, partition, fault)  # whoever opens it next tries again
         except StorageError as fault:
             self._failed(now, self.target, fault)
             return

@@ -97,6 +97,17 @@ class InconsistentTopicId(StorageError):
 _TRANSIENT = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
 
 
+def is_io_error(error: BaseException) -> bool:
+    """What a job ended with says that its directory can be trusted no more. A missing file was removed
+    meanwhile; a lost connection was that to the job's process.
+    """
+    return (
+        isinstance(error, OSError)
+        and not is_transient(error)
+        and not isinstance(error, FileNotFoundError | ConnectionError)
+    )
+
+
 def is_transient(error: OSError) -> bool:
     """Nothing was done, and the same call may succeed later. A failed fsync is never of this kind: whatever
     its errno says, nobody knows what the disk holds.

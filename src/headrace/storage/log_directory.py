@@ -26,7 +26,7 @@ from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
 from headrace.storage.directory_jobs import FRESH, CheckpointJob, RemoveDirectoryJob
 from headrace.storage.disk import Disk, read_whole, write_atomically
-from headrace.storage.errors import DamagedProperties, InconsistentTopicId, WrongDirectory
+from headrace.storage.errors import DamagedProperties, InconsistentTopicId, WrongDirectory, is_transient
 from headrace.storage.health import Health
 from headrace.storage.log import PartitionLog
 from headrace.storage.moving import Arrival, arrivals, arrive
@@ -262,6 +262,13 @@ class LogDirectory:
             for topic, partition in sorted({*self._found, *self._logs})
         ]
 
+    def topic_id_of(self, topic: str, partition: int) -> TopicId | None:
+        """Whose directory that is; None when that cannot be read."""
+        try:
+            return self._topic_id(f"{topic}-{partition}")
+        except OSError:
+            return None
+
     def _topic_id(self, directory: str) -> TopicId | None:
         known = self._topic_ids.get(directory)
         if known is not None:
@@ -387,7 +394,12 @@ class LogDirectory:
     def _recovered(self, key: Partition) -> None:
         self._unopened.discard(key)
         if not self._is_marked and not self._unopened:
-            self._mark_boot()
+            try:
+                self._mark_boot()
+            except OSError as error:
+                if not is_transient(error):
+                    raise self._health.met(error) from error
+                # else: a start on this boot looks at everything once more
 
     def doom(self, topic: str, partition: int) -> RemoveDirectoryJob:
         """Rename the partition's directory away, so that its name is free at once; the job removes it for
@@ -395,17 +407,17 @@ class LogDirectory:
         """
         key = (topic, partition)
         directory = f"{topic}-{partition}"
-        log = self._logs.pop(key, None)
-        if log is not None:
-            log.close(clean=False)
-        self._files.forget_directory(self._disk, directory)
         try:
             topic_id = self._topic_id(directory) or TopicId(bytes(16))
             doomed = self._doomed_name(directory, topic_id)
             self._disk.rename(directory, doomed)
-            self._recovered(key)
         except OSError as error:
-            raise self._health.met(error) from error
+            raise self._health.met(error) from error  # if there is no space, all is as before
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.close(clean=False)
+        self._files.forget_directory(self._disk, directory)
+        self._recovered(key)
         self._found.discard(key)
         self._topic_ids.pop(directory, None)
         if self._forget_offsets(key):

@@ -135,6 +135,7 @@ def complete(source: Disk, old: str, target: Disk, new: str, copied: Iterable[st
 
 
 def arrive(disk: Disk, old: str, new: str) -> None:
-    """The next name of the way, durable."""
-    disk.rename(old, new)
+    """The next name of the way, durable. It may be tried again."""
+    if disk.exists(old) or not disk.exists(new):
+        disk.rename(old, new)
     disk.sync_dir("")

@@ -49,6 +49,7 @@ class Deletion:
             return
         if isinstance(outcome, OSError):
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            node.partitions.job_failed(now, partition.directory, outcome)
             return
         try:
             log = partition.opened(now)
