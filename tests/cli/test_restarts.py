@@ -69,7 +69,7 @@ def test_a_broker_that_stays_away_is_told_of_in_time(broker: Broker, shell: Any)
     broker.kill()
     refused = shell.attempt("consume", "log", "--timeout", "1")
     assert refused.code == 1
-    assert "Connection refused" in refused.err
+    assert "connection refused" in refused.err
 
 
 def test_a_topic_that_the_broker_will_not_make(

@@ -15,6 +15,7 @@ from headrace.client.aio.driver import Driver as LoopDriver
 from headrace.client.cluster import Address, Cluster
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.network_settings import NetworkSettings
+from headrace.client.reachability import Reachability
 from headrace.client.threads.driver import Driver as ThreadDriver
 from headrace.protocol.messages.metadata import MetadataRequest
 
@@ -24,6 +25,7 @@ class Asking:
 
     def __init__(self) -> None:
         self.cluster = Cluster()
+        self.reachability = Reachability()
         self.mailbox = Mailbox()
         self.answers: dict[int, Answer] = {}
         self.on_answer: Callable[[Answer], None] | None = None

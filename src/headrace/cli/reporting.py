@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 FAILED, WRONG_USE = 1, 2  # exit codes
 
+# What the commands have for it; the client's own advice names no option, since its users have none.
+_OPTIONS = {
+    "TIMED_OUT": "--timeout gives the command more time.",
+    "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts one that is there.",
+    "INVALID_CONFIG": "`headrace config get --all` shows every key.",
+    "INVALID_RECORD": "--key-separator says where a line's key ends.",
+    "UNSUPPORTED_COMPRESSION_TYPE": "--compression chooses the codec.",
+}
+
 
 class Report(NamedTuple):
     """What `--json` prints about an error; the names are those that scripts read."""
@@ -97,7 +106,8 @@ def _client_report(error: "ClientError") -> Report:
         cause = next(iter(error.failures.values()))
     name: str = getattr(cause, "name", "") or _name_of(type(cause))
     code: int | None = getattr(cause, "code", None)
-    return Report(name, message, error.advice, code, error.is_retriable, failures=failures)
+    advice = f"{error.advice} {_OPTIONS.get(name, '')}".strip()
+    return Report(name, message, advice, code, error.is_retriable, failures=failures)
 
 
 def _name_of(kind: type[BaseException], *, otherwise: str = "") -> str:

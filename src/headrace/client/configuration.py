@@ -105,6 +105,10 @@ class Configuration(Mapping[str, Value]):
         """Of a key that ends in `.ms`."""
         return self.number(name) / 1000
 
+    def optional_seconds(self, name: str) -> float | None:
+        """The same, of one where -1 means none."""
+        return None if self.number(name) < 0 else self.seconds(name)
+
     def flag(self, name: str) -> bool:
         value = self._values[name]
         assert isinstance(value, bool)
@@ -193,6 +197,7 @@ def sending_settings(configuration: Configuration) -> SendingSettings:
         in_flight_max=configuration.number("max.in.flight.requests.per.connection"),
         request_bytes_max=configuration.number("max.request.size"),
         metadata_age_s=configuration.seconds("metadata.max.age.ms"),
+        unreachable_s=configuration.optional_seconds("headrace.unreachable.timeout.ms"),
         is_idempotent=_is_idempotent(configuration, acks, transactional_id),
         transactional_id=transactional_id,
         transaction_timeout_ms=configuration.number("transaction.timeout.ms"),

@@ -53,6 +53,17 @@ RENEWAL_S = 10.0  # how long that may take, once all that was asked before is an
 
 AT_ONCE = Instant(0.0)
 
+PERHAPS_TLS = (
+    "If it is a TLS listener, set security.protocol to SSL or SASL_SSL; else use a plaintext listener's port."
+)
+PERHAPS_PLAINTEXT = (
+    "If it is a plaintext listener, set security.protocol to PLAINTEXT or SASL_PLAINTEXT; else use a TLS "
+    "listener's port."
+)
+PERHAPS_SASL = (
+    "If it is a SASL listener, set security.protocol to SASL_PLAINTEXT or SASL_SSL, and sasl.mechanism."
+)
+
 _SIZE = Struct(">i")
 _ERROR_CODE = Struct(">h")
 
@@ -278,9 +289,7 @@ class Connection:
         if not self._has_heard and (peer := describe_peer(bytes(self._shared[self._start : self._end]))):
             stranger = BadResponse(f"the peer answered with {peer}, not with Kafka's protocol")
             if peer == "TLS":
-                stranger.advice = (
-                    "Set security.protocol to SSL or SASL_SSL, or use a plaintext listener's port."
-                )
+                stranger.advice = PERHAPS_TLS
             raise stranger
         error = BadResponse(f"the peer announced an answer of {size} bytes; {most} are the most we read")
         if self._is_known and size > most:
@@ -333,12 +342,20 @@ class Connection:
     def lost(self, reason: str) -> ConnectionLost:
         """The error for a stream that has ended; one that ends early has a likely cause."""
         if self._tls is not None and not self._tls.is_open:
-            return ConnectionLost(f"{reason} in the middle of the TLS handshake; is it a plaintext listener?")
-        if not self._has_heard and self._tls is None:
-            return ConnectionLost(f"{reason} without an answer; is it a TLS listener?")
-        if self.is_ready and not self._is_served and self._mechanism is None and self._unanswered:
-            return ConnectionLost(f"{reason} at our first request; is it a SASL listener?")
-        return ConnectionLost(reason)
+            lost = ConnectionLost(f"{reason} in the middle of the TLS handshake; is it a plaintext listener?")
+            lost.advice = PERHAPS_PLAINTEXT
+        elif not self._has_heard and self._tls is None:
+            lost = ConnectionLost(f"{reason} without an answer; is it a TLS listener?")
+            lost.advice = PERHAPS_TLS
+        elif self.is_ready and not self._is_served and self._mechanism is None and self._unanswered:
+            lost = ConnectionLost(f"{reason} at our first request; is it a SASL listener?")
+            lost.advice = PERHAPS_SASL
+        elif self._login is not None and not self._is_known:
+            lost = ConnectionLost(f"{reason} in the middle of the login")
+            lost.advice = "Check sasl.mechanism, and the user and password; the broker's log says more."
+        else:
+            lost = ConnectionLost(reason)
+        return lost
 
     # Who we are
 
@@ -423,7 +440,9 @@ class Connection:
 
     def _overdue(self, asked: _Unanswered) -> TimedOut:
         if self._tls is not None and not self._tls.is_open:
-            return TimedOut("the TLS handshake was not over in time; is it a TLS listener?")
+            late = TimedOut("the TLS handshake was not over in time; is it a TLS listener?")
+            late.advice = PERHAPS_PLAINTEXT
+            return late
         return TimedOut(f"no answer to {APIS[asked.api_key].name} in time")
 
 

@@ -33,11 +33,11 @@ class TimedOut(ClientError):
     """No answer in time; what was asked may or may not have happened."""
 
     is_retriable = True
-    advice = "The broker is overloaded or not responding; a longer --timeout may help."
+    advice = "The broker is overloaded or not responding; a longer timeout may help."
 
 
 class BadResponse(ClientError):
-    """The peer breaks the protocol: it is no Kafka broker, or a broken one."""
+    """The peer breaks the protocol: it is not a Kafka broker, or a broken one."""
 
     advice = "Check that the address and port belong to a plaintext Kafka listener."
 
@@ -45,7 +45,7 @@ class BadResponse(ClientError):
 class UnsupportedByBroker(ClientError):
     """The broker does not serve this API, or in none of the versions we speak."""
 
-    advice = "Use a newer broker for this command."
+    advice = "Use a broker that supports it."
 
     def __init__(self, api: str, offered: tuple[int, int] | None = None) -> None:
         detail = "" if offered is None else f" (it speaks versions {offered[0]} to {offered[1]}, we do not)"
@@ -239,13 +239,13 @@ _STALE = frozenset(
 _ADVICE: dict[int, str] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "`headrace topic describe` shows which offsets are there.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "See `headrace topic list`; `headrace topic create` makes one.",
-    ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted or made anew; run the command again.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted or created again; try again.",
     ErrorCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the topic, or send smaller records or batches.",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "Use another name, or --if-not-exists.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Use another name, or the topic that is there.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "A name has 1 to 249 letters, digits, dots, dashes and underscores.",
     ErrorCode.INVALID_PARTITIONS: "A topic has one partition or more, and never fewer than before.",
     ErrorCode.INVALID_REPLICATION_FACTOR: "No more replicas than brokers: see `headrace cluster describe`.",
-    ErrorCode.INVALID_CONFIG: "Look at the keys and values with `headrace config get --all`.",
+    ErrorCode.INVALID_CONFIG: "Check the key and its value; `headrace config get` shows those that are set.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Bring brokers back, or lower min.insync.replicas of the topic.",
     ErrorCode.KAFKA_STORAGE_ERROR: "The broker's disk is full or broken; look at its log.",
     ErrorCode.GROUP_ID_NOT_FOUND: "See `headrace group list`.",
@@ -262,7 +262,7 @@ _ADVICE: dict[int, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for access to the topic.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for access to the cluster.",
     ErrorCode.TOPIC_DELETION_DISABLED: "The broker's delete.topic.enable is false.",
-    ErrorCode.INVALID_RECORD: "A compacted topic takes only records with keys (--key-separator).",
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "Choose another --compression.",
+    ErrorCode.INVALID_RECORD: "A compacted topic takes only records with keys.",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "Choose another compression.type.",
     ErrorCode.INVALID_TIMESTAMP: "The record's timestamp is too far from the broker's clock for this topic.",
 }

@@ -9,12 +9,18 @@ from typing import Protocol
 from headrace.base.time import Instant
 from headrace.client.cluster import Cluster
 from headrace.client.mailbox import Answer, Outgoing
+from headrace.client.reachability import Reachability
 
 
 class Session(Protocol):
     @property
     def cluster(self) -> Cluster:
         """Where brokers are found; a view that the session keeps fresh."""
+        ...
+
+    @property
+    def reachability(self) -> Reachability:
+        """Where the driver's sockets report whether brokers can be reached."""
         ...
 
     def requests(self, now: Instant) -> list[Outgoing]:

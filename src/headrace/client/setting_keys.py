@@ -14,6 +14,9 @@ connections.max.idle.ms long 540000 * medium client
     After how long a connection without use is closed.
 default.api.timeout.ms int 60000 0.. medium client
     How long calls without a timeout of their own may take.
+headrace.unreachable.timeout.ms long -1 -1.. medium client
+    After how long without a connection to any broker calls that wait raise Unreachable; -1: they wait as long
+    as their own timeouts allow, and `poll` without a timeout for ever. A warning is logged after a second.
 metadata.max.age.ms long 300000 0.. low client
     After how long topics are looked up again without a reason.
 metadata.recovery.strategy string rebootstrap ~{rebootstrap,none} low client

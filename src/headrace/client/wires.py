@@ -12,7 +12,7 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import islice
 from selectors import EVENT_READ, EVENT_WRITE
@@ -27,11 +27,13 @@ from headrace.client.errors import ClientError, ConnectionLost, Unreachable
 from headrace.client.link import Link, Settled
 from headrace.client.mailbox import Outgoing
 from headrace.client.network_settings import NetworkSettings
+from headrace.client.reachability import Reachability
 from headrace.client.roster import Roster
 from headrace.client.security.tokens import Tokens
 
 PARTS_PER_WRITE_MAX = 256  # below every system's IOV_MAX
 READS_PER_TURN_MAX = 16  # so that one fast broker does not starve the others
+LONG_AGO = Instant(0.0)
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 Found = list[Any]  # what getaddrinfo gives
@@ -68,7 +70,9 @@ class Wire:
         "lane",
         "link",
         "open_at",
+        "opened_at",
         "ready_by",
+        "report_at",
         "socket",
         "was_ready",
         "watched",
@@ -78,7 +82,9 @@ class Wire:
         self.link = link
         self.lane = lane
         self.open_at = open_at  # NEVER once it has been opened
+        self.opened_at = NEVER
         self.ready_by = NEVER
+        self.report_at = NEVER  # that it takes long
         self.connect_by = NEVER  # for the address that is being tried
         self.candidates: deque[Any] = deque()  # addresses of the host that were not tried yet
         self.socket: socket.socket | None = None
@@ -87,7 +93,7 @@ class Wire:
         self.watched = 0  # events
 
     def deadline(self, idle_s: float | None) -> Instant:
-        moment = min(self.link.deadline(), self.open_at)
+        moment = min(self.link.deadline(), self.open_at, self.report_at)
         if not self.is_connected:
             return min(moment, self.connect_by, self.ready_by)
         if idle_s is not None and not self.link.is_busy:
@@ -98,12 +104,15 @@ class Wire:
 class Wires:
     """All connections of one client; `settled` fills with the answers that its session has to be told of."""
 
-    def __init__(self, settings: NetworkSettings, dice: Dice, world: World) -> None:
+    def __init__(
+        self, settings: NetworkSettings, dice: Dice, world: World, reachability: Reachability
+    ) -> None:
         self.settled: list[Settled] = []
         self._settings = settings
         self._dice = dice
         self._roster = Roster(settings, dice)
         self._world = world
+        self._reachability = reachability
         self._wires: dict[tuple[Address, str], Wire] = {}
         self._stirred: dict[Wire, None] = {}  # those with new requests
 
@@ -114,9 +123,10 @@ class Wires:
 
     # Requests
 
-    def submit(self, now: Instant, outgoing: Outgoing, brokers: Iterable[Address]) -> None:
+    def submit(self, now: Instant, outgoing: Outgoing, brokers: Collection[Address]) -> None:
         """Takes a request; `flush` sends what was taken. `brokers` are known to live in the cluster."""
         to = outgoing.to
+        self._reachability.named(brokers)
         if to is None:
             connected = {address for (address, _), wire in self._wires.items() if wire.was_ready}
             to = self._roster.choose(now, brokers, connected)
@@ -155,6 +165,8 @@ class Wires:
 
     def _open(self, now: Instant, wire: Wire) -> None:
         wire.open_at = NEVER
+        wire.opened_at = now
+        wire.report_at = Instant(now + self._reachability.SLOW_S)
         wire.ready_by = Instant(now + self._roster.setup_s(wire.link.address))
         self._world.look_up(wire)
 
@@ -183,7 +195,7 @@ class Wires:
             try:
                 fresh = socket.socket(family, kind, protocol)
             except OSError as error:  # such as IPv6 without support for it
-                why = error.strerror or str(error)
+                why = _said(error.errno) if error.errno else str(error)
                 continue
             self._prepare(fresh)
             code = fresh.connect_ex(where)
@@ -193,7 +205,7 @@ class Wires:
                 self._watch(wire, EVENT_WRITE)
                 return
             fresh.close()
-            why = os.strerror(code)
+            why = _said(code)
         raise Unreachable(f"cannot connect to {wire.link.address}: {why}")
 
     def _prepare(self, fresh: socket.socket) -> None:
@@ -213,7 +225,7 @@ class Wires:
             # nobody listens on a port that the system gives to outgoing connections, and so we met ourselves
             code = errno.ECONNREFUSED
         if code != 0:
-            self._connect(now, wire, os.strerror(code))
+            self._connect(now, wire, _said(code))
             return
         wire.is_connected = True
         wire.link.begin(wire.ready_by)
@@ -256,7 +268,9 @@ class Wires:
         link.gather()
         if not wire.was_ready and link.connection.is_ready:
             wire.was_ready = True
+            wire.report_at = NEVER
             self._roster.connected(link.address)
+            self._reachability.reached(now, link.address)
         while link.output:
             views = _views(link)
             try:
@@ -288,21 +302,33 @@ class Wires:
 
     def _check_wire(self, now: Instant, wire: Wire) -> None:
         link = wire.link
+        if wire.report_at <= now:
+            self._report_slow(now, wire)
         link.check_time(now, self._roster.last_error(link.address))
         idle_s = self._settings.idle_s
         if wire.open_at <= now and link.is_busy:
             self._open(now, wire)
         elif not wire.is_connected:
             if wire.open_at != NEVER and not link.is_busy:
-                self._remove(wire)  # nobody waits for it any more
+                self._remove(now, wire)  # nobody waits for it any more
             elif now >= wire.connect_by:
                 self._connect(now, wire, "no answer in time")
             elif now >= wire.ready_by:
                 raise Unreachable(f"cannot connect to {link.address}: its name was not found in time")
         elif idle_s is not None and not link.is_busy and now >= link.used_at + idle_s:
-            self._part(wire)
+            self._part(now, wire)
         else:
             self._push(now, wire)
+
+    def _report_slow(self, now: Instant, wire: Wire) -> None:
+        """It may still be ready in time."""
+        wire.report_at = NEVER
+        address = wire.link.address
+        what = "was found, but does not answer" if wire.is_connected else "does not answer"
+        if wire.socket is None:
+            what = "is looked for: the name server does not answer"
+        slow = Unreachable(f"{address} {what} yet")
+        self._reachability.failed(now, address, slow, since=wire.opened_at)
 
     # Endings
 
@@ -325,27 +351,32 @@ class Wires:
     def _drop(self, now: Instant, wire: Wire, error: ClientError) -> None:
         if not wire.was_ready or wire.link.is_busy:  # else the broker closed a connection that was idle
             self._roster.failed(now, wire.link.address, error)
-        self._remove(wire)
+        if not wire.was_ready:
+            since = min(now, wire.opened_at)
+            self._reachability.failed(now, wire.link.address, error, since=Instant(since))
+        self._remove(now, wire)
         wire.link.end(error)
 
-    def _remove(self, wire: Wire) -> None:
+    def _remove(self, now: Instant, wire: Wire) -> None:
         del self._wires[wire.link.address, wire.lane]
+        if wire.was_ready:
+            self._reachability.left(now, wire.link.address)
         if wire.socket is not None:
             self._world.forget(wire)
             wire.socket.close()
 
-    def _part(self, wire: Wire) -> None:
+    def _part(self, now: Instant, wire: Wire) -> None:
         """Ends a connection in good order."""
         if wire.socket is not None and wire.is_connected and not wire.link.output:
             wire.link.take_leave()
             with suppress(OSError):  # nobody needs to hear a goodbye
                 wire.socket.sendmsg(_views(wire.link))
-        self._remove(wire)
+        self._remove(now, wire)
 
     def close(self) -> None:
         """Closes every socket; requests that are not answered yet fail."""
         for wire in list(self._wires.values()):
-            self._part(wire)
+            self._part(LONG_AGO, wire)  # nobody asks since when
             wire.link.end(ConnectionLost("this client was closed"))
         self._stirred.clear()
 
@@ -356,6 +387,12 @@ class Wires:
                 wire.socket.close()
         self._wires.clear()
         self._stirred.clear()
+
+
+def _said(code: int) -> str:
+    """What the system says of an error, as the end of a sentence."""
+    said = os.strerror(code)
+    return said[:1].lower() + said[1:]
 
 
 def _views(link: Link) -> list[memoryview]:

@@ -146,7 +146,7 @@ def test_a_broker_that_is_down_is_one_sentence_and_what_to_do(
 ) -> None:
     assert run([*arguments, "--bootstrap", NOWHERE, "--timeout", "0.3"]) == 1
     first, advice = capsys.readouterr().err.splitlines()
-    assert first == "Error: cannot connect to 127.0.0.1:1: Connection refused."
+    assert first == "Error: cannot connect to 127.0.0.1:1: connection refused."
     assert "headrace up" in advice
 
 

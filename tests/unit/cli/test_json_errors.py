@@ -57,7 +57,7 @@ def test_a_command_that_does_not_exist(
 def test_a_broker_that_is_down(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     told = failed(capsys, *words, "--bootstrap", NOWHERE, "--timeout", "0.3")
     assert (told["error"], told["retriable"], told["exit_code"]) == ("UNREACHABLE", True, 1)
-    assert told["message"] == "cannot connect to 127.0.0.1:1: Connection refused."
+    assert told["message"] == "cannot connect to 127.0.0.1:1: connection refused."
     assert "headrace up" in told["advice"]
 
 

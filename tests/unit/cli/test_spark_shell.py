@@ -21,7 +21,7 @@ headrace.client.errors.ConnectionLost: the broker went away
 During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
-headrace.client.errors.Unreachable: cannot connect to localhost:9092: Connection refused
+headrace.client.errors.Unreachable: cannot connect to localhost:9092: connection refused
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:574)
 Caused by: org.apache.spark.SparkException"""
@@ -38,7 +38,7 @@ ValueError: headrace.spark.errors.InvalidOption is in the text, but it is no err
         (UNKNOWN_TOPIC, "there is no topic 'clocks'."),
         (
             REFUSED,
-            "cannot connect to localhost:9092: Connection refused."
+            "cannot connect to localhost:9092: connection refused."
             " Is a broker running there? `headrace up --sample clicks` starts one.",
         ),
         (OF_A_USER, None),

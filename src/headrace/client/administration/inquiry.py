@@ -19,7 +19,11 @@ from headrace.client.administration.settings import AdminSettings
 from headrace.client.attempts import backoff
 from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.reachability import Reachability
 from headrace.protocol.messages.metadata import MetadataResponse
+
+# How often an inquiry sees whether brokers are out of reach, if it is to end because of that.
+LOOK_S = 1.0
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class Inquiry:
         directory: Directory,
         settings: AdminSettings,
         dice: Dice,
+        reachability: Reachability,
     ) -> None:
         self._question = question
         self._began = now
@@ -55,8 +60,10 @@ class Inquiry:
         self._directory = directory
         self._settings = settings
         self._dice = dice
+        self._reachability = reachability
         self._open = {subject: _Open(place) for subject, place in question.places.items()}
         self._settled: Outcome[Hashable, Any] = {}
+        self._looked_at = now
         self._failures = 0  # pauses that were taken
         self._retry_at = LONG_AGO  # the end of the last one
 
@@ -70,8 +77,9 @@ class Inquiry:
 
     def advance(self, now: Instant) -> None:
         """Sends what can be sent, and gives up what is out of time."""
-        if now >= self._deadline:
-            self._expire()
+        self._looked_at = now
+        if now >= self._deadline or now >= self._reachability.give_up_at():
+            self._expire(now)
             return
         found: dict[Found, list[Hashable]] = {}
         astray: dict[Hashable, ClientError] = {}
@@ -94,11 +102,20 @@ class Inquiry:
         if self.is_done:
             return LONG_AGO  # to be handed over
         due = (one.retry_at for one in self._open.values() if not one.is_sent and not one.is_sought)
-        return min(self._deadline, min(due, default=NEVER))
+        moment = min(self._deadline, self._reachability.give_up_at(), min(due, default=NEVER))
+        if self._reachability.limit_s is not None:
+            return min(moment, Instant(self._looked_at + LOOK_S))
+        return moment
 
-    def _expire(self) -> None:
+    def _expire(self, now: Instant) -> None:
+        outage = None if self._reachability.outage is None else self._reachability.explained(now)
+        if outage is not None and now < self._deadline:
+            self._settled |= dict.fromkeys(self._open, outage)
+            self._open.clear()
+            return
         for subject, state in self._open.items():
-            self._settled[subject] = state.error or TimedOut(f"timed out while {self._question.what}")
+            late = outage or TimedOut(f"timed out while {self._question.what}")
+            self._settled[subject] = state.error or late
         self._open.clear()
 
     # --- one request ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientBroken, ClientError
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.pending import Pending
+from headrace.client.reachability import Reachability
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ class Administration:
             self._mailbox, request_timeout_s=settings.request_timeout_s, age_s=settings.metadata_age_s
         )
         self._runs: list[_Run] = []
+        self.reachability = Reachability(settings.unreachable_s)
 
     @property
     def cluster(self) -> Cluster:
@@ -120,6 +122,7 @@ class Administration:
                 directory=self._directory,
                 settings=self._settings,
                 dice=self._dice,
+                reachability=self.reachability,
             )
 
     def _drop_ended(self) -> None:

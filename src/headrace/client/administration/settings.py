@@ -1,4 +1,4 @@
-"""What an admin client was told of patience."""
+"""Timeouts and pauses of an admin client."""
 
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ class AdminSettings(NamedTuple):
     retry_first_s: float = 0.1
     retry_last_s: float = 1.0
     metadata_age_s: float = 300.0  # after which leaders and coordinators are looked up again
+    unreachable_s: float | None = None  # of an outage, before calls that wait raise; None: never
 
 
 def admin_settings(configuration: Configuration) -> AdminSettings:
@@ -20,4 +21,5 @@ def admin_settings(configuration: Configuration) -> AdminSettings:
         retry_first_s=configuration.seconds("retry.backoff.ms"),
         retry_last_s=configuration.seconds("retry.backoff.max.ms"),
         metadata_age_s=configuration.seconds("metadata.max.age.ms"),
+        unreachable_s=configuration.optional_seconds("headrace.unreachable.timeout.ms"),
     )

@@ -100,7 +100,8 @@ class Consumer:
 
     async def poll(self, timeout: float | None = None, max_records: int | None = None) -> list[Message]:
         """The next messages, at most max.poll.records of them; none if none came in that time. Without a
-        timeout it waits as long as it takes.
+        timeout it waits as long as it takes, or until no broker could be reached for
+        headrace.unreachable.timeout.ms, which raises `Unreachable`.
 
         >>> consumer.assign({("orders", 0): 0})
         >>> [message.value for message in await consumer.poll(10, max_records=1)]

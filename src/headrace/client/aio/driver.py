@@ -23,6 +23,7 @@ from headrace.client.aio.tokens import tokens_of
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed
 from headrace.client.network_settings import NetworkSettings
+from headrace.client.reachability import Reachability
 from headrace.client.session import Session
 from headrace.client.wires import Found, Wire, Wires
 
@@ -54,7 +55,7 @@ class Driver:
 
     def start(self) -> None:
         """On the loop that it is to live on."""
-        watching = Watching(asyncio.get_running_loop(), self, self._settings)
+        watching = Watching(asyncio.get_running_loop(), self, self._settings, self._session.reachability)
         self._finalizer = weakref.finalize(self, watching.abandon)
         self._finalizer.atexit = False
         self._watching = watching
@@ -210,11 +211,17 @@ def _give_up(waiter: asyncio.Future[bool]) -> None:
 class Watching:
     """The world of an event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, driver: Driver, settings: NetworkSettings) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        driver: Driver,
+        settings: NetworkSettings,
+        reachability: Reachability,
+    ) -> None:
         self.loop = loop
         provider = None if settings.security is None else settings.security.token_provider
         self.tokens = None if provider is None else tokens_of(provider, loop, self._wake)
-        self.wires = Wires(settings, random.SystemRandom(), self)
+        self.wires = Wires(settings, random.SystemRandom(), self, reachability)
         self._driver = weakref.ref(driver)
         self._lookups: set[asyncio.Task[None]] = set()
 

@@ -151,8 +151,8 @@ class Producer:
         """Takes a record to be sent soon; awaiting the delivery gives where it came to lie.
 
         Waits only if the topic is not known yet or `buffer.memory` is used up, for at most `max.block.ms`;
-        then it raises `TopicUnknown` or `BufferExhausted`. Without a serializer keys and values are bytes or
-        text. A value of None is a tombstone.
+        then it raises `Unreachable`, `TopicUnknown` or `BufferExhausted`. Without a serializer keys and
+        values are bytes or text. A value of None is a tombstone.
 
         >>> delivery = await producer.send("orders", b"tea", key=b"customer-7", headers={"trace": b"1f"})
         >>> (await delivery).offset

@@ -19,7 +19,7 @@ from headrace.client.consuming.session import ConsumerSession
 from headrace.client.consuming.settings import ConsumerSettings
 from headrace.client.consuming.telling import Committed, OnCommit, Telling
 from headrace.client.consuming.unread import Unread, first_offsets, place_of
-from headrace.client.errors import Closed, InvalidInput, TimedOut, WokenUp
+from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, WokenUp
 from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
@@ -123,7 +123,9 @@ class ConsumerCalls:
                 yield from self._telling.everything()
                 if take() or (now := self._clock()) >= until:
                     break
-                yield Wait(self._has_news, min(until, Instant(now + PULSE_S)))
+                reachability = self.session.reachability
+                reachability.check(now)
+                yield Wait(self._has_news, min(until, Instant(now + PULSE_S), reachability.give_up_at()))
                 now = self._clock()
             if self.settings.group is not None:
                 self._membership = self.session.group_metadata()
@@ -248,9 +250,11 @@ class ConsumerCalls:
             error = self.session.take_error()
             if error is not None:
                 raise error
-            if self._clock() >= until:
-                raise TimedOut(f"where to read partition {at} was not found out in time")
-            yield Wait(lambda: self._has_position(at), until)
+            now = self._clock()
+            self.session.reachability.check(now)
+            if now >= until:
+                raise self._late(TimedOut(f"where to read partition {at} was not found out in time"))
+            yield Wait(lambda: self._has_position(at), self._next_look(now, until))
             self._check_wakeup()
         return offset
 
@@ -416,10 +420,31 @@ class ConsumerCalls:
 
     def _done(self, pending: Pending[T]) -> Steps[T]:
         """Every Pending has a deadline of its own."""
-        yield Wait(lambda: pending.is_done or (self._is_woken and not self.is_closing), NEVER)
+        while not pending.is_done and not (self._is_woken and not self.is_closing):
+            now = self._clock()
+            self.session.reachability.check(now)
+            yield Wait(
+                lambda: pending.is_done or (self._is_woken and not self.is_closing),
+                self._next_look(now, NEVER),
+            )
         if not pending.is_done:
             self._check_wakeup()
+        if isinstance(pending.error, TimedOut):
+            raise self._late(pending.error)
         return pending.result()
+
+    def _next_look(self, now: Instant, until: Instant) -> Instant:
+        """When a call that waits has to see whether brokers are out of reach for too long."""
+        reachability = self.session.reachability
+        if reachability.limit_s is None:
+            return until
+        return min(until, Instant(now + PULSE_S), reachability.give_up_at())
+
+    def _late(self, error: TimedOut) -> ClientError:
+        """What to raise when time is up: that no broker can be reached says more."""
+        if self.session.reachability.outage is None:
+            return error
+        return self.session.reachability.explained(self._clock())
 
     def _until(self, timeout_s: float | None) -> Instant:
         return Instant(self._clock() + (self.settings.api_timeout_s if timeout_s is None else timeout_s))

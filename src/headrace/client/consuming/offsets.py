@@ -72,7 +72,7 @@ class Offsets:
             places = ((at, found.get(at)) for at in wanted)
             pending.finish({at: place.offset for at, place in places if place is not None}, error)
 
-        self._searches.find(now, wanted, timeout_s, done)
+        self._searches.find(now, wanted, timeout_s, done, is_called_for=True)
         return pending
 
     def by_time(self, now: Instant, times: Mapping[TopicPartition, int], timeout_s: float) -> Pending[ByTime]:
@@ -85,7 +85,7 @@ class Offsets:
         def done(now: Instant, found: Found, error: ClientError | None) -> None:
             pending.finish({at: found.get(at) for at in times}, error)
 
-        self._searches.find(now, times, timeout_s, done)
+        self._searches.find(now, times, timeout_s, done, is_called_for=True)
         return pending
 
 

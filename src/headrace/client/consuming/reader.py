@@ -30,6 +30,7 @@ from headrace.client.consuming.topics import Topics
 from headrace.client.consuming.validation import Validation
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Mailbox
+from headrace.client.reachability import Reachability
 from headrace.protocol.messages.metadata import MetadataResponse
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
@@ -54,6 +55,7 @@ class PartitionReader:
         """
         self.settings = settings
         self.cluster = Cluster()
+        self.reachability = Reachability(settings.unreachable_s)
         self._records = 0  # handed out, so far
         self._positions: dict[TopicPartition, Position] = {}
         self._events: list[ConsumerEvent] = []
@@ -69,6 +71,7 @@ class PartitionReader:
             wanted=lambda: self._positions.keys() | self._searches.partitions(),
             heard=self._heard,
             fail=self._fail,
+            cannot_ask=self._searches.cannot_ask,
         )
         self._positioning = Positioning(
             settings,

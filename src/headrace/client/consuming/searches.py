@@ -35,9 +35,10 @@ Done = Callable[[Instant, Found, ClientError | None], None]
 
 
 class _Search:
-    __slots__ = ("deadline", "done", "error", "found", "is_over", "left")
+    __slots__ = ("deadline", "done", "error", "found", "is_called_for", "is_over", "left")
 
-    def __init__(self, left: int, deadline: Instant, done: Done) -> None:
+    def __init__(self, left: int, deadline: Instant, done: Done, *, is_called_for: bool) -> None:
+        self.is_called_for = is_called_for  # the application waits for it
         self.left = left  # questions without an answer
         self.deadline = deadline
         self.done = done
@@ -70,12 +71,23 @@ class Searches:
         self._wake_at = NEVER
         self._is_due = False
 
-    def find(self, now: Instant, wanted: Mapping[TopicPartition, int], timeout_s: float, done: Done) -> None:
-        """Timestamps by partition; those below zero have meanings of their own (EARLIEST, LATEST)."""
+    def find(
+        self,
+        now: Instant,
+        wanted: Mapping[TopicPartition, int],
+        timeout_s: float,
+        done: Done,
+        *,
+        is_called_for: bool = False,
+    ) -> None:
+        """Timestamps by partition; those below zero have meanings of their own (EARLIEST, LATEST).
+
+        `is_called_for`: the application waits for it, and not for what a poll would raise.
+        """
         if not wanted:
             done(now, {}, None)
             return
-        search = _Search(len(wanted), Instant(now + timeout_s), done)
+        search = _Search(len(wanted), Instant(now + timeout_s), done, is_called_for=is_called_for)
         self._questions += [_Question(search, at, timestamp) for at, timestamp in wanted.items()]
         self._is_due = True
 
@@ -86,6 +98,12 @@ class Searches:
     def hurry(self) -> None:
         """Leaders are known that were not."""
         self._is_due = True
+
+    def cannot_ask(self, now: Instant, error: ClientError) -> None:
+        """Brokers will not talk to us: no leader will be found."""
+        for search in dict.fromkeys(question.search for question in self._questions):
+            if search.is_called_for:
+                self._end(now, search, error)
 
     def advance(self, now: Instant) -> None:
         if not self._questions or (not self._is_due and now < self._wake_at):

@@ -88,6 +88,7 @@ class ConsumerSettings:
     allow_auto_create_topics: bool = True
     retry_first_s: float = 0.1
     retry_last_s: float = 1.0
+    unreachable_s: float | None = None  # of an outage, before calls that wait raise; None: never
 
     def backoff(self, attempt: int, dice: Dice) -> Duration:
         return backoff(attempt, dice, first_s=self.retry_first_s, last_s=self.retry_last_s)
@@ -114,6 +115,7 @@ def consumer_settings(
         allow_auto_create_topics=configuration.flag("allow.auto.create.topics"),
         retry_first_s=configuration.seconds("retry.backoff.ms"),
         retry_last_s=configuration.seconds("retry.backoff.max.ms"),
+        unreachable_s=configuration.optional_seconds("headrace.unreachable.timeout.ms"),
     )
 
 

@@ -40,9 +40,10 @@ class Topics:
         wanted: Callable[[], Collection[TopicPartition]],
         heard: Callable[[MetadataResponse], None],
         fail: Callable[[ClientError], None],
+        cannot_ask: Callable[[Instant, ClientError], None],
     ) -> None:
         """`wanted` are the partitions whose leaders somebody needs; `heard` is told of every answer, `fail`
-        of what no retry would mend.
+        of what no retry would mend, and `cannot_ask` if that is why there is no answer at all.
         """
         self._settings = settings
         self._cluster = cluster
@@ -51,6 +52,7 @@ class Topics:
         self._wanted = wanted
         self._heard = heard
         self._fail = fail
+        self._cannot_ask = cannot_ask
         self._listings: list[_Listing] = []
         self._refused: set[str] = set()  # told so, once
         self._is_asked = False
@@ -139,6 +141,10 @@ class Topics:
         self._ask_at = Instant(now + self._settings.backoff(self._failures, self._dice))
         self._failures += 1
         if not error.is_retriable:
+            listings, self._listings = self._listings, []
+            for listing in listings:
+                listing.pending.finish(error=error)
+            self._cannot_ask(now, error)
             self._fail(error)
 
     def _learn(self, now: Instant, answer: MetadataResponse, *, is_complete: bool = False) -> None:

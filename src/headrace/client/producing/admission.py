@@ -3,7 +3,14 @@
 The shell's `send` tries, asks here, and waits for the next answer of a broker until `max.block.ms` is over.
 """
 
-from headrace.client.errors import BufferExhausted, ClientError, InvalidInput, KafkaError, TimedOut
+from headrace.client.errors import (
+    BufferExhausted,
+    ClientError,
+    InvalidInput,
+    KafkaError,
+    TimedOut,
+    Unreachable,
+)
 from headrace.client.producing.topics import Topics
 from headrace.client.serializers.serializer import NotSerializable
 from headrace.protocol.errors import ErrorCode
@@ -13,11 +20,23 @@ from headrace.records.errors import BufferFull, NotTaken, RecordTooLarge, Unknow
 class TopicUnknown(TimedOut):
     """Nothing could be learned of the topic in `max.block.ms`."""
 
-    advice = "Check the name; create the topic (`headrace topic create`), or let the broker do so."
+    advice = "Check the topic's name; create the topic, or let the broker do so (auto.create.topics.enable)."
 
 
-def hopeless(reason: NotTaken, topic: str, topics: Topics, *, is_late: bool) -> ClientError | None:
-    """The error to raise; None: waiting may help. `is_late`: `max.block.ms` is over."""
+def unanswered(topic: str, cause: ClientError) -> Unreachable:
+    """Brokers could not be asked about a topic: its name is not to blame."""
+    error = Unreachable(f"topic {topic!r} could not be looked up: {cause}")
+    error.advice = cause.advice
+    error.__cause__ = cause
+    return error
+
+
+def hopeless(
+    reason: NotTaken, topic: str, topics: Topics, *, is_late: bool, outage: ClientError | None = None
+) -> ClientError | None:
+    """The error to raise; None: waiting may help. `is_late`: `max.block.ms` is over. `outage`: no broker can
+    be reached.
+    """
     error: ClientError | None = None
     match reason:
         case UnknownTopic():
@@ -25,11 +44,19 @@ def hopeless(reason: NotTaken, topic: str, topics: Topics, *, is_late: bool) -> 
             error = topics.refusal(topic)
             if error is None and is_late:
                 cause = topics.error_of(topic)
+                if outage is not None:
+                    return outage
+                if cause is not None and not isinstance(cause, KafkaError):
+                    return unanswered(topic, cause)
                 error = TopicUnknown(f"topic {topic!r} is not known yet" + (f": {cause}" if cause else ""))
                 error.__cause__ = cause
         case BufferFull():
             if is_late:
                 error = BufferExhausted(f"no room for another record: {reason}")
+                if outage is not None:
+                    error = BufferExhausted(f"no room for another record: {reason}; {outage}")
+                    error.advice = outage.advice
+                    error.__cause__ = outage
         case RecordTooLarge():
             error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, str(reason), subject=f"topic {topic!r}")
             error.advice = (

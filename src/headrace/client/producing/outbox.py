@@ -13,11 +13,11 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.configuration import sending_settings, strategy
-from headrace.client.errors import ClientError, InvalidInput, RecordLost, TimedOut
+from headrace.client.errors import ClientError, InvalidInput, KafkaError, RecordLost, TimedOut
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.partitioner import AdaptiveTurns
 from headrace.client.pending import Pending
-from headrace.client.producing.admission import TopicUnknown, hopeless
+from headrace.client.producing.admission import TopicUnknown, hopeless, unanswered
 from headrace.client.producing.arrow import Slice, slices
 from headrace.client.producing.options import Options
 from headrace.client.producing.pace import Pace
@@ -42,6 +42,9 @@ T = TypeVar("T")
 # Whoever waited for room goes on when this part of the buffer is free, so that it does not wake for each
 # batch that leaves.
 ROOM_SHARE = 8
+
+# How often a call that waits sees whether brokers are out of reach, if it is to end because of that.
+LOOK_S = 1.0
 
 _log = logging.getLogger("headrace.producer")
 
@@ -147,11 +150,35 @@ class Outbox:
             refusal = self._refusal(reason, topic, is_late)
             if refusal is not None:
                 raise refusal
-            is_late = not (yield Wait(partial(self._may_be_taken, reason, topic), give_up_at))
+            may_go_on = partial(self._may_be_taken, reason, topic)
+            is_late = not (yield from self._waited(may_go_on, give_up_at))
         if self.accumulator.has_news:
             self.accumulator.has_news = False
             self.wake()
         return taken
+
+    def _next_look(self, now: Instant, until: Instant) -> Instant:
+        """When a call that waits has to see whether brokers are out of reach for too long."""
+        reachability = self.sending.reachability
+        if reachability.limit_s is None:
+            return until
+        return min(until, Instant(now + LOOK_S), reachability.give_up_at())
+
+    def _waited(self, is_over: Callable[[], bool], until: Instant) -> Steps[bool]:
+        """Whether it was over in time; raises if no broker can be reached for too long."""
+        while True:
+            now = self._clock()
+            if not is_over():
+                self.sending.reachability.check(now)
+            look_at = self._next_look(now, until)
+            if (yield Wait(is_over, look_at)):
+                return True
+            if look_at >= until:
+                return False
+
+    def _outage(self) -> ClientError | None:
+        reachability = self.sending.reachability
+        return None if reachability.outage is None else reachability.explained(self._clock())
 
     def _looked_anew(self, topic: str, give_up_at: Instant) -> Steps[None]:
         topics = self.sending.topics
@@ -163,7 +190,8 @@ class Outbox:
         if isinstance(reason, NotOpen):
             self.sending.check_open()
             return None  # it was opened meanwhile
-        return hopeless(reason, topic, self.sending.topics, is_late=is_late)
+        outage = self._outage() if is_late else None
+        return hopeless(reason, topic, self.sending.topics, is_late=is_late, outage=outage)
 
     def _may_be_taken(self, reason: NotTaken, topic: str) -> bool:
         """Whether it is worth to try again, if only to be told why it is not."""
@@ -242,15 +270,17 @@ class Outbox:
         """The topic's partitions, as brokers know them."""
         topics, known = self.sending.topics, self.sending.cluster.topics
         topics.want(topic)
-        is_known = yield Wait(
-            lambda: topic in known or topics.refusal(topic) is not None,
-            self._until(self.max_block_s if timeout_s is None else timeout_s),
-        )
+        until = self._until(self.max_block_s if timeout_s is None else timeout_s)
+        is_known = yield from self._waited(lambda: topic in known or topics.refusal(topic) is not None, until)
         if topic in known:
             return [partition.index for partition in known[topic].partitions]
         cause = topics.error_of(topic)
         if is_known and cause is not None:
             raise cause
+        if (outage := self._outage()) is not None:
+            raise outage
+        if cause is not None and not isinstance(cause, KafkaError):
+            raise unanswered(topic, cause)
         raise TopicUnknown(f"topic {topic!r} is not known" + (f": {cause}" if cause else "")) from cause
 
     # The end
@@ -259,7 +289,11 @@ class Outbox:
         flush = self.sending.flush()
         is_done = yield Wait(lambda: flush.is_done, self._until(timeout_s))
         if not is_done:
-            raise TimedOut(f"{flush.records_left} records were not delivered in {timeout_s:g} s")
+            outage = self.sending.reachability.outage
+            why = "" if outage is None else f": {outage}"
+            late = TimedOut(f"{flush.records_left} records were not delivered in {timeout_s:g} s{why}")
+            late.__cause__ = None if outage is None else outage.error
+            raise late
 
     def ended(self, timeout_s: float | None) -> Steps[bool]:
         """Takes nothing more, aborts a transaction that is open, and waits; whether all was delivered."""
@@ -326,8 +360,10 @@ class Outbox:
 
     def _done(self, pending: Pending[None], timeout_s: float | None, call: str) -> Steps[None]:
         until = self._until(self.max_block_s if timeout_s is None else timeout_s)
-        if not (yield Wait(lambda: pending.is_done, until)):
-            late = TimedOut(f"timed out while {pending.what}")
+        if not (yield from self._waited(lambda: pending.is_done, until)):
+            outage = self.sending.reachability.outage
+            late = TimedOut(f"timed out while {pending.what}" + (f": {outage}" if outage else ""))
+            late.__cause__ = None if outage is None else outage.error
             late.advice = (
                 f"Call {call}() with the same arguments again: it goes on waiting for what was begun, and "
                 "begins nothing twice."

@@ -35,6 +35,7 @@ from headrace.client.producing.settings import SendingSettings
 from headrace.client.producing.topics import Event, Topics
 from headrace.client.producing.transaction import Transact, Transaction
 from headrace.client.producing.transaction_session import TransactionSession
+from headrace.client.reachability import Reachability
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from headrace.records._accumulator import Accumulator
 from headrace.records._codec import decode_rows
@@ -62,6 +63,7 @@ class Sending:
         self.settings = settings
         self.accumulator = accumulator
         self.cluster = cluster
+        self.reachability = Reachability(settings.unreachable_s)
         self.mailbox = mailbox or Mailbox()
         self.sequences = Sequences()
         self.topics = Topics(cluster, accumulator, self.mailbox, settings, dice)
@@ -441,12 +443,24 @@ class Sending:
             at = TopicPartition(lane.topic, lane.partition)
             while lane.waiting and self._expires_at(lane.waiting[0]) <= now:
                 batch = self.accumulator.take(lane)
-                self._lose(at, batch, RecordLost(f"{batch.count} records for {at} waited for too long"))
+                self._lose(at, batch, self._overdue(f"{batch.count} records for {at} waited for too long"))
         for flight in self._flights.all():
             for at, carried in flight.carried.items():
                 batch = carried.batch
                 if not batch.is_settled and self._expires_at(batch) <= now:
-                    self._lose(at, batch, RecordLost(f"{batch.count} records for {at} got no answer in time"))
+                    said = f"{batch.count} records for {at} got no answer in time"
+                    self._lose(at, batch, self._overdue(said))
+
+    def _overdue(self, said: str) -> RecordLost:
+        """Whose cause is that no broker can be reached, if so, or that brokers say nothing of topics."""
+        outage = self.reachability.outage
+        cause = self.topics.error if outage is None else outage.error
+        if cause is None:
+            return RecordLost(said)
+        lost = RecordLost(f"{said}: {outage or cause}")
+        lost.__cause__ = cause
+        lost.advice = f"{cause.advice} Then send the records again.".lstrip()
+        return lost
 
     def _resolve(self) -> None:
         """Where records expired and all others are answered for, it shows whether the broker has them."""

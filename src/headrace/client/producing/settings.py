@@ -1,4 +1,4 @@
-"""What a producer's machines are told at their birth; the defaults are those of Kafka's producer."""
+"""Settings of a producer's machines; the defaults are those of Kafka's producer."""
 
 from dataclasses import dataclass
 
@@ -26,6 +26,7 @@ class SendingSettings:
     is_idempotent: bool = True
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
+    unreachable_s: float | None = None  # of an outage, before calls that wait raise; None: never
 
     def backoff(self, attempt: int, dice: Dice) -> Duration:
         return backoff(attempt, dice, first_s=self.retry_first_s, last_s=self.retry_last_s)

@@ -71,7 +71,8 @@ def explained(error: ssl.SSLError, host: str, first: bytes) -> TlsFailed:
         peer = describe_peer(first) or "something else"
         return TlsFailed(
             f"the peer at {host} answered with {peer}, not with TLS",
-            advice="Check the port; if it is a plaintext listener, set security.protocol accordingly.",
+            advice="Check the port; for a plaintext listener set security.protocol to PLAINTEXT or "
+            "SASL_PLAINTEXT.",
         )
     return TlsFailed(f"TLS with {host} failed: {reason.replace('_', ' ').lower() or error}")
 

@@ -99,7 +99,8 @@ class Consumer:
 
     def poll(self, timeout: float | None = None, max_records: int | None = None) -> list[Message]:
         """The next messages, at most max.poll.records of them; none if none came in that time. Without a
-        timeout it waits as long as it takes.
+        timeout it waits as long as it takes, or until no broker could be reached for
+        headrace.unreachable.timeout.ms, which raises `Unreachable`.
 
         Listeners, callbacks of commits, and automatic commits of what the last poll gave happen in here.
 

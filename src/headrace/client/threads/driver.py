@@ -47,7 +47,7 @@ class Driver:
         self.relocked: Callable[[threading.Condition], object] | None = None  # hears of another lock
         self._session = session
         self._after_turn = after_turn
-        self._selecting = Selecting(settings, random.SystemRandom())
+        self._selecting = Selecting(settings, random.SystemRandom(), session.reachability)
         arguments = (weakref.ref(self), self._selecting)
         self._thread = threading.Thread(target=_run, args=arguments, name=name, daemon=True)
         self._finalizer = weakref.finalize(self, self._selecting.close)

@@ -122,8 +122,8 @@ class Producer:
         """Takes a record to be sent soon; what becomes of it is told by the delivery.
 
         Returns at once, unless the topic is not known yet or `buffer.memory` is used up: then it waits for at
-        most `max.block.ms` and raises `TopicUnknown` or `BufferExhausted`. Without a serializer keys and
-        values are bytes or text. A value of None is a tombstone.
+        most `max.block.ms` and raises `Unreachable`, `TopicUnknown` or `BufferExhausted`. Without a
+        serializer keys and values are bytes or text. A value of None is a tombstone.
 
         >>> delivery = producer.send("orders", b"tea", key=b"customer-7", headers={"trace": b"1f"})
         >>> _ = delivery.add_callback(lambda metadata: print(metadata.topic, metadata.partition))

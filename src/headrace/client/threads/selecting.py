@@ -14,6 +14,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.clock import clock
 from headrace.client.network_settings import NetworkSettings
+from headrace.client.reachability import Reachability
 from headrace.client.threads.tokens import tokens_of
 from headrace.client.wires import Found, Wire, Wires
 
@@ -23,10 +24,10 @@ SLEEP_MAX_S = 3600.0  # system calls refuse to sleep for longer than some weeks
 class Selecting:
     """The sockets of one client with a selector under them."""
 
-    def __init__(self, settings: NetworkSettings, dice: Dice) -> None:
+    def __init__(self, settings: NetworkSettings, dice: Dice, reachability: Reachability) -> None:
         provider = None if settings.security is None else settings.security.token_provider
         self.tokens = None if provider is None else tokens_of(provider, self.wake)
-        self.wires = Wires(settings, dice, self)
+        self.wires = Wires(settings, dice, self, reachability)
         self._selector = selectors.DefaultSelector()
         self._bell, self._rope = socket.socketpair()
         self._bell.setblocking(False)

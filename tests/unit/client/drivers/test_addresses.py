@@ -74,7 +74,7 @@ def test_the_last_address_says_what_is_wrong(client: Carrier, names: Names) -> N
     names.addresses = [closed_port(), closed_port()]
     answer = client.ask()
     assert isinstance(answer, Unreachable)
-    assert str(answer) == "cannot connect to broker.test:9092: Connection refused"
+    assert str(answer) == "cannot connect to broker.test:9092: connection refused"
 
 
 def test_a_name_server_that_takes_its_time_holds_nobody_up(client: Carrier, names: Names) -> None:

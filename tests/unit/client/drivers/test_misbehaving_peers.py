@@ -56,7 +56,7 @@ def error_of(answer: Answer, kind: type[ClientError]) -> str:
 def test_nobody_listens(connect: Any) -> None:
     address = closed_port()
     answer = connect(address).ask()
-    assert error_of(answer, Unreachable) == f"cannot connect to {address}: Connection refused"
+    assert error_of(answer, Unreachable) == f"cannot connect to {address}: connection refused"
 
 
 def test_a_host_that_does_not_exist(connect: Any) -> None:

@@ -1,0 +1,136 @@
+"""Whether the cluster can be reached, since when not, and why not.
+
+The sockets report every connection that is ready, fails or takes long; calls that wait ask here. An address
+that cannot be reached for a second is worth a warning, and another one twice a minute while it lasts. When no
+broker can be reached, that is an outage: calls name it as the cause of what they did not get, and end early
+if `headrace.unreachable.timeout.ms` says so.
+
+Brokers that the cluster named count. Bootstrap addresses count until it has named any: one that leads to
+brokers under other names, which cannot be reached, is no way to the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Address
+from headrace.client.errors import ClientError, Unreachable
+
+# Addresses in trouble that are remembered; those that nobody connects to any more are never heard of again.
+TROUBLES_MAX = 1000
+
+log = logging.getLogger("headrace.connections")
+
+
+class Outage(NamedTuple):
+    """No broker can be reached."""
+
+    since: Instant
+    address: Address  # the one that was tried last
+    error: ClientError  # what came of it
+
+    def __str__(self) -> str:
+        said = str(self.error)
+        return said if str(self.address) in said else f"{self.address}: {said}"
+
+
+@dataclass(slots=True)
+class _Trouble:
+    since: Instant
+    warn_at: Instant
+    was_told: bool = False
+
+
+class Reachability:
+    """`outage` may be read by any thread; all else belongs to whoever drives the sockets."""
+
+    SLOW_S = 1.0  # how long a connection may take before that counts as a failure, too
+    WARN_AFTER_S = 1.0
+    WARN_AGAIN_S = 30.0
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        """`limit_s`: after so long an outage calls that wait raise; None: they wait as long as they may."""
+        self.outage: Outage | None = None
+        self.limit_s = limit_s
+        self._brokers: Collection[Address] = ()
+        self._connected: dict[Address, int] = {}  # how many connections are ready
+        self._connected_until = Instant(0.0)  # when the last one of all was lost
+        self._troubles: dict[Address, _Trouble] = {}
+
+    # What calls ask
+
+    def give_up_at(self) -> Instant:
+        """When calls that wait are to raise, if the outage lasts."""
+        if self.outage is None or self.limit_s is None:
+            return NEVER
+        return Instant(self.outage.since + self.limit_s)
+
+    def check(self, now: Instant) -> None:
+        """Raises if the outage has lasted for too long."""
+        if now >= self.give_up_at():
+            raise self.explained(now)
+
+    def explained(self, now: Instant) -> Unreachable:
+        """The error of a call that ends because of the outage."""
+        outage = self.outage
+        assert outage is not None
+        error = Unreachable(f"no broker could be reached for {max(0.0, now - outage.since):.0f} s: {outage}")
+        error.advice = outage.error.advice
+        error.__cause__ = outage.error
+        return error
+
+    # What the sockets report
+
+    def named(self, brokers: Collection[Address]) -> None:
+        """The brokers that the cluster has named last."""
+        if brokers != self._brokers:
+            self._brokers = brokers
+            self._see()
+
+    def reached(self, now: Instant, address: Address) -> None:
+        """A connection is ready."""
+        self._connected[address] = self._connected.get(address, 0) + 1
+        trouble = self._troubles.pop(address, None)
+        if trouble is not None and trouble.was_told:
+            log.info("%s can be reached again, after %.0f s", address, now - trouble.since)
+        self._see()
+
+    def left(self, now: Instant, address: Address) -> None:
+        """A connection that was ready is no more."""
+        self._connected[address] -= 1
+        if not self._connected[address]:
+            del self._connected[address]
+            if not self._connected:
+                self._connected_until = now
+
+    def failed(self, now: Instant, address: Address, error: ClientError, *, since: Instant) -> None:
+        """A connection that was begun at `since` is not ready: it failed, or takes long."""
+        trouble = self._troubles.get(address)
+        if trouble is None:
+            if len(self._troubles) >= TROUBLES_MAX:
+                del self._troubles[next(iter(self._troubles))]
+            trouble = self._troubles[address] = _Trouble(since, Instant(since + self.WARN_AFTER_S))
+        if now >= trouble.warn_at:
+            trouble.warn_at = Instant(now + self.WARN_AGAIN_S)
+            trouble.was_told = True
+            problem = Outage(trouble.since, address, error)
+            log.warning("%s (for %.0f s now). %s", problem, now - trouble.since, error.advice)
+        self._see((address, error))
+
+    def _see(self, last: tuple[Address, ClientError] | None = None) -> None:
+        troubled = [address for address in self._troubles if self._counts(address)]
+        if not troubled or any(self._counts(address) for address in self._connected):
+            self.outage = None
+            return
+        since = Instant(max(self._connected_until, min(self._troubles[each].since for each in troubled)))
+        if last is not None and self._counts(last[0]):
+            self.outage = Outage(since, *last)
+        elif self.outage is not None:
+            self.outage = self.outage._replace(since=since)
+
+    def _counts(self, address: Address) -> bool:
+        return not self._brokers or address in self._brokers
