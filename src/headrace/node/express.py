@@ -11,7 +11,7 @@ whose answer the lane's equals byte for byte (a test compares them).
 """
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.base.time import Now
 from headrace.node.faults import FAULTS
@@ -151,7 +151,7 @@ class ExpressLane:
         self._prefixes[bytes(frame[8 : self._prefix_end])] = known
 
 
-def learn(node: "Node", request: Request, answer: bytes, frame: memoryview, position: int) -> None:
+def learn(node: "Node", request: Request, parts: "Parts", frame: memoryview, position: int) -> None:
     """After a produce request was answered the ordinary way: remember it, if it is of the usual kind.
 
     `position` is where the request's body begins in the frame.
@@ -181,7 +181,7 @@ def learn(node: "Node", request: Request, answer: bytes, frame: memoryview, posi
     if frame[position:prefix_end] != said:
         return
     known = _remembered(request, topic, partition)
-    if not known.is_answered_by(answer):
+    if not known.is_answered_by(b"".join(cast(list[bytes], parts))):
         return
     connection = request.connection
     lane = connection.express

@@ -141,7 +141,7 @@ class Node:
         parts = self._serve(request)
         if parts is not None:
             if api_key == PRODUCE:
-                express.learn(self, request, b"".join(cast(list[bytes], parts)), frame, position)
+                express.learn(self, request, parts, frame, position)
             elif api_key == OFFSET_COMMIT:
                 commit_lane.learn(self, request, b"".join(cast(list[bytes], parts)), frame)
         # only now: whoever is woken and answered on this connection was asked before this request

@@ -6,6 +6,7 @@ its partition does not wait, as in Kafka: a read ends with its segment. At least
 whatever the limits say (KIP-74), beginning with the one that contains the offset.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from headrace.base.limits import FETCH_WAIT_MS_MAX
@@ -36,6 +37,7 @@ DEBUGGER = -2  # reads up to the log end and is nobody's replica
 LEADER_VERSION_MIN = 12
 IDS_VERSION_MIN = 13
 ENDPOINTS_VERSION_MIN = 16
+FEW_PARTITIONS = 4  # so many are looked at as quickly as added up
 
 
 def handle(node: Node, request: Request) -> FetchResponse | Parked:
@@ -273,21 +275,47 @@ def _diverges(log: PartitionLog, wanted: Any, data: PartitionData) -> bool:
     return True
 
 
-class ParkedFetch(Parked):
-    """Adds up what its partitions have. At an append only the one that moved is measured again: five polls of
-    2,000 partitions each would take 86 ms of every append.
+class Tally:
+    """What the partitions of a waiting fetch have, added up. At an append only the one that moved is measured
+    again: five polls of 2,000 partitions each took 86 ms of every append.
     """
 
-    __slots__ = ("_at", "_gathering", "_min_bytes", "_sizes", "_total")
+    __slots__ = ("_gathering", "_min_bytes", "_sizes", "_total")
+
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+        self._min_bytes: int = gathering.min_bytes
+        self._sizes: dict[Waitable, int] = dict(gathering.sizes.items())
+        self._total = sum(self._sizes.values())
+
+    @property
+    def is_enough(self) -> bool:
+        return self._total >= self._min_bytes
+
+    def is_worth_a_look(self, moved: Iterable[Waitable]) -> bool:
+        """Whether there is enough by now, or something that only a look at everything tells."""
+        must_look = False
+        for partition in moved:
+            size = self._gathering.measure(partition)  # type: ignore[arg-type]  # nothing else is waited for
+            if size is None:
+                must_look = True
+            else:
+                self._total += size - self._sizes.get(partition, 0)
+                self._sizes[partition] = size
+        return must_look or self.is_enough
+
+
+class ParkedFetch(Parked):
+    __slots__ = ("_at", "_gathering", "_tally")
 
     def __init__(self, node: Node, request: Request, gathering: Gathering) -> None:
         super().__init__(node, request)
         self._gathering = gathering
-        self._min_bytes = gathering.min_bytes
         self._at = request.now.after_ms(min(request.body.max_wait_ms, FETCH_WAIT_MS_MAX))
-        self._sizes: dict[Waitable, int] = dict(gathering.sizes.items())
-        self._total = sum(self._sizes.values())
-        self.moved = {}
+        self._tally: Tally | None = None
+        if len(gathering.wanted) > FEW_PARTITIONS:
+            self._tally = Tally(gathering)
+            self.moved = {}
         request.body.topics = []  # the plan holds what is needed of them
         gathering.forget()
         for partition in gathering.wanted:
@@ -297,24 +325,13 @@ class ParkedFetch(Parked):
         return self._at
 
     def reply(self, now: Now, *, is_expired: bool) -> FetchResponse | None:
-        gathering = self._gathering
-        if is_expired:
-            gathering.gather(now)
-            return gathering.response()
-        moved, self.moved = self.moved, {}
-        must_look = False
-        for partition in moved or ():
-            size = gathering.measure(partition)  # type: ignore[arg-type]  # it waits for nothing else
-            if size is None:
-                must_look = True
-                continue
-            self._total += size - self._sizes.get(partition, 0)
-            self._sizes[partition] = size
-        has_enough = self._total >= self._min_bytes
-        if not has_enough and not must_look:
-            return None
+        gathering, tally = self._gathering, self._tally
+        if tally is not None and not is_expired:
+            moved, self.moved = self.moved, {}
+            if not tally.is_worth_a_look(moved or ()):
+                return None
         gathering.gather(now)
-        if has_enough or gathering.is_enough:
+        if is_expired or gathering.is_enough or (tally is not None and tally.is_enough):
             return gathering.response()
         gathering.forget()
         return None
