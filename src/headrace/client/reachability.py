@@ -78,7 +78,8 @@ class Reachability:
         """The error of a call that ends because of the outage."""
         outage = self.outage
         assert outage is not None
-        error = Unreachable(f"no broker could be reached for {max(0.0, now - outage.since):.0f} s: {outage}")
+        lasted_s = round(max(0.0, now - outage.since), 1)
+        error = Unreachable(f"no broker could be reached for {lasted_s:g} s: {outage}")
         error.advice = outage.error.advice
         error.__cause__ = outage.error
         return error

@@ -23,7 +23,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError, ConnectionLost, Unreachable
+from headrace.client.errors import ClientError, ConnectionLost, TokenUnavailable, Unreachable
 from headrace.client.link import Link, Settled
 from headrace.client.mailbox import Outgoing
 from headrace.client.network_settings import NetworkSettings
@@ -328,6 +328,9 @@ class Wires:
         if wire.socket is None:
             what = "is looked for: the name server does not answer"
         slow = Unreachable(f"{address} {what} yet")
+        if wire.link.connection.wants_token:
+            slow = Unreachable(f"the login at {address} waits for an OAuth token")
+            slow.advice = TokenUnavailable.advice
         self._reachability.failed(now, address, slow, since=wire.opened_at)
 
     # Endings

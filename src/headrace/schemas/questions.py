@@ -18,7 +18,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request
 
-from headrace.client.security.redirects import RedirectRefused, open_url
+from headrace.client.security.redirects import RedirectRefused, open_url, read_until
 from headrace.schemas.errors import (
     Incompatible,
     NoRegistry,
@@ -98,7 +98,7 @@ class Questions:
             request.data = json.dumps(body).encode()
         try:
             with open_url(request, timeout_s) as answer:
-                data = answer.read(ANSWER_BYTES_MAX)
+                data = read_until(answer, ANSWER_BYTES_MAX, time.monotonic() + timeout_s)
         except HTTPError as error:
             with error:
                 if error.code >= 500 or error.code in _AGAIN:
@@ -116,7 +116,7 @@ class Questions:
         try:
             reply = json.loads(data)
             return reply if read is None else read(reply)
-        except (ValueError, TypeError, LookupError, AttributeError):
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             shown = repr(data[:_SHOWN_MAX]) + ("…" if len(data) > _SHOWN_MAX else "")
             raise NoRegistry(f"what {url} answers about {what} is not a registry's: {shown}") from None
 
@@ -133,7 +133,7 @@ def _refusal(error: HTTPError, url: str, what: str) -> SchemaError:
     try:
         reply = json.loads(error.read(ANSWER_BYTES_MAX))
         code, message = int(reply["error_code"]), str(reply["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError, OSError, HTTPException):
         # a proxy's page, or the way to something else: its status says enough
         return RegistryRefused(error.code, f"{url}, asked about {what}: {error.reason}")
     if code in _UNKNOWN:

@@ -83,7 +83,8 @@ class Registry:
         found = self._ids_of_guids.get(guid)
         if found is None:
             path = f"/schemas/guids/{guid}/ids"
-            found = int(self._ask("GET", path, what=f"schema {guid}", read=lambda reply: reply[0]["id"]))
+            found = self._ask("GET", path, what=f"schema {guid}", read=lambda reply: int(reply[0]["id"]))
+            assert isinstance(found, int)
             self._ids_of_guids[guid] = found
         return found
 

@@ -7,7 +7,7 @@ import copy
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -79,6 +79,8 @@ class Odd(Old):
         8: (200, b'{"schema": 8}'),
         9: (200, b'{"schema": "x", "schemaType": "XML"}'),
         13: (200, b'{"schema": "int"}'),
+        16: (200, b"[" * 100_000),
+        17: (404, b"[" * 100_000),
         14: (
             200,
             b'{"schemaType": "PROTOBUF", "schema": "syntax = \\"proto3\\"; message M { int32 x = 1; }"}',
@@ -87,13 +89,26 @@ class Odd(Old):
 
     def do_GET(self) -> None:
         self.asked.append(("GET", self.path))
+        if self.path.startswith("/schemas/guids"):
+            self._send(200, b'[{"id": "many"}]')
+            return
         id = int(self.path.rpartition("/")[2])
         if id == 10:
             self.released.wait(30)  # silence
+        elif id == 15:
+            self._drip()
         elif id == 11 and len(self.asked) == 1:
             self._send(500, b"")
         else:
             self._send(*self.answers.get(id, (200, b'{"schema": "{}", "schemaType": "JSON"}')))
+
+    def _drip(self) -> None:
+        """An answer that never ends, and never stops for long."""
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while not self.released.wait(0.02):
+                self.wfile.write(b" ")
 
 
 @contextmanager
@@ -117,6 +132,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def odd() -> Iterator[Registry]:
+    Odd.released.clear()
     with serving(Odd) as port:
         yield Registry(f"http://127.0.0.1:{port}", timeout_s=1)
 
@@ -209,6 +225,20 @@ def test_the_next_address_is_asked_when_one_does_not_answer(port: int) -> None:
     assert again.schema(1) == Schema('"int"')
 
 
+def test_an_answer_that_never_ends_is_given_up(odd: Registry) -> None:
+    """The time of a question is that of all of it, not of each byte."""
+    try:
+        with pytest.raises(RegistryUnreachable, match="no registry answers about schema 15"):
+            odd.schema(15)
+    finally:
+        Odd.released.set()
+
+
+def test_an_id_that_is_no_number_is_not_a_registry_s(odd: Registry) -> None:
+    with pytest.raises(NoRegistry):
+        odd.id_of_guid("0-0")
+
+
 def test_an_old_registry_tells_the_id_alone(port: int) -> None:
     registry = Registry(f"http://127.0.0.1:{port}", user="ada", password="l:ve")
     found = registry.registered("s/1", Schema('"int"'))
@@ -228,6 +258,8 @@ def test_an_old_registry_tells_the_id_alone(port: int) -> None:
         (7, RegistryUnreachable, "answers 429"),
         (8, NoRegistry, "is not a registry's"),
         (9, NoRegistry, "XML"),
+        (16, NoRegistry, "is not a registry's"),
+        (17, RegistryRefused, r"Not Found \(code 404\)"),
     ],
 )
 def test_what_is_wrong_with_a_registry_is_no_records_fault(

@@ -6,6 +6,7 @@ refused: the secret is for the endpoint that was set, and for no other.
 """
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,7 +16,7 @@ from http.client import HTTPException
 
 from headrace.client.errors import TokenUnavailable
 from headrace.client.security.mechanism import Token
-from headrace.client.security.redirects import RedirectRefused, open_url
+from headrace.client.security.redirects import RedirectRefused, open_url, read_until
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 256 * 1024  # tokens have some kilobytes
@@ -40,8 +41,9 @@ class ClientCredentials:
             {"Authorization": f"Basic {credentials}", "Accept": "application/json"},
         )
         try:
+            deadline = time.monotonic() + TIMEOUT_S
             with open_url(request, TIMEOUT_S) as answer:
-                data = answer.read(ANSWER_BYTES_MAX)
+                data = read_until(answer, ANSWER_BYTES_MAX, deadline)
         except urllib.error.HTTPError as error:
             with error:
                 said = error.read(500).decode(errors="replace")

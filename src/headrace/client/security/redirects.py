@@ -5,11 +5,13 @@ on the way. Here a redirect to another origin, and any redirect of a request tha
 `RedirectRefused` says where it led.
 """
 
+import time
 import urllib.request
 from http.client import HTTPMessage
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+PIECE_BYTES = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -43,6 +45,21 @@ class _KeepOrigin(urllib.request.HTTPRedirectHandler):
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+def read_until(answer: Any, bytes_max: int, deadline: float) -> bytes:
+    """The body, or as much of it as is allowed; TimeoutError when `time.monotonic()` has passed the deadline.
+
+    urllib's timeout is that of a single read: a server that sends a byte now and then would never meet it.
+    """
+    pieces: list[bytes] = []
+    left = bytes_max
+    while left > 0 and (piece := answer.read1(min(left, PIECE_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+        if time.monotonic() > deadline:
+            raise TimeoutError("the answer did not end in time")
+    return b"".join(pieces)
 
 
 def open_url(request: urllib.request.Request, timeout_s: float) -> Any:

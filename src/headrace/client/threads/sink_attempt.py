@@ -86,7 +86,11 @@ class SinkAttempt:
             self._driver.wake()
             is_known = self._driver.wait_until(lambda: self._attempt.has_joined, patience)
         if not is_known:
-            raise TimedOut(f"the sink {self._attempt.place.app_id!r} could not be joined in {patience:g} s")
+            outage = self._outbox.sending.reachability.outage
+            why = "" if outage is None else f": {outage}"
+            raise TimedOut(
+                f"the sink {self._attempt.place.app_id!r} could not be joined in {patience:g} s{why}"
+            )
         if self._attempt.state is State.FAILED:
             self._attempt.check_may_send()
         return self._attempt.state
