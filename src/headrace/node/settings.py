@@ -246,7 +246,7 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         raise InvalidConfig(f"{key} must name at least one listener that is not a controller listener")
     first = values["advertised_listeners"][0].name if values["advertised_listeners"] else ""
     values["inter_broker_listener_name"] = values["inter_broker_listener_name"] or first
-    values["log_dirs"] = tuple(values["log_dirs"] or _strings(broker_value("log.dir", layers)))
+    values["log_dirs"] = tuple(_log_directories(texts, layers))
     values["metadata_log_dir"] = values["metadata_log_dir"] or values["log_dirs"][0]
     smaller = broker_value("internal.metadata.log.segment.bytes", layers)
     values["metadata_log_segment_bytes"] = smaller or values["metadata_log_segment_bytes"]
@@ -260,6 +260,15 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         if not key.startswith(OPEN_FAMILIES)
     }
     return Settings({"texts": texts, "unknown": unknown, **values})
+
+
+def _log_directories(texts: Mapping[str, str], layers: tuple[Mapping[str, str], ...]) -> list[str]:
+    """Those of log.dirs, else of log.dir. A key without a directory is refused: a default would surprise."""
+    key = "log.dirs" if "log.dirs" in texts else "log.dir"
+    directories = _strings(broker_value(key, layers))
+    if not directories:
+        raise InvalidConfig(f"{key} must name at least one directory")
+    return directories
 
 
 def _check_served(settings: Settings, own_names: frozenset[str]) -> None:

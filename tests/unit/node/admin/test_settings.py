@@ -83,6 +83,8 @@ def test_dynamic_settings_lie_over_the_files_and_listeners_stay() -> None:
         (LEAST | {"listener.security.protocol.map": "A:NOPE"}, "NAME:PROTOCOL"),
         (LEAST | {"advertised.listeners": "SSL://x:1"}, "not one of the listeners"),
         (LEAST | {"max.connections.per.ip.overrides": "x"}, "address:count"),
+        (LEAST | {"log.dirs": ""}, "log.dirs must name at least one directory"),
+        (LEAST | {"log.dir": " "}, "log.dir must name at least one directory"),
         (
             LEAST | {"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"},
             "at least one listener",
