@@ -113,7 +113,9 @@ def test_producer_ids_that_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> N
     assert caught_by() == "metadata_replayed"
 
 
-def test_answers_that_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_overtake_each_other(
+    monkeypatch: pytest.MonkeyPatch, misplaced_answers: list[str]
+) -> None:
     """A request behind a parked one is answered at once."""
     handle = Node.handle
 
@@ -126,6 +128,7 @@ def test_answers_that_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Node, "handle", hasty)
     assert caught_by() == "answers_in_request_order"
+    misplaced_answers.clear()
 
 
 def test_a_latest_offset_that_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ class BatchAcked:
     values: tuple[bytes, ...]
     base_offset: int
     acks: int
-    durable_end: int  # what the disk held for sure when the answer left; -1 where no fsync was promised
+    durable_end: int  # what the disk held for sure when the answer left; -1: the topic is about to go
 
 
 @dataclass(slots=True)
@@ -306,6 +306,23 @@ class NodeStopped:
 
 
 @dataclass(slots=True)
+class HighWatermarkLags:
+    """A partition without followers has a high watermark below what its log vouches for."""
+
+    partition: str
+    high_watermark: int
+    promised_end: int
+
+
+@dataclass(slots=True)
+class DirectoryGivenUp:
+    """The node took a log directory offline; is_broken: its disk was told to break."""
+
+    error: str
+    is_broken: bool
+
+
+@dataclass(slots=True)
 class FaultStruck:
     fault: str
 
@@ -421,6 +438,8 @@ Event = (
     | BatchRefused
     | NodeStarted
     | NodeStopped
+    | DirectoryGivenUp
+    | HighWatermarkLags
     | FaultStruck
     | Finished
     | DeliverySettled

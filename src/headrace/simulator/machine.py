@@ -6,11 +6,12 @@ moment of the dice, and lets the disk stop the machine inside of any call. A kil
 cache; a lost machine leaves what was fsynced, and whatever of the rest the dice spare.
 """
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from random import Random
 from struct import Struct
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 from headrace.base.dice import Dice
 from headrace.base.time import Now
@@ -19,7 +20,9 @@ from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proc
 from headrace.node.node import Node
 from headrace.simulator.history import (
     CoordinatorCompared,
+    DirectoryGivenUp,
     FaultStruck,
+    HighWatermarkLags,
     History,
     InvariantBroken,
     NodeStarted,
@@ -30,8 +33,14 @@ from headrace.simulator.rebuilding import broken_invariants, differences
 from headrace.simulator.wire import Wire
 from headrace.simulator.world import World
 from headrace.storage.disk import Disk, Span
-from headrace.storage.faulty_disk import Crash, DiskCrashed, Fault, FaultyDisk
+from headrace.storage.errors import StorageError
+from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import CrashKind, MemoryDisk
+
+# Of a job: it was ordered; it has run, and nobody was told; its result was told.
+Step = Literal["ordered", "run", "told"]
+
+LEAVING_S_MAX = 0.3  # from the clean marker to the end of the process
 
 StartNode = Callable[[dict[str, Disk], Dice, str, Now], Node]
 
@@ -41,6 +50,11 @@ _BATCH_BYTES_MIN = 61
 # A count that is wrong stays wrong: a look after every call would find it hardly earlier, and costs a third
 # more time.
 CALLS_PER_CHECK = 5
+
+
+def is_passing(failure: Fail) -> bool:
+    """Want of space or of descriptors says nothing about the bytes that the disk holds."""
+    return failure.code in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE)
 
 
 class Machine:
@@ -56,6 +70,11 @@ class Machine:
         self.is_slow = False  # jobs take long
         self.restarts = True  # somebody starts it again when it is down
         self.dies_by: CrashKind = "killed"  # what a scripted crash of a disk means
+        self.has_broken_disk = False  # a disk was told to fail for another reason than want of space
+        self.step_seen: Callable[[Step, Run], None] | None = None  # whoever waits for a step of a job
+        self._is_leaving = False  # the node has stopped, its process has not ended yet
+        self.lingers = 0.0  # how often jobs still run after the clean marker was written
+        self.hears_after_stop = False  # whether requests are still received then
         self._boot = 0
         self._flushed: dict[PartitionKey, int] = {}
         self._wires: dict[int, Wire] = {}  # by connection id
@@ -72,8 +91,14 @@ class Machine:
         if self.node is not None:
             return
         self.starts += 1
-        self.disks = {name: FaultyDisk(disk) for name, disk in self._disks.items()}
+        self.disks = {name: self._attached(name, disk) for name, disk in self._disks.items()}
         self._lanes, self._wakes_at = {}, None
+        self._is_leaving = False
+        self.has_broken_disk = any(
+            one.times and one.operation in ("sync", "sync_dir")
+            for disk in self.disks.values()
+            for one in disk.faults
+        )
         self._durable_ends.clear()
         boot_id = f"boot-{self._boot}"
         try:
@@ -83,12 +108,22 @@ class Machine:
         except DiskCrashed:
             self.crash(self.dies_by)
             return
-        except OSError as error:  # the disk is full or broken: the process ends, and is tried again later
+        except (OSError, StorageError) as error:  # a full or broken disk: somebody tries again later
             self.history.add(FaultStruck(f"start failed: {error}"))
             self.crash("killed")
             return
         self.history.add(NodeStarted(boot_id, _metadata_of(self.node)))
         self._after_call()
+
+    def _attached(self, name: str, disk: MemoryDisk) -> FaultyDisk:
+        """A disk that is full is still full for the next process."""
+        before = self.disks.get(name)
+        if before is None:
+            return FaultyDisk(disk)
+        faults = [one for one in before.faults if isinstance(one.action, Fail) and is_passing(one.action)]
+        after = FaultyDisk(disk, space_bytes=before.space_bytes)
+        after.faults = faults
+        return after
 
     def kill(self) -> None:
         """The process is gone between two calls: what it knew and what it wrote must agree."""
@@ -157,6 +192,9 @@ class Machine:
         return connection
 
     def received(self, wire: Wire, connection: Connection, frame: bytearray) -> None:
+        if self._is_leaving and not self.hears_after_stop:
+            return
+
         def handle(node: Node, now: Now) -> None:
             parts = node.handle(now, connection, memoryview(frame))
             if parts is not None:  # leaves before the effects of the same call are carried out
@@ -196,11 +234,19 @@ class Machine:
                 self._carry_out(effect)
         if self.node is not node:
             return
-        if node.is_stopped:
+        if node.is_stopped and not self._is_leaving:
+            self._is_leaving = True
+            if not self.world.chance(self.lingers):
+                self._leave(node)
+                return
+            self.world.after(self.world.between(0.0, LEAVING_S_MAX), lambda: self._leave(node))
+        self._set_timer(node)
+
+    def _leave(self, node: Node) -> None:
+        """Until now jobs that had been ordered before may have run, and requests may have come."""
+        if self.node is node:
             self._note_flushed()
             self._end("cleanly")
-            return
-        self._set_timer(node)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -221,8 +267,11 @@ class Machine:
                 wire = self._wires.get(connection.id)
                 if wire is not None:
                     wire.mute(until)
-            case Report(level, event, _):
+            case Report(level, event, facts):
                 self.reports.append(f"{level} {event}")
+                if event == "log_directory_offline":
+                    reason = str(facts.get("error", ""))
+                    self.history.add(DirectoryGivenUp(reason, is_broken=self.has_broken_disk))
             case Halt(reason):
                 self.history.add(FaultStruck(f"the node halts: {reason}"))
                 self.crash("killed")
@@ -261,6 +310,11 @@ class Machine:
         lane.append(run)
         if len(lane) == 1:
             self._begin(lane)
+        self._passed("ordered", run)
+
+    def _passed(self, step: Step, run: Run) -> None:
+        if self.step_seen is not None:
+            self.step_seen(step, run)
 
     def _begin(self, lane: deque[Run]) -> None:
         node = self.node
@@ -279,6 +333,7 @@ class Machine:
         except OSError as error:
             result = error
         # what it did is on the disk; that it did it is not known before it is told
+        self._passed("run", run)
         self.world.after(self.world.short_delay(), lambda: self._job_done(node, lane, result))
 
     def _job_done(self, node: Node, lane: deque[Run], result: Any) -> None:
@@ -288,6 +343,21 @@ class Machine:
         if lane:
             self._begin(lane)
         self._call(lambda node, now: node.completed(now, run.ticket, result))
+        self._look_at_high_watermarks()
+        self._passed("told", run)
+
+    def _look_at_high_watermarks(self) -> None:
+        """Nobody but a follower may hold one back, whatever became of the flush that it waited for."""
+        if self.node is None or self._is_leaving:
+            return
+        for one in self.node.partitions.all():
+            log = one.log
+            if log is None or one.is_offline or log.is_offline or len(one.leader.isr) > 1:
+                continue
+            end = one.promised_end(log)
+            if one.leader.high_watermark < end:
+                name = f"{one.topic}-{one.index}"
+                self.history.add(HighWatermarkLags(name, one.leader.high_watermark, end))
 
     # --- what judges may look at ------------------------------------------------------------------
 

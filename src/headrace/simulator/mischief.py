@@ -9,12 +9,40 @@ from typing import Protocol
 
 from headrace.base.ids import BrokerId, Offset
 from headrace.base.time import Now
+from headrace.node.effects import Run
 from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.history import FaultStruck
-from headrace.simulator.machine import Machine
+from headrace.simulator.machine import Machine, Step
+from headrace.simulator.operator import Operator
 from headrace.storage.faulty_disk import Fail, Fault, Operation
 from headrace.storage.memory_disk import CrashKind
+
+# Kinds of jobs, by the lanes that they run in.
+LANES = (
+    "flush",
+    "flush",
+    "checkpoint",
+    "removal",
+    "rewriting",
+    "move",
+    "loading",
+    "metadata",
+    "snapshot",
+    "admission",
+)
+COORDINATORS_TOPICS = ("__consumer_offsets", "__transaction_state")
+KINDS_OF_FILES = ("", "", ".log", ".index", ".timeindex", ".snapshot", "checkpoint", ".tmp", "-delete")
+NEEDING_SPACE: tuple[Operation, ...] = (
+    "create",
+    "make_dir",
+    "rename",
+    "remove",
+    "append",
+    "sync",
+    "sync_dir",
+)
+NEEDING_DESCRIPTORS: tuple[Operation, ...] = ("open", "create")
 
 FOLLOWER = BrokerId(99)  # a replica that is in sync by name and hears late of everything
 HOUR_MS = 3_600_000
@@ -38,21 +66,33 @@ class Odds:
     crash_in_call: int = 6  # either, inside of a disk call, inline or in a job
     loses_in_call: bool = True  # the machine may be lost there, not only the process
     stop_cleanly: int = 2
+    lingers: float = 0.0  # jobs that were ordered run after the clean marker, before the process ends
+    hears_after_stop: bool = False  # and requests arrive then
     slow_jobs: int = 3
     disk_full: int = 2
     io_error: int = 2
     clock_jump: int = 2
     late_follower: int = 4  # holds the high watermark back
     reset: int = 4  # a client's connection
+    no_space: int = 0  # for some kind of disk call, or no descriptor for it
+    reload: int = 0  # a coordinator cannot write, and is made from its log again
+    setting: int = 3  # of a topic or of the broker changes
+    move: int = 0  # of a partition to another directory
+    replace: int = 2  # a topic goes, and another comes under its name
+    ambush: int = 8  # any of these, between two steps of a job
     pause_s: tuple[float, float] = (0.2, 1.2)  # between faults
 
 
 class Mischief:
-    def __init__(self, machine: Machine, clients: Sequence[Connected], odds: Odds) -> None:
+    def __init__(
+        self, machine: Machine, clients: Sequence[Connected], odds: Odds, operator: Operator
+    ) -> None:
         self._machine = machine
         self._world = machine.world
         self._clients = clients
         self._odds = odds
+        self._operator = operator
+        machine.lingers, machine.hears_after_stop = odds.lingers, odds.hears_after_stop
         self._is_over = False
         self._kinds: list[tuple[Callable[[], str], int]] = [
             (self._kill, odds.kill),
@@ -65,6 +105,11 @@ class Mischief:
             (self._jump_clock, odds.clock_jump),
             (self._late_follower, odds.late_follower),
             (self._reset, odds.reset),
+            (self._no_space, odds.no_space),
+            (self._reload, odds.reload),
+            (operator.change_setting, odds.setting),
+            (operator.move_partition, odds.move),
+            (operator.replace_topic, odds.replace),
         ]
 
     def begin(self) -> None:
@@ -73,15 +118,42 @@ class Mischief:
     def stop(self) -> None:
         """All is well from now on; a follower that is still there leaves with its next step."""
         self._is_over = True
+        self._machine.step_seen = None
         self._machine.heal()
+        self._operator.restore()
 
     def _strike(self) -> None:
         if self._is_over:
             return
-        kinds, weights = zip(*self._kinds, strict=True)
+        kinds, weights = zip(*self._kinds, (self._ambush, self._odds.ambush), strict=True)
         (act,) = self._world.dice.choices(kinds, weights)
         self._machine.history.add(FaultStruck(act()))
         self.begin()
+
+    def _ambush(self) -> str:
+        """Wait for a step of a job, and strike before anything else happens."""
+        machine, dice = self._machine, self._world.dice
+        kinds, weights = zip(*self._kinds, strict=True)
+        (act,) = dice.choices(kinds, weights)
+        steps: tuple[Step, ...] = ("ordered", "run", "told")
+        wanted, lane, skip = dice.choice(steps), dice.choice(LANES), dice.choice((0, 0, 1, 3))
+
+        def strike() -> None:
+            if not self._is_over:
+                machine.history.add(FaultStruck(f"at {lane} {wanted}: {act()}"))
+
+        def seen(step: Step, run: Run) -> None:
+            nonlocal skip
+            if step != wanted or run.lane != lane:
+                return
+            if skip:
+                skip -= 1
+                return
+            machine.step_seen = None
+            self._world.after(0.0, strike)
+
+        machine.step_seen = seen
+        return f"something waits for {lane} {wanted}"
 
     # --- the process and its machine --------------------------------------------------------------
 
@@ -138,7 +210,47 @@ class Mischief:
             name = dice.choice(sorted(self._machine.disks))
             fault = Fault(Fail(errno.EIO, written), operation, skip=dice.randrange(5))
             self._machine.disks[name].faults.append(fault)
+            self._machine.has_broken_disk = True
         return f"I/O error on {operation}"
+
+    def _no_space(self) -> str:
+        """Some calls fail for a while, and succeed afterwards: a quota, a full disk, a process without
+        descriptors. A name may find no place where bytes do, and the reverse.
+        """
+        dice = self._world.dice
+        code = dice.choice((errno.ENOSPC, errno.ENOSPC, errno.EDQUOT, errno.EMFILE))
+        operation: Operation = dice.choice(NEEDING_DESCRIPTORS if code == errno.EMFILE else NEEDING_SPACE)
+        path = dice.choice(self._paths())
+        skip, times = dice.choice((0, 0, 1, 4)), dice.choice((1, 1, 2, 10, 1_000))
+        self._refuse(operation, path, code, skip=skip, times=times)
+        if operation in ("sync", "sync_dir"):  # nobody knows what it has written: as bad as an I/O error
+            self._machine.has_broken_disk = True
+        of = f"{path!r}: " if path else ""
+        return f"{errno.errorcode[code]} on {operation} of {of}{times} times after {skip}"
+
+    def _reload(self) -> str:
+        topic = self._world.dice.choice(COORDINATORS_TOPICS)
+        self._refuse("append", topic, errno.ENOSPC, skip=self._world.dice.choice((0, 0, 1)), times=1)
+        return f"no space for the next record of {topic}"
+
+    def _refuse(self, operation: Operation, path: str, code: int, *, skip: int, times: int) -> None:
+        faults = []
+        for disk in self._machine.disks.values():
+            fault = Fault(Fail(code), operation, path, skip=skip, times=times)
+            disk.faults.append(fault)
+            faults.append(fault)
+
+        def end() -> None:
+            for fault in faults:
+                fault.times = 0
+
+        self._world.after(self._world.between(0.2, 2.5), end)
+
+    def _paths(self) -> list[str]:
+        """Parts of paths that tell files of one kind, or those of one partition."""
+        node = self._machine.node
+        names = [f"{one.topic}-{one.index}/" for one in node.partitions.all()] if node is not None else []
+        return [*KINDS_OF_FILES, *names]
 
     # --- the rest ---------------------------------------------------------------------------------
 

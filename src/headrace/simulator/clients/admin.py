@@ -200,8 +200,10 @@ def create(history: History, topic: Topic) -> Ask:
 
     def promised(answer: Any) -> None:
         result = answer.topics[0]
-        if result.error_code == ErrorCode.NONE:
+        if result.error_code == ErrorCode.NONE and not topic.is_doomed:
             history.add(TopicCreated(topic.name, result.topic_id, topic.partitions, topic.configs))
+            if topic.is_asked:
+                topic.created(result.topic_id)
 
     return Ask(CREATE_TOPICS, 7, body, promised)
 

@@ -57,7 +57,8 @@ class Consumer(Script):
                 if data.error_code == ErrorCode.NONE:
                     self.positions[key] = max(self.positions.get(key, 0), end_of(data.records))
                 elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    told = yield list_offset(self.history, key, EARLIEST)
+                    topic = next(one for one in there if one.topic_id == key.topic_id)
+                    told = yield list_offset(self.history, key, EARLIEST, topic)
                     if told is not None:
                         self.positions[key] = max(told.topics[0].partitions[0].offset, 0)
                 else:
@@ -95,7 +96,8 @@ def fetch(
     return Ask(FETCH, version, body, promised)
 
 
-def list_offset(history: History, key: PartitionKey, timestamp: int) -> Ask:
+def list_offset(history: History, key: PartitionKey, timestamp: int, topic: Topic | None = None) -> Ask:
+    """With a topic that may be replaced under its name, an answer counts only if it still was there."""
     partition = ListOffsetsPartition(partition_index=key.number, timestamp=timestamp)
     body = ListOffsetsRequest(
         replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=key.topic, partitions=[partition])]
@@ -103,7 +105,7 @@ def list_offset(history: History, key: PartitionKey, timestamp: int) -> Ask:
 
     def promised(answer: Any) -> None:
         told = answer.topics[0].partitions[0]
-        if told.error_code == ErrorCode.NONE:
+        if told.error_code == ErrorCode.NONE and (topic is None or topic.is_there):
             which = "earliest" if timestamp == EARLIEST else "latest"
             history.add(OffsetTold(key, which, told.offset))
 

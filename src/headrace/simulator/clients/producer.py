@@ -130,7 +130,7 @@ class Producer(Session):
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(values)
         data = build_batch(
-            [(wall_ms, None, value, padding) for value in values],
+            [(wall_ms, value if topic.has_keys else None, value, padding) for value in values],
             codec=codec,
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
@@ -160,11 +160,8 @@ class Producer(Session):
             return
         result = answer.responses[0].partition_responses[0]
         if result.error_code == ErrorCode.NONE:
-            durable_end = (
-                self.machine.durable_end(asked.partition)
-                if asked.topic.promises_fsync and not asked.topic.is_doomed
-                else -1
-            )
+            is_known = not asked.topic.is_doomed  # else another may lie under its name
+            durable_end = self.machine.durable_end(asked.partition) if is_known else -1
             self.history.add(
                 BatchAcked(
                     self.name, asked.partition, asked.values, result.base_offset, self._acks, durable_end

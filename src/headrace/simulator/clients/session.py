@@ -44,10 +44,19 @@ class Session:
     def begin(self) -> None:
         self._connect()
 
-    def ask(self, api_key: int, version: int, body: Any, asked: Any, *, is_answered: bool = True) -> None:
+    def ask(
+        self,
+        api_key: int,
+        version: int,
+        body: Any,
+        asked: Any,
+        *,
+        is_answered: bool = True,
+        at_once: bool = False,
+    ) -> None:
         assert self.wire is not None
-        self.wire.send(api_key, version, body, asked, is_answered=is_answered)
-        if is_answered:
+        self.wire.send(api_key, version, body, asked, is_answered=is_answered, at_once=at_once)
+        if is_answered and self.wire is not None:
             self._asked += 1
             wire, number = self.wire, self._asked
             self.world.after(ANSWER_TIMEOUT_S, lambda: self._check(wire, number))

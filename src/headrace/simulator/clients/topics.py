@@ -11,6 +11,8 @@ class Topic:
     partitions: int
     configs: dict[str, str]
     topic_id: bytes = b""  # known once it was created
+    has_keys: bool = False  # each record has one of its own, so that compaction takes none of them
+    is_asked: bool = False  # its creation, by somebody who does not wait for the answer
     is_doomed: bool = False  # somebody asked for its deletion, whatever came of it
     is_gone: bool = False  # the deletion was acknowledged
     has_namesakes: bool = False  # is made again under its name: only its id tells which one is meant
@@ -27,8 +29,3 @@ class Topic:
     @property
     def opens_batches(self) -> bool:
         return self.configs.get("headrace.validate.records") == "true"
-
-    @property
-    def promises_fsync(self) -> bool:
-        """Each answer speaks of records that an fsync made durable."""
-        return self.configs.get("flush.messages") == "1"

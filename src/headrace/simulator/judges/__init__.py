@@ -13,7 +13,9 @@ from headrace.simulator.judges.copied_exactly_once import CopiedExactlyOnce
 from headrace.simulator.judges.deliveries_told_once import DeliveriesToldOnce
 from headrace.simulator.judges.earliest_never_falls import EarliestNeverFalls
 from headrace.simulator.judges.fenced_members_cannot_commit import FencedMembersCannotCommit
+from headrace.simulator.judges.full_disk_costs_no_directory import FullDiskCostsNoDirectory
 from headrace.simulator.judges.handled_at_least_once import HandledAtLeastOnce
+from headrace.simulator.judges.high_watermark_follows_the_log import HighWatermarkFollowsTheLog
 from headrace.simulator.judges.high_watermark_monotonic import HighWatermarkMonotonic
 from headrace.simulator.judges.latest_not_below_acked import LatestNotBelowAcked
 from headrace.simulator.judges.memory_bounded import MemoryBounded
@@ -36,10 +38,12 @@ def all_judges() -> list[Judge]:
     """In the order in which they are asked: those who see a cause before those who see its consequences."""
     return [
         MemoryBounded(),
+        FullDiskCostsNoDirectory(),
         AnswersInRequestOrder(),
         AckedAfterFsync(),
         WholeBatchesBelowHighWatermark(),
         HighWatermarkMonotonic(),
+        HighWatermarkFollowsTheLog(),
         EarliestNeverFalls(),
         LatestNotBelowAcked(),
         OffsetsKeepTheirValue(),

@@ -1,20 +1,18 @@
 """With flush.messages=1 an answer leaves only when an fsync has made its records durable."""
 
-from headrace.simulator.history import BatchAcked, Event, TopicCreated, TopicDeletionAsked, Violation
+from headrace.simulator.history import BatchAcked, Event, Violation
+from headrace.simulator.judges.fsync_promises import FsyncPromises
 
 
 class AckedAfterFsync:
     name = "acked_after_fsync"
 
     def __init__(self) -> None:
-        self._promised: set[str] = set()
+        self._promises = FsyncPromises()
 
     def see(self, event: Event, /) -> None:
-        if isinstance(event, TopicCreated) and event.configs.get("flush.messages") == "1":
-            self._promised.add(event.topic)
-        elif isinstance(event, TopicDeletionAsked):
-            self._promised.discard(event.topic)
-        elif isinstance(event, BatchAcked) and event.partition.topic in self._promised:
+        self._promises.see(event)
+        if isinstance(event, BatchAcked) and self._promises.covers(event):
             end = event.base_offset + len(event.values)
             if event.durable_end < end:
                 raise Violation(

@@ -10,31 +10,34 @@ from headrace.simulator.history import (
     Finished,
     NodeStopped,
     PartitionKey,
-    TopicCreated,
     Violation,
 )
+from headrace.simulator.judges.fsync_promises import FsyncPromises
 
 
 class AckedNeverLost:
     name = "acked_never_lost"
 
     def __init__(self) -> None:
-        self._promised: set[str] = set()
+        self._promises = FsyncPromises()
+        self._flushed: set[tuple[PartitionKey, int]] = set()  # offsets whose answers promised an fsync
         self._acked: dict[PartitionKey, dict[int, bytes]] = {}
 
     def see(self, event: Event, /) -> None:
+        self._promises.see(event)
         match event:
-            case TopicCreated(topic, _, _, configs) if configs.get("flush.messages") == "1":
-                self._promised.add(topic)
             case BatchAcked(partition=partition, values=values, base_offset=base):
                 self._acked.setdefault(partition, {}).update(enumerate(values, base))
+                if self._promises.covers(event):
+                    self._flushed.update((partition, base + n) for n in range(len(values)))
             case Fetched():
                 self._check_fetched(event)
             case NodeStopped("lost", flushed):
                 for partition, acked in self._acked.items():
-                    if partition.topic not in self._promised:
-                        end = flushed.get(partition, 0)
-                        self._acked[partition] = {o: value for o, value in acked.items() if o < end}
+                    end = flushed.get(partition, 0)
+                    self._acked[partition] = {
+                        o: value for o, value in acked.items() if o < end or (partition, o) in self._flushed
+                    }
             case Finished():
                 self._check_all(event)
             case _:

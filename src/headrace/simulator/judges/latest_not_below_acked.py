@@ -9,9 +9,9 @@ from headrace.simulator.history import (
     NodeStopped,
     OffsetTold,
     PartitionKey,
-    TopicCreated,
     Violation,
 )
+from headrace.simulator.judges.fsync_promises import FsyncPromises
 
 ALL = -1
 
@@ -20,15 +20,18 @@ class LatestNotBelowAcked:
     name = "latest_not_below_acked"
 
     def __init__(self) -> None:
-        self._promised: set[str] = set()
+        self._promises = FsyncPromises()
         self._ends: dict[PartitionKey, int] = {}
+        self._flushed_ends: dict[PartitionKey, int] = {}  # of answers that promised an fsync
 
     def see(self, event: Event, /) -> None:
+        self._promises.see(event)
         match event:
-            case TopicCreated(topic, _, _, configs) if configs.get("flush.messages") == "1":
-                self._promised.add(topic)
             case BatchAcked(partition=partition, values=values, base_offset=base, acks=acks) if acks == ALL:
-                self._ends[partition] = max(self._ends.get(partition, 0), base + len(values))
+                end = base + len(values)
+                self._ends[partition] = max(self._ends.get(partition, 0), end)
+                if self._promises.covers(event):
+                    self._flushed_ends[partition] = max(self._flushed_ends.get(partition, 0), end)
             case OffsetTold(partition, "latest", offset):
                 if offset < self._ends.get(partition, 0):
                     end = self._ends[partition]
@@ -37,7 +40,7 @@ class LatestNotBelowAcked:
                     )
             case NodeStopped("lost", flushed):
                 for partition, end in self._ends.items():
-                    if partition.topic not in self._promised:
-                        self._ends[partition] = min(end, flushed.get(partition, 0))
+                    kept = max(flushed.get(partition, 0), self._flushed_ends.get(partition, 0))
+                    self._ends[partition] = min(end, kept)
             case _:
                 pass

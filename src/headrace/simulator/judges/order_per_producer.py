@@ -5,20 +5,30 @@ Values carry the producer's name and identity, and a number that rises. A produc
 repeat itself, so of it only first appearances count.
 """
 
-from headrace.simulator.history import BatchRefused, Event, Finished, NodeStopped, TopicCreated, Violation
+from headrace.simulator.history import (
+    BatchRefused,
+    ConfigAsked,
+    Event,
+    Finished,
+    NodeStopped,
+    TopicCreated,
+    Violation,
+)
 
 
 class OrderPerProducer:
     name = "order_per_producer"
 
     def __init__(self) -> None:
-        self._promised: set[str] = set()
+        self._promised: set[str] = set()  # topics that have had flush.messages=1 all the time
         self._machine_was_lost = False
 
     def see(self, event: Event, /) -> None:
         match event:
             case TopicCreated(topic, _, _, configs) if configs.get("flush.messages") == "1":
                 self._promised.add(topic)
+            case ConfigAsked(topic, key="flush.messages"):
+                self._promised.discard(topic)
             case NodeStopped("lost"):
                 self._machine_was_lost = True
             case BatchRefused(producer, partition, error):

@@ -17,6 +17,7 @@ from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import ContentsKnown, Copied, PartitionKey
 from headrace.simulator.machine import Machine
 from headrace.simulator.mischief import Mischief, Odds
+from headrace.simulator.operator import NEVER, Operator, settings_of
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
 from headrace.simulator.programs.copier import TRANSACTION_TIMEOUT_MS, Copier
 from headrace.simulator.programs.explorer import Explorer
@@ -63,12 +64,15 @@ class Clients:
             odds = replace(odds, lose=0, loses_in_call=False)
         self._cast(machine)
         observer = Observer(machine, "observer", self._target)
-        mischief = Mischief(machine, [self._admin, *self._programs], odds)
+        changing = [one for topic in self._topics for one in settings_of(topic, **self._flushing)]
+        operator = Operator(machine, "operator", changing, [], [])
+        mischief = Mischief(machine, [self._admin, operator, *self._programs], odds, operator)
 
         machine.start()
         self._admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: self._admin.has_created):
             raise stuck(machine, "topics are not created")
+        operator.begin()
         for program in self._programs:
             program.begin()
         if COPIES in self._scenes:
@@ -86,6 +90,8 @@ class Clients:
             explorer.rest()
         machine.start()
         world.run(world.mono + STALL_S_MAX + CALM_S)  # what is under way from earlier has arrived by then
+        if not world.run(world.mono + HEALING_S, is_done=lambda: operator.has_restored):
+            raise stuck(machine, "settings are not as they were")
         self._demand_progress(machine, observer)
 
     def _cast(self, machine: Machine) -> None:
@@ -96,7 +102,8 @@ class Clients:
         self._source = source = Topic("source", dice.randint(1, 3), configs)
         self._target = target = Topic("target", dice.randint(1, 2), configs)
         self._notes = notes = Topic("notes", dice.randint(1, 2), configs)
-        topics = [source, target, notes]
+        self._topics = topics = [source, target, notes]
+        self._flushing = {} if self._is_flushed else {"flush_messages": (NEVER, "1", "2")}
         self._admin = Admin(machine, "admin", topics, [], topics)
         self._senders.append(Sender(machine, "feeder", source, acks=-1, is_idempotent=True))
         if NOTES in self._scenes:

@@ -23,6 +23,7 @@ from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import AtRest, Copied
 from headrace.simulator.machine import Machine
 from headrace.simulator.mischief import Mischief, Odds
+from headrace.simulator.operator import NEVER, Operator, Setting, settings_of
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
 from headrace.simulator.world import World
 
@@ -103,13 +104,14 @@ class Coordinators:
             *(HastyMember(machine, f"hasty{n}") for n in (1, 2)),
             *(Migrant(machine, f"migrant{n}") for n in (1, 2)),
         ]
-        mischief = Mischief(machine, [admin, feeder, *members, observer, *hasty], odds)
+        operator = Operator(machine, "operator", self._changing(source, target), [], topics)
+        mischief = Mischief(machine, [admin, feeder, *members, observer, *hasty, operator], odds, operator)
 
         machine.start()
         admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
             raise stuck(machine, "topics are not created")
-        for client in (feeder, *members, observer, ghost, *hasty):
+        for client in (feeder, *members, observer, ghost, *hasty, operator):
             client.begin()
         mischief.begin()
         world.run(world.mono + seconds)
@@ -124,6 +126,8 @@ class Coordinators:
             member.is_careful = True
         machine.start()
         world.run(world.mono + CALM_S)
+        if not world.run(world.mono + HEALING_S, is_done=lambda: operator.has_restored):
+            raise stuck(machine, "settings are not as they were")
         if not world.run(world.mono + HEALING_S, is_done=lambda: feeder.is_idle):
             raise stuck(machine, "the feeder has no answer")
         reader = Reader(machine, "reader", [source])
@@ -143,6 +147,19 @@ class Coordinators:
         world.run(world.mono + TRANSACTION_TIMEOUT_MS / 1000 + CALM_S)  # one too many would come now
         machine.history.add(Copied(originals, [value.split(b":", 2)[2] for value in observer.shown]))
         machine.history.add(AtRest(_ends(machine)))
+
+    def _changing(self, source: Topic, target: Topic) -> list[Setting]:
+        """Flushes too, unless machines may be lost: what was promised then is an fsync each time."""
+        more: dict[str, tuple[str, ...]] = {}
+        if not self._is_flushed:
+            more["flush_messages"] = (NEVER, "1", "2")
+        own = {"compression_type": ("producer", "zstd"), "delete_retention_ms": ("86400000", "0")} | more
+        names = ("__consumer_offsets", "__transaction_state")
+        return [
+            *settings_of(source, **more),
+            *settings_of(target, **more),
+            *(one for name in names for one in settings_of(name, **own) if one.key != "min.insync.replicas"),
+        ]
 
     def _coordinators_topics(self, world: World) -> list[Topic]:
         """Made beforehand, with segments so small that they are cleaned; else the node makes them."""

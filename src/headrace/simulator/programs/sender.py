@@ -96,8 +96,6 @@ class Sender(Program):
             self.history.add(BatchAcked(self.name, partition, (value,), result.offset, self._acks, end))
 
     def _durable_end(self, partition: PartitionKey) -> int:
-        if not self._topic.promises_fsync:
-            return -1
         if partition not in self._durable_ends:
             self._durable_ends[partition] = self.machine.durable_end(partition)
         return self._durable_ends[partition]
