@@ -293,6 +293,15 @@ class BatchRefused:
 
 
 @dataclass(slots=True)
+class ForgeryAnswered:
+    """The answer to a produce request that the node has to refuse left the node."""
+
+    client: str
+    topic: str
+    error_code: int
+
+
+@dataclass(slots=True)
 class NodeStarted:
     boot_id: str
     metadata: str  # the cluster's topics, settings and ids, as replayed
@@ -436,6 +445,7 @@ Event = (
     | AtRest
     | AnswerLeft
     | BatchRefused
+    | ForgeryAnswered
     | NodeStarted
     | NodeStopped
     | DirectoryGivenUp

@@ -66,18 +66,18 @@ class Odds:
     crash_in_call: int = 6  # either, inside of a disk call, inline or in a job
     loses_in_call: bool = True  # the machine may be lost there, not only the process
     stop_cleanly: int = 2
-    lingers: float = 0.0  # jobs that were ordered run after the clean marker, before the process ends
-    hears_after_stop: bool = False  # and requests arrive then
+    lingers: float = 0.7  # jobs that were ordered run after the clean marker, before the process ends
+    hears_after_stop: bool = True  # and requests arrive then
     slow_jobs: int = 3
     disk_full: int = 2
     io_error: int = 2
     clock_jump: int = 2
     late_follower: int = 4  # holds the high watermark back
     reset: int = 4  # a client's connection
-    no_space: int = 0  # for some kind of disk call, or no descriptor for it
-    reload: int = 0  # a coordinator cannot write, and is made from its log again
+    no_space: int = 3  # for some kind of disk call, or no descriptor for it
+    reload: int = 2  # a coordinator cannot write, and is made from its log again
     setting: int = 3  # of a topic or of the broker changes
-    move: int = 0  # of a partition to another directory
+    move: int = 2  # of a partition to another directory
     replace: int = 2  # a topic goes, and another comes under its name
     ambush: int = 8  # any of these, between two steps of a job
     pause_s: tuple[float, float] = (0.2, 1.2)  # between faults
@@ -229,9 +229,25 @@ class Mischief:
         return f"{errno.errorcode[code]} on {operation} of {of}{times} times after {skip}"
 
     def _reload(self) -> str:
-        topic = self._world.dice.choice(COORDINATORS_TOPICS)
-        self._refuse("append", topic, errno.ENOSPC, skip=self._world.dice.choice((0, 0, 1)), times=1)
-        return f"no space for the next record of {topic}"
+        """A coordinator cannot write its next record; in half of the cases while another partition, which may
+        wait for a transaction's end, has no space either.
+        """
+        dice, node = self._world.dice, self._machine.node
+        topic = dice.choice(COORDINATORS_TOPICS)
+        others = [one for one in node.partitions.all() if not one.topic.startswith("__")] if node else []
+        if not others or dice.randrange(2):
+            self._refuse("append", topic, errno.ENOSPC, skip=dice.choice((0, 0, 1)), times=1)
+            return f"no space for the next record of {topic}"
+        starved = dice.choice(others)
+        name = f"{starved.topic}-{starved.index}/"
+        self._refuse("append", name, errno.ENOSPC, skip=0, times=1_000)
+
+        def refuse_coordinator() -> None:
+            if not self._is_over:
+                self._refuse("append", topic, errno.ENOSPC, skip=0, times=1)
+
+        self._world.after(self._world.between(0.0, 0.5), refuse_coordinator)
+        return f"no space for {name} for a while, then none for a record of {topic}"
 
     def _refuse(self, operation: Operation, path: str, code: int, *, skip: int, times: int) -> None:
         faults = []

@@ -29,6 +29,7 @@ from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGenera
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.judges.polls_follow_each_other import PollsFollowEachOther
 from headrace.simulator.judges.reads_skip_nothing import ReadsSkipNothing
+from headrace.simulator.judges.refused_stays_refused import RefusedStaysRefused
 from headrace.simulator.judges.stable_offset_never_stuck import StableOffsetNeverStuck
 from headrace.simulator.judges.transactions_all_or_nothing import TransactionsAllOrNothing
 from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
@@ -40,6 +41,7 @@ def all_judges() -> list[Judge]:
         MemoryBounded(),
         FullDiskCostsNoDirectory(),
         AnswersInRequestOrder(),
+        RefusedStaysRefused(),
         AckedAfterFsync(),
         WholeBatchesBelowHighWatermark(),
         HighWatermarkMonotonic(),

@@ -2,6 +2,7 @@
 
 from headrace.simulator.clients.admin import Admin
 from headrace.simulator.clients.consumer import Consumer
+from headrace.simulator.clients.forger import Forger
 from headrace.simulator.clients.producer import Producer
 from headrace.simulator.clients.reader import Reader
 from headrace.simulator.clients.topics import Topic
@@ -29,19 +30,20 @@ class Logs:
             Producer(machine, "p3", everything, acks=world.dice.choice((0, 1, -1)), is_idempotent=False),
         ]
         consumers = [Consumer(machine, "c1", everything), Consumer(machine, "c2", topics[:1])]
-        mischief = Mischief(machine, [admin, operator, *producers, *consumers], odds, operator)
+        forger = Forger(machine, "forger", ["plain"])
+        mischief = Mischief(machine, [admin, operator, forger, *producers, *consumers], odds, operator)
 
         machine.start()
         admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
             raise stuck(machine, "topics are not created")
-        for client in (operator, *producers, *consumers):
+        for client in (operator, forger, *producers, *consumers):
             client.begin()
         mischief.begin()
         world.run(world.mono + seconds)
 
         mischief.stop()
-        admin.is_quiet = True
+        admin.is_quiet = forger.is_stopping = True
         for producer in producers:
             producer.is_stopping = True
         machine.start()

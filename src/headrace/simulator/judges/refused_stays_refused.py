@@ -1,0 +1,12 @@
+"""What has to be refused is refused each time it comes, whatever the node remembers of its connection."""
+
+from headrace.protocol.errors import ErrorCode
+from headrace.simulator.history import Event, ForgeryAnswered, Violation
+
+
+class RefusedStaysRefused:
+    name = "refused_stays_refused"
+
+    def see(self, event: Event, /) -> None:
+        if isinstance(event, ForgeryAnswered) and event.error_code == ErrorCode.NONE:
+            raise Violation(f"{event.client} wrote to {event.topic} by a request that has to be refused")

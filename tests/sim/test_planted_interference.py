@@ -1,0 +1,96 @@
+"""Mistakes made on purpose that show only when something interferes: a stop, a full disk, a setting that
+changes, a request that comes again. Each must be caught within a few seeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.node import express
+from headrace.node.partition import Partition
+from headrace.simulator.mischief import Odds
+from headrace.simulator.run import Options, simulate
+from headrace.storage.directory_jobs import CheckpointJob
+from headrace.storage.log_directory import LogDirectory
+from headrace.storage.segment import Segment
+
+SEEDS = range(1, 31)
+
+
+def caught_by(play: str = "logs", **odds: Any) -> str:
+    """The judge who objects first; odds: of faults that the mistake needs more often."""
+    options = Options(play=play, odds=Odds(**odds))
+    for seed in SEEDS:
+        failure = simulate(seed, options).failure
+        if failure is not None:
+            return failure.judge
+    raise AssertionError(f"no judge has noticed in {len(SEEDS)} seeds")
+
+
+def test_a_setting_that_is_lifted_during_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """flush.messages=1 goes while a flush is under way, and nobody moves the high watermark any more."""
+    configure = Partition.configure
+
+    def forgetful(self: Partition, config: Any, min_insync_replicas: int) -> None:
+        log, self.log = self.log, None
+        configure(self, config, min_insync_replicas)
+        self.log = log
+        if log is not None:
+            log.config = config
+
+    monkeypatch.setattr(Partition, "configure", forgetful)
+    assert caught_by(setting=20, ambush=40) == "high_watermark_follows_the_log"
+
+
+def test_a_checkpoint_after_the_clean_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery points that were gathered some time before the stop are written after its marker."""
+    close_clean, checkpoint_job = LogDirectory.close_clean, LogDirectory.checkpoint_job
+    stale: dict[LogDirectory, CheckpointJob] = {}
+
+    def remembering(self: LogDirectory, marks: Any) -> CheckpointJob:
+        job = checkpoint_job(self, marks)
+        stale.setdefault(self, job)
+        return job
+
+    def hasty(self: LogDirectory, marks: Any) -> None:
+        close_clean(self, marks)
+        if self in stale:
+            stale[self].run(self._disk)
+
+    monkeypatch.setattr(LogDirectory, "checkpoint_job", remembering)
+    monkeypatch.setattr(LogDirectory, "close_clean", hasty)
+    assert caught_by(stop_cleanly=20) in (
+        "acked_never_lost",
+        "latest_not_below_acked",
+        "offsets_keep_their_value",
+        "high_watermark_monotonic",
+        "whole_batches_below_high_watermark",
+        "nothing_is_raised",
+    )
+
+
+def test_a_roll_that_fails_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new log is there, its index is not, and the old segment goes on growing."""
+
+    def careless(self: Segment) -> None:
+        self.log = self._disk.open(self.path + ".log", create=True)
+        self.index.create()
+        self.time_index.create()
+        self.is_new = False
+
+    monkeypatch.setattr(Segment, "create", careless)
+    assert caught_by(no_space=40, kill=20) in (
+        "acked_never_lost",
+        "offsets_keep_their_value",
+        "latest_not_below_acked",
+        "whole_batches_below_high_watermark",
+        "nothing_is_raised",
+    )
+
+
+def test_a_lane_that_learns_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express.Remembered, "is_answered_by", lambda *_: True)
+    monkeypatch.setattr(express, "LEARNED_ACKS", range(-10, 10))
+    assert caught_by() == "refused_stays_refused"
