@@ -100,7 +100,7 @@ class SchemaJudge:
         if self._worker is None:
             if judgement.registry is None:
                 raise Superseded
-            self._worker = Worker()
+            self._worker = Worker(niceness=0)  # its time is counted: a busy machine must not use it up
         worker = self._worker
         loop = asyncio.get_running_loop()
         asked: asyncio.Future[Any] = loop.run_in_executor(self._thread, worker.call, "/", judgement)

@@ -3,7 +3,7 @@
 `Worker` is the parent's side, used from one thread; run as a program, this module is the child. They talk
 over the child's stdin and stdout in pickles: both ends are ours, and nobody else can write to these pipes.
 Long bytes go from and to the pipe as they are, without the interpreter being held meanwhile. The child is
-nice to everybody, and dies with its parent however that ends.
+nice to everybody, unless it is told otherwise, and dies with its parent however that ends.
 """
 
 import os
@@ -27,9 +27,10 @@ class WorkerLost(Exception):
 
 
 class Worker:
-    __slots__ = ("_process",)
+    __slots__ = ("_niceness", "_process")
 
-    def __init__(self) -> None:
+    def __init__(self, niceness: int = NICENESS) -> None:
+        self._niceness = niceness
         self._process: subprocess.Popen[bytes] | None = None
 
     def call(self, root: str, job: Job) -> Any:
@@ -37,7 +38,7 @@ class Worker:
         process = self._process
         if process is None or process.poll() is not None:
             process = self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(os.getpid())],
+                [sys.executable, "-m", __name__, str(os.getpid()), str(self._niceness)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
@@ -104,10 +105,10 @@ def _paced(disk: Disk, job: Job) -> Disk:
     return disk
 
 
-def main(parent: int) -> None:
+def main(parent: int, niceness: int) -> None:
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    os.nice(NICENESS)
+    os.nice(niceness)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a job prints must not land among the answers
@@ -126,4 +127,4 @@ def main(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))
