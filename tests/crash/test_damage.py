@@ -13,6 +13,9 @@ import pytest
 from harness.batches import Batch, Row
 from harness.log_judge import WALL_MS, bytes_from, content, judge, open_log, prefix_that_is
 from harness.log_model import LogModel, file_faults
+from headrace.records.batch import ATTRIBUTES_AT, read_header
+from headrace.records.checksum import crc32c
+from headrace.records.errors import CorruptBatch
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DiskFull, LogOffline, StorageError
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
@@ -264,3 +267,64 @@ def test_producers_outlive_the_segments_they_wrote_to(is_damaged: bool) -> None:
             lost = disk.crash("lost", Random(seed))
             again = open_log(lost, DIRECTORY, CONFIG, "lost", recovery_point=model.end, log_start=base)
             judge(again, copy.deepcopy(model), lost)
+
+
+def intact_batches(log: PartitionLog) -> dict[int, bytes]:
+    """What a consumer gets that reads a batch at a time and seeks past what is damaged."""
+    found: dict[int, bytes] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        try:
+            span = log.read(offset, max_bytes=1, limit_offset=log.log_end_offset, at_least_one=True)
+        except CorruptBatch:
+            offset += 1
+            continue
+        if span is None:
+            break
+        data = span.read()
+        header = read_header(data)
+        if header.size == len(data) and crc32c(data[ATTRIBUTES_AT:]) == header.crc:
+            assert header.base_offset not in found, f"offset {header.base_offset} twice"
+            found[header.base_offset] = data
+            offset = header.next_offset
+        else:
+            offset += 1
+    return found
+
+
+@pytest.mark.parametrize("trust", ["clean", "killed", "lost"])
+def test_a_damaged_batch_in_any_segment_loses_only_itself(trust: str) -> None:
+    """Every byte of every flushed batch: the log starts and ends where it did, and all others are read."""
+    whole = MemoryDisk()
+    log, written = a_log(whole, batches=12, flushed=12)
+    log.close(clean=True)
+    names = [name for name in whole.list(DIRECTORY) if name.endswith(".log")]
+    assert len(names) >= 3
+    expected = {stored.base: stored.data for stored in written.batches}
+    for name in names:
+        path = f"{DIRECTORY}/{name}"
+        base, position = int(name[:20]), 0
+        last = max(stored.base for stored in written.batches)
+        for stored in [one for one in written.batches if one.base >= base]:
+            if position >= whole.open(path).size():
+                break
+            # the header byte by byte, and some of the records
+            for byte in [*range(61), *range(61, len(stored.data), 29)]:
+                if 12 <= byte < 16:
+                    continue  # the leader epoch is not covered by the checksum
+                for bit in (0, 6) if byte < 27 else (byte % 8,):
+                    disk = whole.crash("killed")
+                    disk.flip(path, position + byte, 1 << bit)
+                    where = f"{name}, batch at {stored.base}, byte {byte}, bit {bit}"
+                    try:
+                        log = open_log(disk, DIRECTORY, CONFIG, trust, recovery_point=written.end)
+                    except StorageError:
+                        assert stored.base == last, where  # nothing tells where the log ends
+                        continue
+                    assert (log.log_start_offset, log.log_end_offset) == (0, written.end), where
+                    found = intact_batches(log)
+                    rest = {at: data for at, data in expected.items() if at != stored.base}
+                    assert {at: data for at, data in found.items() if at != stored.base} == rest, where
+                    if stored.base in found:  # the damaged byte says nothing about the records
+                        assert found[stored.base][61:] == stored.data[61:], where
+            position += len(stored.data)

@@ -4,6 +4,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.records.errors import BadRecords, BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedCodec
 from headrace.storage.errors import (
     CoordinatorFenced,
+    DamagedLog,
     DiskFull,
     InconsistentTopicId,
     InvalidTimestamp,
@@ -51,6 +52,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     InconsistentTopicId: ErrorCode.INCONSISTENT_TOPIC_ID,
     DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    DamagedLog: ErrorCode.KAFKA_STORAGE_ERROR,
     LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
     LogClosed: ErrorCode.KAFKA_STORAGE_ERROR,
     OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -16,7 +16,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
 from headrace.storage.admission import opens_batches
 from headrace.storage.config import LogConfig
-from headrace.storage.errors import LogOffline
+from headrace.storage.errors import DamagedLog, LogOffline
 from headrace.storage.flushing import Flushed
 from headrace.storage.growing_log import Appended
 from headrace.storage.log import PartitionLog
@@ -152,7 +152,18 @@ class Partition(Waitable):
         if log is None:
             if self.is_offline:
                 raise LogOffline(f"the log directory of {self.topic}-{self.index} is offline")
-            log = self.log = self.open_log(self, now)
+            try:
+                log = self.log = self.open_log(self, now)
+            except DamagedLog as fault:
+                self.node.report(
+                    "error", "damaged_log", partition=f"{self.topic}-{self.index}", error=str(fault)
+                )
+                self.go_offline(now)
+                raise LogOffline(str(fault)) from fault
+            for damage in log.damages:
+                self.node.report(
+                    "error", "damaged_file", path=f"{self.directory}/{damage.path}", what=damage.what
+                )
             log.assign_epoch(self.leader.epoch)
             self.leader.local_end_moved(self.promised_end(log))
         return log

@@ -38,7 +38,6 @@ from headrace.storage.checkpoints import META_PROPERTIES, PARTITION_METADATA, pa
 from headrace.storage.directory_jobs import CHECKPOINT_LANE
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.errors import (
-    DamagedProperties,
     DiskFull,
     LogOffline,
     StorageError,
@@ -48,7 +47,7 @@ from headrace.storage.errors import (
 )
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
-from headrace.storage.log_directory import LogDirectory
+from headrace.storage.log_directory import LogDirectory, distrusted_ids
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.strays import Why
 
@@ -60,6 +59,9 @@ INTERNAL_TOPICS = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__sink_sessions")
 )
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+
+# Directory ids up to this one have a meaning of their own: unassigned, lost, migrating (KIP-858).
+RESERVED_ID_MAX = 100
 
 # Ids are random: two that differ in so few of their 128 bits are one, which was damaged on disk.
 DAMAGED_ID_BITS_MAX = 16
@@ -87,8 +89,9 @@ class Partitions:
         self._configs: TopicConfigs | None = None
         self.moves = ReplicaMoves(node)
         self.strays = Strays(node)
+        distrusted = distrusted_ids(disks.values(), boot_id)
         for name, disk in disks.items():
-            directory = self.directories[name] = self._look(name, disk, boot_id)
+            directory = self.directories[name] = self._look(name, disk, boot_id, distrusted)
             self._crowds[name] = 0
             self.commits[name] = self._group_commit(name)
             for topic, index, topic_id in directory.partitions():
@@ -99,8 +102,10 @@ class Partitions:
         for name, directory in self.directories.items():
             self._take_possession(now, name, directory)
 
-    def _look(self, name: str, disk: Disk, boot_id: str) -> LogDirectory:
-        """A directory that cannot be used is offline from the start, unless it has the metadata."""
+    def _look(self, name: str, disk: Disk, boot_id: str, distrusted: set[str]) -> LogDirectory:
+        """A directory that cannot be read is offline from the start, unless it has the metadata. One that
+        belongs to somebody else, or does not say to whom, refuses the start; Kafka does the same.
+        """
         node = self._node
         try:
             return LogDirectory.look(
@@ -111,8 +116,9 @@ class Partitions:
                 directory_id_if_new=node.dice.randbytes(16),
                 boot_id=boot_id,
                 files=self.files,
+                distrusted=distrusted,
             )
-        except (LogOffline, DamagedProperties) as fault:
+        except LogOffline as fault:
             if name == node.settings.metadata_log_dir:
                 raise
             node.report("error", "log_directory_offline", directory=name, error=str(fault))
@@ -161,6 +167,7 @@ class Partitions:
             def finished(now: Now, result: Any) -> None:
                 node.metrics.flushes += 1
                 then(now, result)
+                node.housekeeping.offsets_moved()  # the next checkpoint tells what is flushed now
 
             node.run(directory, "flush", job, finished)
 
@@ -197,12 +204,44 @@ class Partitions:
         self._settle_homes(image)
         self._adopt_nameless(now, image, removed)
         self._receive(now, image, removed)
+        lost = self._unreachable(image)
         for topic in image.topics.values():
             self._take(now, image, topic)
+        for place, home in lost.items():
+            self._leave_offline(now, place, home)
         for name, directory in self.directories.items():
             if directory.trust == "lost":
                 self._recover_all(now, name)
         self._sweep_strays(now, removed)
+        self._forget_distrust(now)
+
+    def _unreachable(self, image: ClusterImage) -> dict[tuple[bytes, int], str]:
+        """Partitions whose log was not found, because the metadata places it in a directory that is offline
+        or that this node was not given: to begin them again would give their offsets to other records.
+        """
+        online = {each.directory_id for each in self.directories.values() if not each.is_offline}
+        broken = [name for name, each in self.directories.items() if each.is_offline]
+        found: dict[tuple[bytes, int], str] = {}
+        for topic in image.topics.values():
+            for index, state in topic.partitions.items():
+                placed = _placed(state, self._node.id)
+                if (topic.id, index) in self._homes or placed is None or placed in online:
+                    continue
+                if int.from_bytes(placed) > RESERVED_ID_MAX:
+                    found[(topic.id, index)] = min(broken or self.directories)
+        return found
+
+    def _leave_offline(self, now: Now, place: tuple[bytes, int], home: str) -> None:
+        topic_id, index = place
+        partition = self._by_id[topic_id][index]
+        self.rehome(partition, home)
+        partition.go_offline(now)
+        self._node.report(
+            "error",
+            "partition_offline",
+            partition=f"{partition.topic}-{index}",
+            advice="its log directory is offline or not in log.dirs: bring it back, or delete the topic",
+        )
 
     def _settle_homes(self, image: ClusterImage) -> None:
         """Where each partition lies; of two directories with the same one, where the metadata says."""
@@ -220,7 +259,10 @@ class Partitions:
         on_disk = {(topic_id, index) for home, _, index, topic_id in self._found if home == name}
         for partition in self.all():
             if (partition.topic_id, partition.index) in on_disk:
-                partition.opened(now)
+                try:
+                    partition.opened(now)
+                except StorageError as fault:
+                    self.storage_failed(now, partition, fault)
 
     def committed(self, now: Now, image: ClusterImage, records: list[Any]) -> None:
         """Records that are durable; `image` is the state after them (or later, which does no harm)."""
@@ -501,12 +543,34 @@ class Partitions:
         node.report("error", "log_directory_offline", directory=directory, error=str(error))
         cause = error if isinstance(error, OSError) else OSError(str(error))
         self.directories[directory].went_offline(cause)
+        self._distrust(directory)
         if directory == node.settings.metadata_log_dir:
             node.halt(f"the metadata directory {directory} failed: {error}")
             return
         for partition in self.all():
             if partition.directory == directory:
                 partition.go_offline(now)
+
+    def _distrust(self, failed: str) -> None:
+        """The next start on this boot must not take the page cache for the disk: said in the directory
+        itself, or, where that fails too, in the others.
+        """
+        if self.directories[failed].distrust():
+            return
+        for name, directory in self.directories.items():
+            if name != failed and not directory.is_offline:
+                directory.distrust_other(self.directories[failed].directory_id)
+
+    def _forget_distrust(self, now: Now) -> None:
+        """All logs were recovered: what others noted about their directories is settled."""
+        settled = {each.directory_id for each in self.directories.values() if each.is_recovered}
+        for name, directory in self.directories.items():
+            if directory.is_offline:
+                continue
+            try:
+                directory.settle_others(settled)
+            except StorageError as fault:
+                self.go_offline(now, name, fault)
 
     # --- checkpoints and the end -------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ of the first.
 import errno
 import os
 import sys
+from typing import NoReturn
 
 from headrace.storage.disk import SyncFailed
 
@@ -170,3 +171,42 @@ class RealDisk:
     def free_bytes(self) -> int:
         state = os.statvfs(self.root)
         return state.f_bavail * state.f_frsize
+
+
+class UnusableDisk:
+    """A log directory that cannot be used: whatever is asked of it fails with the same error."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def _refuse(self) -> NoReturn:
+        raise OSError(self._error.errno, self._error.strerror, self._error.filename)
+
+    def open(self, path: str, /, *, create: bool = False) -> RealFile:
+        self._refuse()
+
+    def list(self, path: str, /) -> Names:
+        self._refuse()
+
+    def exists(self, path: str, /) -> bool:
+        self._refuse()
+
+    def make_dir(self, path: str, /) -> None:
+        self._refuse()
+
+    def rename(self, old: str, new: str, /) -> None:
+        self._refuse()
+
+    def remove(self, path: str, /) -> None:
+        self._refuse()
+
+    def sync_dir(self, path: str, /) -> None:
+        self._refuse()
+
+    def free_bytes(self) -> int:
+        self._refuse()
+
+    def total_bytes(self) -> int:
+        self._refuse()

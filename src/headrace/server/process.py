@@ -23,7 +23,7 @@ from headrace.node.settings import Settings
 from headrace.records import compiled
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection import Channel
-from headrace.server.disk import RealDisk
+from headrace.server.disk import RealDisk, UnusableDisk
 from headrace.server.driver import DrivenNode, Driver
 from headrace.server.gate import Gate, GateLimits
 from headrace.server.listeners import bind, bind_address, endpoint, told
@@ -150,8 +150,14 @@ class Process:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._report_loop_error)
         directories = tuple(dict.fromkeys((*self.settings.log_dirs, self.settings.metadata_log_dir)))
+        disks: dict[str, Disk] = {}
         for directory in directories:
-            self._held.callback(DirectoryLock(directory).release)
+            try:
+                self._held.callback(DirectoryLock(directory).release)
+                disks[directory] = RealDisk(directory)
+            except OSError as error:
+                # the node serves what the others hold, unless this one has its metadata
+                disks[directory] = UnusableDisk(error)
         sockets: dict[str, socket.socket] = {}
         for listener in self.settings.client_listeners:
             sockets[listener.name] = bind(listener)
@@ -160,9 +166,7 @@ class Process:
         metrics_socket = self._bind_metrics()
         settings = self.settings = told(self.settings, ports)
 
-        real_disks = {directory: RealDisk(directory) for directory in directories}
-        disks: dict[str, Disk] = dict(real_disks)
-        roots = {directory: disk.root for directory, disk in real_disks.items()}
+        roots = {directory: disk.root for directory, disk in disks.items() if isinstance(disk, RealDisk)}
         self.gate = Gate(loop, self.clock, self.log, gate_limits(settings))
         self.node = self._make_node(Surroundings(settings, disks, SystemDice(), boot_id(), self.clock.now()))
         self.driver = Driver(loop, self.node, self.gate, disks, roots, halt=self._halt)

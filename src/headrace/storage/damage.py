@@ -18,6 +18,7 @@ from headrace.records.batch import (
     read_header,
 )
 from headrace.records.checksum import crc32c
+from headrace.storage.disk import File
 
 _CRC = Struct(">I")
 _LENGTH = Struct(">i")
@@ -25,6 +26,9 @@ _LENGTH = Struct(">i")
 # A sector that a device did not write reads as zeros. A batch has runs of zeros of its own (small numbers in
 # wide fields), but not of this length unless its records are zeros.
 HOLE_BYTES = 256
+
+_CHUNK_BYTES = 1024 * 1024
+_OFFSETS_MAX = 1 << 31  # in one segment
 
 Data = bytes | memoryview
 
@@ -88,3 +92,84 @@ def is_lost_write(rest: Data, offset: int) -> bool:
     """
     following = next_intact(rest, 1, offset)
     return following is None or bytes(HOLE_BYTES) in bytes(rest[:following])
+
+
+class Walk:
+    """Valid batches from a position on, read in chunks; a batch larger than a chunk is never held whole."""
+
+    __slots__ = ("_chunk", "_chunk_at", "_end", "_file")
+
+    def __init__(self, file: File, end: int | None = None) -> None:
+        self._file = file
+        self._end = file.size() if end is None else end
+        self._chunk = memoryview(b"")
+        self._chunk_at = 0
+
+    def valid_at(self, position: int) -> BatchHeader | None:
+        """The batch at `position`, if it is whole and its checksum right."""
+        if position + HEADER_BYTES > self._end:
+            return None
+        at = position - self._chunk_at
+        if not 0 <= at <= len(self._chunk) - HEADER_BYTES:
+            self._read(position)
+            at = 0
+        header = read_header(self._chunk, at)
+        size = header.length + LENGTH_OVERHEAD
+        if header.magic != MAGIC or not HEADER_BYTES <= size <= self._end - position:
+            return None
+        if at + size > len(self._chunk) and size <= _CHUNK_BYTES:
+            self._read(position)
+            at = 0
+        if at + size <= len(self._chunk):
+            crc = crc32c(self._chunk[at + ATTRIBUTES_AT : at + size])
+        else:
+            crc = self._long_crc(position, size)
+        return header if crc == header.crc else None
+
+    def next_valid(self, position: int, least: int) -> tuple[int, BatchHeader] | None:
+        """The next valid batch at or behind `position` with offsets from `least` on. What follows it has to
+        be valid too: a record may hold the bytes of a batch.
+        """
+        while position + HEADER_BYTES <= self._end:
+            chunk = self._file.read(position, _CHUNK_BYTES)
+            found = chunk.find(MAGIC, MAGIC_AT)
+            while 0 <= found <= len(chunk) - HEADER_BYTES + MAGIC_AT:
+                header = read_header(chunk, found - MAGIC_AT)
+                at = position + found - MAGIC_AT
+                if least <= header.base_offset < least + _OFFSETS_MAX and self.valid_at(at) is not None:
+                    following = at + header.size
+                    if following == self._end or self.valid_at(following) is not None:
+                        return at, header
+                found = chunk.find(MAGIC, found + 1)
+            if len(chunk) < _CHUNK_BYTES:
+                break
+            position += len(chunk) - HEADER_BYTES
+        return None
+
+    def behind(self, position: int, least: int) -> int | None:
+        """Where the batch ends that is damaged at `position`, by its own length or by the next valid one;
+        None when nothing tells.
+        """
+        if position + HEADER_BYTES <= self._end:
+            following = position + read_header(self._file.read(position, HEADER_BYTES)).size
+            if position + HEADER_BYTES <= following <= self._end:
+                header = self.valid_at(following)
+                if header is not None and header.base_offset >= least:
+                    return following
+        found = self.next_valid(position + 1, least)
+        return None if found is None else found[0]
+
+    def _read(self, position: int) -> None:
+        self._chunk = memoryview(self._file.read(position, _CHUNK_BYTES))
+        self._chunk_at = position
+
+    def _long_crc(self, position: int, size: int) -> int:
+        crc = 0
+        at, end = position + ATTRIBUTES_AT, position + size
+        while at < end:
+            piece = self._file.read(at, min(_CHUNK_BYTES, end - at))
+            if not piece:
+                return -1
+            crc = crc32c(piece, crc)
+            at += len(piece)
+        return crc

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from headrace.storage.disk import Disk, write_atomically
+from headrace.storage.checkpoint_sums import write_checkpoints
+from headrace.storage.disk import Disk
 from headrace.storage.jobs import JobKind
 
 # All jobs that write a directory's checkpoints share a lane: what a later one says is on the disk last.
@@ -26,8 +27,7 @@ class CheckpointJob:
         return JobKind.IO
 
     def run(self, disk: Disk, /) -> None:
-        for path, data in self.files.items():
-            write_atomically(disk, path, data)
+        write_checkpoints(disk, self.files)
         for directory in self.fresh:
             try:
                 disk.remove(f"{directory}/{FRESH}")

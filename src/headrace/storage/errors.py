@@ -4,7 +4,7 @@ itself is a type of records.errors. Whose fault it is: the producer's, the reade
 
 import errno
 
-from headrace.records.errors import BatchTooLarge
+from headrace.records.errors import BatchTooLarge, CorruptBatch
 from headrace.storage.disk import SyncFailed
 
 MessageTooLarge = BatchTooLarge  # the name of the error code; records checks it with the header
@@ -52,6 +52,20 @@ class CoordinatorFenced(StorageError):
 
 class OffsetsNotRising(StorageError):
     """A batch that keeps its offsets begins below the log's end: the sender and we disagree about the log."""
+
+
+class DamagedBatch(CorruptBatch):
+    """The offset lies in bytes of a segment that are damaged on disk: CORRUPT_MESSAGE."""
+
+    def __init__(self, path: str, position: int, offset: int) -> None:
+        super().__init__(f"{path}.log is damaged at position {position}: offset {offset} cannot be read")
+        self.position = position
+
+
+class DamagedLog(StorageError):
+    """The end of the log is damaged, so that nobody can tell at which offset it goes on:
+    KAFKA_STORAGE_ERROR.
+    """
 
 
 class OffsetOutOfRange(StorageError):

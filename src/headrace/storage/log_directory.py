@@ -7,6 +7,7 @@
     log-start-offset-checkpoint         per partition: everything below was deleted
     replication-offset-checkpoint       per partition: the high watermark
     cleaner-offset-checkpoint           per compacted partition: where its dirty part begins
+    .headrace_checkpoint_sums           checksums of the four above and of meta.properties
     <topic>-<partition>/                a log, with partition.metadata
       .headrace_fresh                   the checkpoints still speak of an earlier topic of this name
     <topic>-<partition>.<id>-delete/    a log that waits for its removal
@@ -17,10 +18,18 @@ The boot id is renewed at once after a clean stop or a kill, but after the loss 
 every log was recovered: a second crash in between must not pass for a mere kill.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from headrace.base.ids import DirectoryId, TopicId, id_from_text, id_text
 from headrace.storage import checkpoints
+from headrace.storage.checkpoint_sums import (
+    SUMS,
+    DamagedSums,
+    Sums,
+    read_sums,
+    sum_of,
+    write_checkpoints,
+)
 from headrace.storage.checkpoints import MalformedCheckpoint, Partition
 from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
@@ -36,9 +45,25 @@ from headrace.storage.strays import Stray, Why, parse_stray, stray_name
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 BOOT_ID = ".headrace_boot_id"
+# Takes the place of the boot id after an I/O error: the page cache may hold bytes that the disk never got.
+_DISTRUSTED = "distrusted "
+# The same about other directories, one directory id and boot id per line, where they could not be written to.
+DISTRUSTED_OTHERS = ".headrace_distrusted"
 DOOMED = "-delete"
 
 _NAME_BYTES_MAX = 255
+
+
+def distrusted_ids(disks: Iterable[Disk], boot_id: str) -> set[str]:
+    """Directories about which others noted an I/O error on this boot."""
+    found: set[str] = set()
+    for disk in disks:
+        try:
+            lines = read_whole(disk, DISTRUSTED_OTHERS).decode(errors="replace").splitlines()
+        except OSError:
+            continue
+        found.update(line.partition(" ")[0] for line in lines if line.partition(" ")[2] == boot_id)
+    return found
 
 
 class LogDirectory:
@@ -51,12 +76,14 @@ class LogDirectory:
         "_fresh",
         "_health",
         "_high_watermarks",
+        "_is_distrusted",
         "_is_marked",
         "_is_same_boot",
         "_log_starts",
         "_logs",
         "_new_properties",
         "_recovery_points",
+        "_sums",
         "_tainted",
         "_topic_ids",
         "_unopened",
@@ -80,6 +107,7 @@ class LogDirectory:
         self._topic_ids: dict[str, TopicId] = {}  # by directory, once read
         self._unopened: set[Partition] = set()  # not looked at since a stop that did not vouch for them
         self._recovery_points: dict[Partition, int] = {}
+        self._sums: Sums = {}  # of the files below, as the last run left them
         self._log_starts: dict[Partition, int] = {}
         self._tainted: set[Partition] = set()  # deleted, and maybe still in the checkpoints on the disk
         self._fresh: set[Partition] = set()  # marked so, until a checkpoint is right about them
@@ -87,6 +115,7 @@ class LogDirectory:
         self._cleaner_offsets: dict[Partition, int] = {}
         self._is_marked = True  # the boot id on the disk is this one
         self._is_same_boot = False
+        self._is_distrusted = False  # the last run on this boot met an I/O error
         self._new_properties: dict[str, str] = {}  # to be written when the node takes possession
         self.damages: list[Damage] = []  # what was found at the start, to be reported
 
@@ -127,6 +156,7 @@ class LogDirectory:
         directory_id_if_new: bytes,
         boot_id: str,
         files: OpenFiles,
+        distrusted: Set[str] = frozenset(),
     ) -> "LogDirectory":
         """Read what is there, and change nothing: the node may yet refuse to start.
 
@@ -135,10 +165,11 @@ class LogDirectory:
         """
         directory = cls(disk, name, files, boot_id)
         try:
+            directory._sums = directory._read_sums()
             directory._identify(node_id, cluster_id, directory_id_if_new)
             directory._read_checkpoints()
             directory._found = directory._partitions_by_name()
-            directory._judge_last_stop()
+            directory._judge_last_stop(distrusted)
         except OSError as error:
             raise directory._health.met(error) from error
         return directory
@@ -168,8 +199,9 @@ class LogDirectory:
             raise self._health.met(error) from error
 
     def _identify(self, node_id: int, cluster_id: str, directory_id_if_new: bytes) -> None:
+        path = f"{self.name}/{checkpoints.META_PROPERTIES}"
         try:
-            properties = checkpoints.parse_properties(read_whole(self._disk, checkpoints.META_PROPERTIES))
+            data = read_whole(self._disk, checkpoints.META_PROPERTIES)
         except FileNotFoundError:
             self.directory_id = DirectoryId(directory_id_if_new)
             self._new_properties = {
@@ -179,7 +211,14 @@ class LogDirectory:
                 "directory.id": id_text(directory_id_if_new),
             }
             return
-        path = f"{self.name}/{checkpoints.META_PROPERTIES}"
+        properties = checkpoints.parse_properties(data)
+        try:
+            self._check_sum(checkpoints.META_PROPERTIES, data)
+        except MalformedCheckpoint as error:
+            raise DamagedProperties(
+                f"{path} is damaged: {error}. Restore the file from a backup; if it was changed on purpose, "
+                f"remove {self.name}/{SUMS}"
+            ) from error
         if properties.get("version") not in ("0", "1"):
             raise DamagedProperties(f"{path} says version {properties.get('version')!r}, not 1")
         for key, ours in (("node.id", str(node_id)), ("cluster.id", cluster_id)):
@@ -187,8 +226,12 @@ class LogDirectory:
                 raise DamagedProperties(f"{path} has no {key}")
             if properties[key] != ours:
                 raise WrongDirectory(f"{self.name} belongs to {key} {properties[key]!r}, not {ours!r}")
+        if "directory.id" not in properties:  # written before directories had ids: it gets one, as in Kafka
+            self.directory_id = DirectoryId(directory_id_if_new)
+            self._new_properties = {**properties, "directory.id": id_text(directory_id_if_new)}
+            return
         try:
-            self.directory_id = DirectoryId(id_from_text(properties.get("directory.id", "")))
+            self.directory_id = DirectoryId(id_from_text(properties["directory.id"]))
         except ValueError as error:
             raise DamagedProperties(f"{path} has no readable directory.id") from error
 
@@ -200,12 +243,25 @@ class LogDirectory:
 
     def _read_offsets(self, path: str) -> dict[Partition, int]:
         try:
-            return checkpoints.parse_offsets(read_whole(self._disk, path))
+            data = read_whole(self._disk, path)
+            self._check_sum(path, data)
+            return checkpoints.parse_offsets(data)
         except FileNotFoundError:
             return {}
         except MalformedCheckpoint as error:
             # nothing is vouched for then, and recovery looks at everything
             self.damages.append(Damage(path, str(error)))
+            return {}
+
+    def _check_sum(self, path: str, data: bytes) -> None:
+        if path in self._sums and sum_of(path, data) not in self._sums[path]:
+            raise MalformedCheckpoint("the checksum is wrong")
+
+    def _read_sums(self) -> Sums:
+        try:
+            return read_sums(self._disk) or {}
+        except DamagedSums as error:
+            self.damages.append(Damage(SUMS, str(error)))
             return {}
 
     def _partitions_by_name(self) -> set[Partition]:
@@ -216,9 +272,14 @@ class LogDirectory:
                 found.add((topic, int(number)))
         return found
 
-    def _judge_last_stop(self) -> None:
-        self._is_same_boot = self._read_boot_id() == self._boot_id
-        if self._disk.exists(CLEAN_MARKER):
+    def _judge_last_stop(self, distrusted: Set[str]) -> None:
+        known = self._read_boot_id()
+        self._is_same_boot = known == self._boot_id
+        self._is_distrusted = known == _DISTRUSTED + self._boot_id or id_text(self.directory_id) in distrusted
+        if self._is_distrusted:
+            self._is_same_boot = False
+            self.trust = "lost"
+        elif self._disk.exists(CLEAN_MARKER):
             self.trust = "clean"
         else:
             self.trust = "killed" if self._is_same_boot else "lost"
@@ -250,6 +311,49 @@ class LogDirectory:
         """A job failed on this disk: it is trusted no more."""
         if self._health.error is None:
             self._health.error = error
+
+    def distrust(self) -> bool:
+        """After an I/O error: a start on the same boot writes again what was not flushed before. Not synced,
+        since another boot trusts no page cache anyway; False when the disk refuses even that.
+        """
+        return self._try_to_write(BOOT_ID, f"{_DISTRUSTED}{self._boot_id}\n", is_new=True)
+
+    def distrust_other(self, directory_id: bytes) -> None:
+        """Note here what another directory can no longer take."""
+        self._try_to_write(DISTRUSTED_OTHERS, f"{id_text(directory_id)} {self._boot_id}\n", is_new=False)
+
+    def _try_to_write(self, path: str, text: str, *, is_new: bool) -> bool:
+        try:
+            file = self._disk.open(path, create=True)
+            try:
+                if is_new:
+                    file.truncate(0)
+                file.append(text.encode())
+            finally:
+                file.close()
+        except OSError:
+            return False
+        return True
+
+    def settle_others(self, recovered: Set[bytes]) -> None:
+        """Directories that were recovered since are trusted again."""
+        try:
+            if not self._disk.exists(DISTRUSTED_OTHERS):
+                return
+            lines = read_whole(self._disk, DISTRUSTED_OTHERS).decode(errors="replace").splitlines()
+            texts = {id_text(each) for each in recovered}
+            left = [line for line in lines if line.partition(" ")[0] not in texts]
+            if left:
+                write_atomically(self._disk, DISTRUSTED_OTHERS, "".join(f"{one}\n" for one in left).encode())
+            else:
+                self._disk.remove(DISTRUSTED_OTHERS)
+        except OSError as error:
+            raise self._health.met(error) from error
+
+    @property
+    def is_recovered(self) -> bool:
+        """Every log was looked at, and what this boot finds on the disk is trusted."""
+        return self._is_marked and self._health.error is None
 
     @property
     def logs(self) -> Mapping[Partition, PartitionLog]:
@@ -389,7 +493,14 @@ class LogDirectory:
             # The machine was down since: the clean stop has flushed the log, but not its indexes. Or nobody
             # vouches for this log at all.
             trust = "lost"
-        return Recovery(trust, self._recovery_points.get(key, 0), self._log_starts.get(key, 0))
+        return Recovery(
+            trust,
+            self._recovery_points.get(key, 0),
+            self._log_starts.get(key, 0),
+            checkpoints.RECOVERY_POINTS in self._sums,
+            self._high_watermarks.get(key, 0),
+            is_cached_only=self._is_distrusted,
+        )
 
     def _recovered(self, key: Partition) -> None:
         self._unopened.discard(key)
@@ -602,7 +713,7 @@ class LogDirectory:
     def _write_recovery_points(self) -> None:
         self._note_offsets()
         data = checkpoints.render_offsets(self._recovery_points)
-        write_atomically(self._disk, checkpoints.RECOVERY_POINTS, data)
+        write_checkpoints(self._disk, {checkpoints.RECOVERY_POINTS: data})
 
     def close_clean(self, high_watermarks: Mapping[Partition, int]) -> None:
         """Flush and close every log, write the checkpoints and then, last of all, the clean marker. Whatever

@@ -41,6 +41,14 @@ class OffsetIndex(EntryFile):
         count = self.count_up_to(_INT32, 4, position)
         return self.at(count - 1)[1] if count else 0
 
+    def count_up_to_offset(self, offset: int) -> int:
+        """How many entries have last offsets up to `offset`."""
+        return self.count_up_to(_INT32, 0, offset - self.base_offset)
+
+    def count_up_to_position(self, position: int) -> int:
+        """How many entries have positions up to `position`."""
+        return self.count_up_to(_INT32, 4, position)
+
     def first_cut(self, position: int, wanted: int) -> tuple[int, int] | None:
         """An offset that a batch begins with and about where it lies: at `wanted` or shortly before, but
         behind `position`; if there is none, the next one. None when nothing is known behind `position`.

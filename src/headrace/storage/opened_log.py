@@ -13,6 +13,7 @@ from headrace.storage import recovery as recovering
 from headrace.storage.admission import opens_batches
 from headrace.storage.cleaning import Rewritten
 from headrace.storage.config import LogConfig
+from headrace.storage.damage import Damage
 from headrace.storage.disk import Disk
 from headrace.storage.flushing import FlushClock
 from headrace.storage.health import Health
@@ -23,10 +24,12 @@ from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.producer_state import ProducerState
 from headrace.storage.recovery import Recovery, Scanned
 from headrace.storage.retention import RemoveJob
-from headrace.storage.segment import Segment
+from headrace.storage.segment import TEMPORARY, Segment
 from headrace.storage.segments import Segments
 from headrace.storage.survey import survey
 from headrace.storage.tail import Tail
+
+COPIED_BYTES = 1024 * 1024
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -75,6 +78,7 @@ class OpenedLog:
         "_unfinished",
         "_unflushed_bytes",
         "_wall_ms",
+        "damages",
         "directory",
         "first_dirty_offset",
         "flushed_offset",
@@ -101,6 +105,7 @@ class OpenedLog:
         self.directory = directory
         self._roll_jitter_ms = 0
         self.config = config
+        self.damages: list[Damage] = []  # what recovery found and left as it is
         self.generation = 0  # raised when offsets may mean other records than before
         self.rewrites = 0  # raised when positions in sealed segments mean other batches than before
         self.log_start_offset = 0
@@ -171,8 +176,8 @@ class OpenedLog:
         # what lies wholly before the log start was deleted already, but the deletion did not last
         self._remove_segments(segments.items[: segments.number_of(start)])
         is_clean = recovery.trust == "clean" and recovery.recovery_point >= found.bases[-1]
-        if is_clean:
-            self.log_end_offset = recovery.recovery_point
+        if is_clean and (recovery.is_checked or self._ends_at(recovery.recovery_point)):
+            self.log_end_offset = segments.active.limit_offset = recovery.recovery_point
         else:
             self._recover(recovery, wall_ms)
         self.flushed_offset = min(
@@ -186,6 +191,14 @@ class OpenedLog:
             self._producers.truncate(-1)
             self._start_empty(self.log_start_offset, wall_ms)
 
+    def _ends_at(self, offset: int) -> bool:
+        """Whether the log is what a clean stop leaves: its last batch ends at `offset`."""
+        active = self._segments.active
+        active.load()
+        if not active.size:
+            return active.base_offset == offset
+        return active.last_batch_end() == offset
+
     def _start_empty(self, offset: int, wall_ms: int) -> None:
         self._active = self._segments.add(offset, wall_ms, is_new=True)
         self.log_start_offset = self.log_end_offset = self.flushed_offset = offset
@@ -197,18 +210,27 @@ class OpenedLog:
         has_gaps = "compact" in self._config.cleanup_policy
         if recovery.trust == "killed":
             scanned = recovering.recover_killed(
-                items[-1], recovery.recovery_point, interval, has_gaps=has_gaps
+                items[-1],
+                recovery.recovery_point,
+                interval,
+                has_gaps=has_gaps,
+                high_watermark=recovery.high_watermark,
             )
         else:
-            self._remove_segments(recovering.overlapped(items))
+            if recovery.is_cached_only:
+                self._write_again(recovery.recovery_point)
+            self._remove_segments(recovering.overlapped(items, has_gaps=has_gaps))
             items = self._segments.items
             if not has_gaps:
-                self._remove_segments(items[: recovering.contiguous_from(items, recovery.recovery_point)])
+                first, damages = recovering.contiguous_from(items, recovery.recovery_point)
+                self.damages += damages
+                self._remove_segments(items[:first])
             scanned = recovering.recover_lost(
                 self._segments.items, recovery.recovery_point, interval, has_gaps=has_gaps
             )
             self._remove_segments(scanned.removed)
         self._is_dirty = self._is_renamed = True
+        self.damages += scanned.damages
         self.log_end_offset = scanned.end_offset
         self._producers.truncate(scanned.end_offset)
         if scanned.has_control:
@@ -216,6 +238,27 @@ class OpenedLog:
         self._scanned = scanned
         if recovery.trust != "killed":
             self._write_epochs(self._leader_epochs())
+
+    def _write_again(self, offset: int) -> None:
+        """Bring what was not flushed to other pages: the kernel takes those that a failed fsync left behind
+        for written, and the next fsync of them would succeed without having done anything.
+        """
+        for segment in self._segments.from_offset(offset):
+            path = f"{segment.path}.log"
+            old, new = self._disk.open(path), self._disk.open(path + TEMPORARY, create=True)
+            try:
+                new.truncate(0)
+                position = 0
+                while data := old.read(position, COPIED_BYTES):
+                    new.append(data)
+                    position += len(data)
+                new.sync()
+            finally:
+                old.close()
+                new.close()
+            segment.forget_files()
+            self._disk.rename(path + TEMPORARY, path)
+        self._disk.sync_dir(self.directory)
 
     def _remove_segments(self, segments: list[Segment]) -> None:
         """Remove files at once, from the last segment to the first: what a crash leaves is a log without a

@@ -6,27 +6,20 @@
             index entry on, is walked to find where the log ends
     lost    what was flushed: from the recovery point on every checksum is computed
 
-Exactly the valid prefix is kept: the log ends before the first batch that is torn or wrong.
+Of what was not flushed exactly the valid prefix is kept: the log ends before the first batch that is torn or
+wrong. A batch that is damaged below that, or one that a kill cannot explain, stays where it is and is
+reported: it costs no other batch, and its offsets are never given to other records.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from headrace.records.batch import (
-    ATTRIBUTES_AT,
-    HEADER_BYTES,
-    LENGTH_OVERHEAD,
-    MAGIC,
-    BatchHeader,
-    read_header,
-)
-from headrace.records.checksum import crc32c
-from headrace.storage.disk import File
+from headrace.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from headrace.storage.damage import HOLE_BYTES, Damage, Walk, is_cut_short
+from headrace.storage.errors import DamagedLog
 from headrace.storage.segment import Segment
 
 Trust = Literal["clean", "killed", "lost"]
-
-_CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -36,6 +29,9 @@ class Recovery:
     trust: Trust
     recovery_point: int = 0  # everything below was flushed; with a clean marker, the log's end
     log_start_offset: int = 0
+    is_checked: bool = True  # the recovery point has a checksum: no log is opened just to see its end
+    high_watermark: int = 0  # everything below was shown to consumers; a kill has lost none of it
+    is_cached_only: bool = False  # an fsync failed on this boot: unflushed bytes may be in memory only
 
 
 @dataclass(slots=True)
@@ -47,62 +43,18 @@ class Scanned:
     has_control: bool
     epochs: list[tuple[int, int]]  # leader epochs met, each with the offset where it was met first
     removed: list[Segment]  # segments behind the valid prefix; their files are still there
+    damages: list[Damage] = field(default_factory=list)  # batches that were left where they are
 
 
-class _Walk:
-    """Valid batches from a position on, read in chunks; a batch larger than a chunk is never held whole."""
-
-    __slots__ = ("_chunk", "_chunk_at", "_end", "_file")
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._end = file.size()
-        self._chunk = memoryview(b"")
-        self._chunk_at = 0
-
-    def valid_at(self, position: int) -> BatchHeader | None:
-        """The batch at `position`, if it is whole and its checksum right."""
-        if position + HEADER_BYTES > self._end:
-            return None
-        at = position - self._chunk_at
-        if not 0 <= at <= len(self._chunk) - HEADER_BYTES:
-            self._read(position)
-            at = 0
-        header = read_header(self._chunk, at)
-        size = header.length + LENGTH_OVERHEAD
-        if header.magic != MAGIC or not HEADER_BYTES <= size <= self._end - position:
-            return None
-        if at + size > len(self._chunk) and size <= _CHUNK_BYTES:
-            self._read(position)
-            at = 0
-        if at + size <= len(self._chunk):
-            crc = crc32c(self._chunk[at + ATTRIBUTES_AT : at + size])
-        else:
-            crc = self._long_crc(position, size)
-        return header if crc == header.crc else None
-
-    def _read(self, position: int) -> None:
-        self._chunk = memoryview(self._file.read(position, _CHUNK_BYTES))
-        self._chunk_at = position
-
-    def _long_crc(self, position: int, size: int) -> int:
-        crc = 0
-        at, end = position + ATTRIBUTES_AT, position + size
-        while at < end:
-            piece = self._file.read(at, min(_CHUNK_BYTES, end - at))
-            if not piece:
-                return -1
-            crc = crc32c(piece, crc)
-            at += len(piece)
-        return crc
-
-
-def recover_killed(active: Segment, recovery_point: int, interval_bytes: int, *, has_gaps: bool) -> Scanned:
+def recover_killed(
+    active: Segment, recovery_point: int, interval_bytes: int, *, has_gaps: bool, high_watermark: int = 0
+) -> Scanned:
     """Find the end of a log whose process was killed."""
     position, offset = _last_indexed(active)
     active.restart(position, offset)
     scanned = Scanned(offset, offset, False, [], [])
-    _scan(active, scanned, interval_bytes, has_gaps=has_gaps, flushed_offset=recovery_point)
+    kept = _Kept(recovery_point, max(recovery_point, high_watermark), is_killed=True)
+    _scan(active, scanned, interval_bytes, kept, has_gaps=has_gaps, following=None)
     return scanned
 
 
@@ -116,66 +68,80 @@ def recover_lost(
     ones may have been compacted under an earlier policy.
     """
     has_old_gaps = has_gaps or recovery_point <= segments[0].base_offset
+    kept = _Kept(recovery_point, recovery_point, is_killed=False)
     # a segment that ends at the recovery point may have been sealed after the flush, its indexes not synced
     first = 0
     while first + 1 < len(segments) and segments[first + 1].base_offset < recovery_point:
         first += 1
-    offset = _reindex(segments[first], recovery_point, interval_bytes)
+    offset = segments[first].base_offset
     scanned = Scanned(offset, offset, False, [], [])
     last = len(segments) - 1
-    is_whole = _scan(
-        segments[first], scanned, interval_bytes, has_gaps=has_gaps if first == last else has_old_gaps
-    )
-    for number, segment in enumerate(segments[first + 1 :], first + 1):
+    for number, segment in enumerate(segments[first:], first):
         # every segment begins where the one before it ended, so a gap is a tail that was lost
-        if not is_whole or segment.base_offset != scanned.end_offset:
-            scanned.removed = segments[number:]
-            return scanned
-        segments[number - 1].seal()
+        if number > first:
+            if segment.base_offset != scanned.end_offset:
+                scanned.removed = segments[number:]
+                return scanned
+            segments[number - 1].seal()
         segment.restart(0, segment.base_offset)
-        is_whole = _scan(
-            segment, scanned, interval_bytes, has_gaps=has_gaps if number == last else has_old_gaps
-        )
+        following = None if number == last else segments[number + 1]
+        gaps = has_gaps if number == last else has_old_gaps
+        if not _scan(segment, scanned, interval_bytes, kept, has_gaps=gaps, following=following):
+            scanned.removed = segments[number + 1 :]
+            return scanned
     return scanned
 
 
-def overlapped(segments: list[Segment]) -> list[Segment]:
+def overlapped(segments: list[Segment], *, has_gaps: bool) -> list[Segment]:
     """Segments that compaction merged into the one before them, and whose removal a lost machine forgot."""
     found: list[Segment] = []
+    bases = {segment.base_offset for segment in segments}
     end_offset = -1
     for number, segment in enumerate(segments):
         if segment.base_offset < end_offset:
             found.append(segment)
         elif number + 1 < len(segments):
-            end_offset = _valid_end(segment)
+            end = _valid_end(segment, has_gaps=has_gaps)
+            # a merged segment ends where a later one begins; anything else is a damaged offset
+            end_offset = end if end in bases else -1
     return found
 
 
-def _valid_end(segment: Segment) -> int:
-    """Where its last valid batch ends."""
+def _valid_end(segment: Segment, *, has_gaps: bool) -> int | None:
+    """Where its last batch ends; None when a batch after the last index entry is damaged."""
     position, end_offset = _last_indexed(segment)
-    walk = _Walk(segment.file())
+    file = segment.file()
+    walk = Walk(file)
     while (header := walk.valid_at(position)) is not None:
+        if header.base_offset < end_offset or (header.base_offset > end_offset and not has_gaps):
+            return None
         position += header.size
         end_offset = header.next_offset
-    return end_offset
+    return end_offset if position == file.size() else None
 
 
-def contiguous_from(segments: list[Segment], recovery_point: int) -> int:
-    """The number of the first segment after which no flushed one is missing.
+def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, list[Damage]]:
+    """The number of the first segment after which no flushed one is missing, and damaged ends of segments.
 
     Retention takes segments away from the front; a lost machine may have kept a later removal without an
-    earlier one.
+    earlier one. A segment whose own end is damaged is no sign of that.
     """
     start = 0
+    damages: list[Damage] = []
     for number in range(len(segments) - 1):
         following = segments[number + 1].base_offset
         if following > recovery_point:
             break
         segments[number].load()
-        if segments[number].end_offset() != following:
+        if segments[number].end_offset() == following:
+            continue
+        end = _valid_end(segments[number], has_gaps=False)
+        if end is not None and end < following:
             start = number + 1
-    return start
+        elif end != following:
+            path = f"{segments[number].path}.log"
+            damages.append(Damage(path, f"a batch before offset {following} is damaged"))
+    return start, damages
 
 
 def _last_indexed(segment: Segment) -> tuple[int, int]:
@@ -193,55 +159,159 @@ def _last_indexed(segment: Segment) -> tuple[int, int]:
     if not len(index):
         return beginning
     last_offset, position = index.at(-1)
-    header = _Walk(segment.file()).valid_at(position)
+    header = Walk(segment.file()).valid_at(position) if position >= 0 else None
     if header is None or header.last_offset != last_offset or header.base_offset < segment.base_offset:
         return beginning
     return position, header.base_offset
 
 
-def _reindex(segment: Segment, recovery_point: int, interval_bytes: int) -> int:
-    """Make the indexes of the flushed part anew, which a flush does not sync; the offset where it ends.
+@dataclass(slots=True)
+class _Kept:
+    """Up to where a log was promised to be kept."""
 
-    No checksum is computed: the batches themselves were flushed.
-    """
-    offset = segment.base_offset
-    segment.restart(0, offset)
-    for _, header in segment.headers(0, segment.file().size()):
-        if header.last_offset >= recovery_point or header.magic != MAGIC:
-            break
-        segment.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
-        offset = header.next_offset
-    return offset
+    flushed_offset: int  # batches below are not checked: they were flushed
+    end_offset: int  # no log ends below
+    is_killed: bool
 
 
 def _scan(
-    segment: Segment, scanned: Scanned, interval_bytes: int, *, has_gaps: bool, flushed_offset: int = 0
+    segment: Segment,
+    scanned: Scanned,
+    interval_bytes: int,
+    kept: _Kept,
+    *,
+    has_gaps: bool,
+    following: Segment | None,
 ) -> bool:
-    """Walk on to the first invalid batch, index what is valid, cut off the rest; whether nothing was cut.
+    """Walk on to the end or to a torn batch, index what is valid, cut off what is torn; whether nothing was.
 
-    Aborted transactions below `flushed_offset` stay in their index: they are durable there, and one that is
+    Aborted transactions below the flushed offset stay in their index: they are durable there, and one that is
     written again would not be.
     """
     offset = max(scanned.end_offset, segment.base_offset)
     segment.is_loaded = True
-    segment.transaction_index.cut_to(max(offset, flushed_offset))
+    segment.transaction_index.cut_to(max(offset, kept.flushed_offset))
     file = segment.file()
-    walk = _Walk(file)
-    while (header := walk.valid_at(segment.size)) is not None:
-        if header.base_offset < offset or header.last_offset_delta < 0:
+    size = file.size()
+    walk = Walk(file)
+    limit = kept.end_offset if following is None else following.base_offset
+    while segment.size < size:
+        header = _flushed_at(segment, size, kept.flushed_offset) or walk.valid_at(segment.size)
+        if header is not None and _continues(segment, header, offset, size, limit, has_gaps=has_gaps):
+            segment.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
+            offset = header.next_offset
+            scanned.has_control |= header.is_control
+            epochs = scanned.epochs
+            if header.leader_epoch >= 0 and (not epochs or header.leader_epoch > epochs[-1][0]):
+                epochs.append((header.leader_epoch, header.base_offset))
+            continue
+        behind = walk.behind(segment.size, offset + 1)
+        if _is_torn(segment, offset, behind, size, kept):
             break
-        if header.base_offset > offset and not has_gaps:
-            break
-        segment.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
-        offset = header.next_offset
-        scanned.has_control |= header.is_control
-        if header.leader_epoch >= 0 and (not scanned.epochs or header.leader_epoch > scanned.epochs[-1][0]):
-            scanned.epochs.append((header.leader_epoch, header.base_offset))
+        offset = _pass_by(segment, scanned, offset, behind, size, kept, following)
     scanned.end_offset = offset
-    segment.transaction_index.cut_to(offset)
+    segment.transaction_index.cut_to(max(offset, kept.flushed_offset))
     segment.write_indexes()
-    if segment.size == file.size():
+    if segment.size == size:
+        if following is None and offset < kept.end_offset:
+            where = f"the log ends at offset {offset}, but it went up to {kept.end_offset}"
+            scanned.damages.append(Damage(f"{segment.path}.log", where))
+            scanned.end_offset = kept.end_offset
+        elif following is not None and offset != following.base_offset and offset < kept.flushed_offset:
+            where = f"the segment ends at offset {offset}, but the next one begins at {following.base_offset}"
+            scanned.damages.append(Damage(f"{segment.path}.log", where))
+            scanned.end_offset = following.base_offset
         return True
     file.truncate(segment.size)
     file.sync()  # what is cut off must not come back behind records that are written now
     return False
+
+
+def _flushed_at(segment: Segment, size: int, flushed_offset: int) -> BatchHeader | None:
+    """The header of a batch that was flushed, whose checksum is not computed again; None when it may be
+    damaged, or was not flushed.
+    """
+    position = segment.size
+    if position + HEADER_BYTES > size:
+        return None
+    header = read_header(segment.file().read(position, HEADER_BYTES))
+    following = position + header.size
+    if header.last_offset >= flushed_offset or header.magic != MAGIC or header.last_offset_delta < 0:
+        return None
+    if not position + HEADER_BYTES <= following <= size:
+        return None
+    if following + HEADER_BYTES <= size and segment.base_offset_at(following) != header.next_offset:
+        return None  # one of the two is damaged, or compaction left a gap: the checksum tells
+    return header
+
+
+def _continues(
+    segment: Segment, header: BatchHeader, offset: int, size: int, end_offset: int, *, has_gaps: bool
+) -> bool:
+    """Whether a valid batch stands where it belongs: its offset is outside of the checksum.
+
+    A gap is what compaction left, or a batch that was damaged earlier. The batch after it has to agree; the
+    last one of a segment must not reach beyond `end_offset`, where the segment is known to end.
+    """
+    if header.base_offset == offset:
+        return True
+    if header.base_offset < offset:
+        return False
+    following = segment.size + header.size
+    if following + HEADER_BYTES > size:
+        return header.next_offset <= end_offset or (has_gaps and not end_offset)
+    base_offset = segment.base_offset_at(following)
+    return base_offset == header.next_offset or (has_gaps and base_offset > header.last_offset)
+
+
+def _is_torn(segment: Segment, offset: int, behind: int | None, size: int, kept: _Kept) -> bool:
+    """Whether a stop can have left the bytes that are no valid batch: then nobody was promised them."""
+    if offset < kept.end_offset:
+        return False
+    if kept.is_killed:
+        return behind is None and is_cut_short(segment.file().read(segment.size, size - segment.size), offset)
+    if behind is None or kept.flushed_offset:
+        return True
+    # nobody told what was flushed: a sector of zeros is what a power loss leaves, other bytes are damage
+    return bytes(HOLE_BYTES) in segment.file().read(segment.size, behind - segment.size)
+
+
+def _pass_by(
+    segment: Segment,
+    scanned: Scanned,
+    offset: int,
+    behind: int | None,
+    size: int,
+    kept: _Kept,
+    following: Segment | None,
+) -> int:
+    """Leave a damaged batch where it is; the offset after it."""
+    position = segment.size
+    end = size if behind is None else behind
+    if behind is not None:
+        next_offset = segment.base_offset_at(behind)
+    elif following is not None:
+        next_offset = following.base_offset
+    else:
+        claimed = _claimed_end(segment, offset, size)
+        if claimed is None and kept.is_killed:
+            raise DamagedLog(
+                f"{segment.path}.log is damaged from position {position}, offset {offset}, to its end, so "
+                "that nobody can tell at which offset the log goes on. Restore the file from a backup or copy"
+            )
+        next_offset = max(claimed or 0, kept.end_offset, offset)
+    where = f"position {position} to {end}: offsets {offset} to {next_offset - 1} are damaged"
+    scanned.damages.append(Damage(f"{segment.path}.log", where))
+    segment.pass_by(end - position)
+    return next_offset
+
+
+def _claimed_end(segment: Segment, offset: int, size: int) -> int | None:
+    """Where a damaged batch at the end of the log says that it ends, if two of its fields agree."""
+    position = segment.size
+    if position + HEADER_BYTES > size:
+        return None
+    header = read_header(segment.file().read(position, HEADER_BYTES))
+    if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
+        return None
+    return offset + header.record_count

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
 
-from headrace.records.batch import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, read_header
+from headrace.records.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
+from headrace.storage.damage import Walk
 from headrace.storage.disk import Disk, File
-from headrace.storage.errors import is_transient
+from headrace.storage.errors import DamagedBatch, is_transient
 from headrace.storage.offset_index import OffsetIndex
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.time_index import TimeIndex
@@ -29,6 +30,10 @@ _SCAN_BYTES = 1024 * 1024
 _PLACE = Struct(">qi11xi")
 _PLACE_BYTES = _PLACE.size
 
+_OFFSETS_MAX = 1 << 31  # in one segment
+_LENGTH_MIN = HEADER_BYTES - LENGTH_OVERHEAD
+UNLIMITED = 2**63 - 1
+
 TEMPORARY = ".tmp"  # an index that is being made; a start clears it away
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
@@ -46,11 +51,13 @@ class Segment:
         "_written_to",
         "base_offset",
         "created_ms",
+        "damaged",
         "first_timestamp",
         "index",
         "index_entries",
         "is_loaded",
         "is_new",
+        "limit_offset",
         "log",
         "max_timestamp",
         "max_timestamp_offset",
@@ -81,6 +88,8 @@ class Segment:
         self.time_index = TimeIndex(disk, files, path + ".timeindex", base_offset)
         self.transaction_index = TransactionIndex(disk, files, path + ".txnindex")
         self.packed_as = ""  # the codec that recompression has brought it to in this run
+        self.damaged: list[int] = []  # positions of damaged batches that recovery left where they are
+        self.limit_offset = UNLIMITED  # none of its batches reaches so far: where the next segment begins
         self.is_new = is_new  # there are no files yet: they come with the first batch
         self.is_loaded = is_new  # the fields below are known
         self.log: File | None = None  # held open by the active segment only
@@ -130,6 +139,7 @@ class Segment:
         """
         log = self.log
         if log is None:
+            self.limit_offset = UNLIMITED
             log = self._disk.open(self.path + ".log")
             if log.size() != self.size:
                 log.truncate(self.size)
@@ -231,6 +241,7 @@ class Segment:
         self._name_indexes("")
         self.transaction_index = TransactionIndex(self._disk, self._files, self.path + ".txnindex")
         self.packed_as = ""
+        self.damaged = []
         self.is_loaded = False
         self.size = 0
 
@@ -269,6 +280,12 @@ class Segment:
         self.unindexed_bytes += size
         self.size = position + size
 
+    def pass_by(self, size: int) -> None:
+        """So many damaged bytes at the end stay where they are."""
+        self.damaged.append(self.size)
+        self.size += size
+        self.unindexed_bytes += size
+
     def write_indexes(self) -> None:
         """Waiting index entries reach their files; on a full disk they wait on."""
         try:
@@ -303,22 +320,92 @@ class Segment:
     # --- finding -----------------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the batch that holds `offset`, or of the first after it."""
+        """Position and size of the batch that holds `offset`, or of the first after it; DamagedBatch when the
+        offset lies in damaged bytes.
+        """
         if not self.size:
             return None
+        if self.damaged:
+            return self._locate_carefully(offset)
         position = self.index.floor(offset)
         file = self.file()
         end = self.size - HEADER_BYTES
         chunk_at, chunk = position, b""
+        least = -1  # not known before the first batch
         while position <= end:
             at = position - chunk_at
             if at + _PLACE_BYTES > len(chunk):
                 chunk_at, chunk, at = position, file.read(position, _WALK_BYTES), 0
             base, length, delta = _PLACE.unpack_from(chunk, at)
+            following = position + length + LENGTH_OVERHEAD
+            if (
+                length < _LENGTH_MIN
+                or delta < 0
+                or following > self.size
+                or base + delta >= self.limit_offset
+                or base != least
+            ) and not self.is_sound(position, least):
+                return self._locate_carefully(offset)
             if base + delta >= offset:
                 return position, length + LENGTH_OVERHEAD
-            position += length + LENGTH_OVERHEAD
+            position = following
+            least = base + delta + 1
+        if position != self.size:
+            return self._locate_carefully(offset)
         return None
+
+    def is_sound(self, position: int, least: int) -> bool:
+        """Whether a batch that does not continue the one before it can be where it stands: after a gap that
+        compaction left, or where an index entry leads to.
+        """
+        file = self.file()
+        base, length, delta = _PLACE.unpack(file.read(position, _PLACE_BYTES))
+        following = position + length + LENGTH_OVERHEAD
+        if length < _LENGTH_MIN or delta < 0 or following > self.size or base + delta >= self.limit_offset:
+            return False
+        if base < max(least, self.base_offset) or position in self.damaged:
+            return False
+        if least < 0 and position:  # an index entry led here: it knows the last offset of the batch
+            number = self.index.count_up_to_position(position)
+            if not number or self.index.at(number - 1) != (base + delta, position):
+                return False
+        return self._may_follow(following, base + delta, self.size)
+
+    def _may_follow(self, position: int, last_offset: int, end: int) -> bool:
+        """Whether what stands at `position` can be a batch behind `last_offset`, by its header."""
+        if position + HEADER_BYTES > end:
+            return position == end
+        header = read_header(self.file().read(position, HEADER_BYTES))
+        return (
+            header.magic == MAGIC
+            and HEADER_BYTES <= header.size <= end - position
+            and last_offset < header.base_offset <= last_offset + _OFFSETS_MAX
+        )
+
+    def _locate_carefully(self, offset: int) -> tuple[int, int] | None:
+        """The same in a segment that is damaged: from the last index entry that is right, past all that is
+        not sound.
+        """
+        position, end_offset = self._sound_floor(offset)
+        for at, header in self.headers(position):
+            if header.last_offset >= offset:
+                if at != position and header.base_offset > offset >= end_offset:
+                    raise DamagedBatch(self.path, position, offset)
+                return at, header.size
+            position, end_offset = at + header.size, header.next_offset
+        if position != self.size and offset < self.limit_offset:
+            raise DamagedBatch(self.path, position, offset)
+        return None
+
+    def _sound_floor(self, offset: int) -> tuple[int, int]:
+        """Position and base offset of a valid batch that an index entry names, at or before `offset`."""
+        walk = Walk(self.file())
+        for number in range(self.index.count_up_to_offset(offset) - 1, -1, -1):
+            last_offset, position = self.index.at(number)
+            header = walk.valid_at(position) if 0 <= position < self.size else None
+            if header is not None and header.last_offset == last_offset:
+                return position, header.base_offset
+        return 0, self.base_offset
 
     def boundary(self, start: int, limit: int) -> int:
         """The last beginning of a batch (or the end) at or before `limit`; `start` is one."""
@@ -327,14 +414,20 @@ class Segment:
         position = max(start, self.index.floor_position(limit))
         file = self.file()
         chunk_at, chunk = position, b""
-        while True:
+        while position + HEADER_BYTES <= self.size:
             at = position - chunk_at
             if at + _PLACE_BYTES > len(chunk):
                 chunk_at, chunk, at = position, file.read(position, _WALK_BYTES), 0
-            following = position + LENGTH_OVERHEAD + _PLACE.unpack_from(chunk, at)[1]
-            if following > limit:
-                return position
+            length = _PLACE.unpack_from(chunk, at)[1]
+            following = position + LENGTH_OVERHEAD + length
+            if following > limit or length < _LENGTH_MIN:
+                break
             position = following
+        return position
+
+    def sound_end(self, start: int) -> int:
+        """Up to where nothing behind `start` is known to be damaged."""
+        return min((position for position in self.damaged if position > start), default=self.size)
 
     def batch_size(self, position: int) -> int:
         return int(_PLACE.unpack(self.file().read(position, _PLACE_BYTES))[1]) + LENGTH_OVERHEAD
@@ -343,22 +436,49 @@ class Segment:
         return int(_PLACE.unpack(self.file().read(position, _PLACE_BYTES))[0])
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of every batch in [position, end), unchecked."""
+        """Position and header of every batch in [position, end), without a look at their checksums; what is
+        damaged is left out.
+        """
         end = self.size if end is None else end
         if position >= end:
             return
         file = self.file()
         chunk_at, chunk = position, b""
+        least = self.base_offset
         while position + HEADER_BYTES <= end:
             at = position - chunk_at
             if at + HEADER_BYTES > len(chunk):
                 wanted = min(_SCAN_BYTES if at <= len(chunk) + HEADER_BYTES else _WALK_BYTES, end - position)
                 chunk_at, chunk, at = position, file.read(position, wanted), 0
             header = read_header(chunk, at)
-            if header.length < HEADER_BYTES - LENGTH_OVERHEAD:
-                return
+            following = position + header.length + LENGTH_OVERHEAD
+            is_sound = (
+                header.magic == MAGIC
+                and position not in self.damaged
+                and header.length >= _LENGTH_MIN
+                and header.last_offset_delta >= 0
+                and following <= end
+                and least <= header.base_offset
+                and header.last_offset < min(self.limit_offset, self.base_offset + _OFFSETS_MAX)
+            )
+            if is_sound:
+                then = following - chunk_at
+                is_continued = then + 8 <= len(chunk) and chunk[
+                    then : then + 8
+                ] == header.next_offset.to_bytes(8)
+                if not is_continued and not self._may_follow(following, header.last_offset, end):
+                    # one of the two is damaged; offset and length are outside of the checksum
+                    is_sound = header.base_offset == least and Walk(file, end).valid_at(position) is not None
+            if not is_sound:
+                least += 1  # a damaged batch had an offset, too
+                behind = Walk(file, end).behind(position, least)
+                if behind is None:
+                    return
+                position = behind
+                continue
             yield position, header
-            position += header.length + LENGTH_OVERHEAD
+            position = following
+            least = header.next_offset
 
     def end_offset(self) -> int:
         """The offset after the last batch."""
@@ -366,6 +486,16 @@ class Segment:
         for _, header in self.headers(self.index.floor_position(self.size)):
             end = header.next_offset
         return end
+
+    def last_batch_end(self) -> int | None:
+        """The same after a look at every batch behind the last index entry; None when one is damaged."""
+        position = self.index.floor_position(self.size)
+        end: int | None = None
+        for at, header in self.headers(position):
+            if at != position or (end is not None and header.base_offset < end):
+                return None
+            position, end = at + header.size, header.next_offset
+        return end if position == self.size else None
 
     def paths(self) -> list[str]:
         """Files that may exist for it."""

@@ -7,10 +7,11 @@ interval. A reader that goes on where its last read ended spares even that.
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from headrace.records.batch import BatchHeader
+from headrace.records.batch import HEADER_BYTES, BatchHeader
 from headrace.storage.disk import Disk, Span
+from headrace.storage.errors import DamagedBatch
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.segment import Segment
+from headrace.storage.segment import UNLIMITED, Segment
 
 # Readers remembered per log: a few consumers and followers that catch up at the same time.
 _READERS_MAX = 16
@@ -40,6 +41,8 @@ class Segments:
         return segment
 
     def append(self, segment: Segment) -> None:
+        if self.items:
+            self.items[-1].limit_offset = segment.base_offset
         self.items.append(segment)
         self._bases.append(segment.base_offset)
 
@@ -48,6 +51,8 @@ class Segments:
         gone = {segment.base_offset for segment in segments}
         self.items = [segment for segment in self.items if segment.base_offset not in gone]
         self._bases = [segment.base_offset for segment in self.items]
+        for segment, limit_offset in zip(self.items, [*self._bases[1:], UNLIMITED], strict=False):
+            segment.limit_offset = limit_offset
         self.forget_readers()
 
     def forget_readers(self) -> None:
@@ -79,7 +84,7 @@ class Segments:
     ) -> Span | None:
         """Whole batches of one segment, from the one that holds `offset`, all below `limit_offset`."""
         continued = self._continuations.pop(offset, None)
-        if continued is not None:
+        if continued is not None and continued[0].is_sound(continued[1], offset):
             segment, start = continued
             size = 0
         else:
@@ -87,17 +92,22 @@ class Segments:
             if placed is None:
                 return None
             segment, start, size = placed
-        end = segment.size
+        end = segment.sound_end(start) if segment.damaged else segment.size
         if limit_offset < self.end_of(segment, log_end_offset):
-            stop = segment.locate(limit_offset)
-            end = segment.size if stop is None else stop[0]
+            try:
+                stop = segment.locate(limit_offset)
+                end = min(end, segment.size if stop is None else stop[0])
+            except DamagedBatch as damaged:
+                end = min(end, damaged.position)
         if end - start > max_bytes:
             end = min(segment.boundary(start, start + max_bytes), end)
             if end == start and at_least_one:
                 end = start + (size or segment.batch_size(start))
+                if not start < end <= segment.size:
+                    raise DamagedBatch(segment.path, start, offset)
         if end <= start:
             return None
-        if end < segment.size:
+        if end + HEADER_BYTES <= segment.size:
             self._remember(segment, end)
         return Span(segment.file(), start, end - start)
 
@@ -111,11 +121,20 @@ class Segments:
         """Every batch from the one that holds `offset` on, to the end of the log."""
         for segment in self.from_offset(offset):
             segment.load()
-            placed = segment.locate(offset) if offset > segment.base_offset else (0, 0)
-            if placed is None:
-                continue
-            for position, header in segment.headers(placed[0]):
-                yield segment, position, header
+            for position, header in segment.headers(self._first_from(segment, offset)):
+                if header.last_offset >= offset:
+                    yield segment, position, header
+
+    @staticmethod
+    def _first_from(segment: Segment, offset: int) -> int:
+        """Where to begin so that nothing from `offset` on is left out."""
+        if offset <= segment.base_offset:
+            return 0
+        try:
+            placed = segment.locate(offset)
+        except DamagedBatch as damaged:
+            return damaged.position
+        return segment.size if placed is None else placed[0]
 
     def size_bytes(self) -> int:
         return sum(segment.measure() for segment in self.items)

@@ -1,10 +1,16 @@
 """Several log directories: new partitions spread over them, old ones are found where they lie."""
 
+import errno
+from typing import NoReturn
+
 import pytest
 
+from harness.batches import Batch, Row
 from harness.desk import Desk
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from headrace.storage.errors import WrongDirectory
+from headrace.storage.errors import LogOffline, StorageError, WrongDirectory
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -47,3 +53,95 @@ def test_without_its_metadata_a_node_does_not_start() -> None:
     with pytest.raises(WrongDirectory, match="no __cluster_metadata-0"):
         Desk(disks={"b": disks["b"]})
     assert logs_in(disks["b"])
+
+
+class Unreadable(MemoryDisk):
+    """A directory that the kernel refuses: no permission, a file in its place, a disk that is gone."""
+
+    def open(self, path: str, /, *, create: bool = False) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    def list(self, path: str, /) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    def exists(self, path: str, /) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+
+def with_records() -> dict[str, MemoryDisk]:
+    disks = {"a": MemoryDisk(), "b": MemoryDisk()}
+    desk = Desk(disks=dict(disks))
+    desk.create_topic("t", 4)
+    batch = Batch([Row(1_700_000_000_000, None, b"x")]).sent()
+    for partition in range(4):
+        reply = desk.ask(desk.produce_request("t", batch, partition=partition), 9)
+        assert reply.responses[0].partition_responses[0].error_code == 0
+    return {name: disk.crash("killed") for name, disk in disks.items()}
+
+
+def test_one_unreadable_directory_costs_its_own_partitions() -> None:
+    """Kafka 4.3.1 serves the others, too. Offsets of what lies there are given to nobody else."""
+    disks = with_records()
+    desk = Desk(disks={"a": disks["a"], "b": Unreadable()})
+    partitions = desk.node.partitions.of_name("t")
+    assert sorted(p.is_offline for p in partitions) == [False, False, True, True]
+    batch = Batch([Row(1_700_000_000_000, None, b"y")]).sent()
+    for partition in partitions:
+        reply = desk.ask(desk.produce_request("t", batch, partition=partition.index), 9)
+        code = reply.responses[0].partition_responses[0].error_code
+        assert code == (ErrorCode.KAFKA_STORAGE_ERROR if partition.is_offline else 0)
+    # and the directory comes back
+    again = Desk(disks={"a": disks["a"].crash("killed"), "b": disks["b"]})
+    ends = [p.opened(again.clock.now()).log_end_offset for p in again.node.partitions.of_name("t")]
+    assert sorted(ends) == [1, 1, 2, 2]
+
+
+def test_an_empty_directory_in_the_place_of_another_begins_nothing_again() -> None:
+    """A mount that is missing: its partitions wait for it, and are not made anew in the empty directory."""
+    disks = with_records()
+    desk = Desk(disks={"a": disks["a"], "b": MemoryDisk()})
+    assert sorted(p.is_offline for p in desk.node.partitions.of_name("t")) == [False, False, True, True]
+    desk.create_topic("new", 4)
+    assert not any(p.is_offline for p in desk.node.partitions.of_name("new"))
+
+
+def test_an_unreadable_metadata_directory_refuses_the_start() -> None:
+    disks = with_records()
+    before = dict(disks["b"].files())
+    with pytest.raises(LogOffline, match="Permission denied"):
+        Desk({"metadata.log.dir": "a"}, disks={"a": Unreadable(), "b": disks["b"]})
+    with pytest.raises(StorageError):
+        Desk(disks={"a": Unreadable(), "b": disks["b"]})
+    assert dict(disks["b"].files()) == before
+
+
+@pytest.mark.parametrize("is_writable", [True, False], ids=["noted in it", "noted in the other"])
+def test_after_a_failed_fsync_the_page_cache_is_not_taken_for_the_disk(is_writable: bool) -> None:
+    """On the same boot the kernel calls the same bytes flushed: they are written again, to other pages."""
+    memory = {"a": MemoryDisk(), "b": MemoryDisk()}
+    broken = FaultyDisk(memory["b"])
+    desk = Desk({"metadata.log.dir": "a", "log.dirs": "a,b"}, disks={"a": memory["a"], "b": broken})
+    desk.create_topic("t", 2, flush_messages="1")
+    (partition,) = [p for p in desk.node.partitions.of_name("t") if p.directory == "b"]
+    batch = Batch([Row(1_700_000_000_000, None, b"x")]).sent()
+    request = desk.produce_request("t", batch, partition=partition.index)
+    assert desk.ask(request, 9).responses[0].partition_responses[0].error_code == 0
+    broken.faults.append(Fault(Fail(errno.EIO), "sync", path=".log"))
+    if not is_writable:
+        broken.faults.append(Fault(Fail(errno.EROFS), "open", path=".headrace_boot_id", times=100))
+    code = desk.ask(request, 9).responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.is_offline
+
+    again = {name: FaultyDisk(disk.crash("killed")) for name, disk in memory.items()}
+    desk = Desk({"metadata.log.dir": "a", "log.dirs": "a,b"}, disks=dict(again))
+    assert desk.node.partitions.directories["a"].trust == "killed"
+    assert desk.node.partitions.directories["b"].trust == "lost"
+    path = f"t-{partition.index}/00000000000000000000.log.tmp"
+    assert any(call.operation == "append" and call.path == path for call in again["b"].calls)
+    log = desk.node.partitions.of_name("t")[partition.index].opened(desk.clock.now())
+    assert (log.log_end_offset, log.flushed_offset) == (2, 2)
+
+    third = {name: disk.disk.crash("killed") for name, disk in again.items()}
+    desk = Desk({"metadata.log.dir": "a", "log.dirs": "a,b"}, disks=dict(third))
+    assert desk.node.partitions.directories["b"].trust == "killed"

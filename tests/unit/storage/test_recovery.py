@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.storage.config import LogConfig
+from headrace.storage.errors import DamagedBatch
 from headrace.storage.faulty_disk import FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
@@ -79,20 +80,33 @@ def test_a_torn_batch_is_cut_off_wherever_it_was_torn(scene, trust):
         assert len(scene.content(ACTIVE)) == 2 * size
 
 
-@pytest.mark.parametrize("trust", ["killed", "lost"])
-def test_a_wrong_checksum_ends_the_log(scene, trust):
+def test_a_wrong_checksum_ends_the_log_of_a_lost_machine(scene):
     fill(scene, count=3)
     size = len(scene.content(ACTIVE)) // 3
     scene.disk.flip(f"orders-0/{ACTIVE}", 2 * size + 80, 0x01)
-    reopened(scene, trust)
+    reopened(scene, "lost")
     assert scene.bases() == [0, 2]
 
 
+def test_a_wrong_checksum_that_no_kill_explains_costs_one_batch(scene):
+    fill(scene, count=3)
+    size = len(scene.content(ACTIVE)) // 3
+    scene.disk.flip(f"orders-0/{ACTIVE}", 2 * size + 80, 0x01)
+    reopened(scene, "killed")
+    assert scene.log.log_end_offset == 6
+    assert len(scene.content(ACTIVE)) == 3 * size
+    (damage,) = scene.log.damages
+    assert damage.path == f"orders-0/{ACTIVE}"
+    with pytest.raises(DamagedBatch):
+        scene.log.read(4, max_bytes=1, limit_offset=6, at_least_one=True)
+
+
 def test_what_lies_behind_a_broken_segment_goes_with_it(scene):
+    """Nothing of it was flushed: what is left of a lost machine's log is a beginning of it."""
     fill(scene, count=30, segment_bytes=800)
     second = scene.names(".log")[1]
     scene.disk.flip(f"orders-0/{second}", 100, 0x01)
-    reopened(scene, "lost")
+    reopened(scene, "lost", recovery_point=2)
     assert scene.log.log_end_offset == int(second[:20])
     assert scene.names(".log") == [scene.names(".log")[0], second]
     assert all(int(name[:20]) <= int(second[:20]) for name in scene.names(".snapshot"))
