@@ -20,7 +20,7 @@ COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk lint types unit test interop spark sim fuzz chaos bench docs demo clean
+.PHONY: help setup jdk lint types unit test interop spark sim fuzz damage chaos bench docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ sim: setup  ## the node and our client under a seeded clock, network and disk; S
 
 fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
 	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
+
+damage: setup  ## every byte of every file of a stopped node flipped, cut and zeroed; an hour on two cores
+	HEADRACE_DAMAGE=complete $(PYTEST) --timeout=0 -n auto tests/crash/test_damage_walk.py
 
 chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our client behind a bad network; STORM_MINUTES=5 STORMS=200 COPY_RECORDS=1000000 COPY_KILLS=30
 	@echo "50 members join, leave and crash for $(STORM_MINUTES) min, by both protocols, on Headrace and on Kafka"

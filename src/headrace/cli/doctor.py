@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 import click
 
+from headrace.cli.log_check import check
 from headrace.cli.options import json_option
-from headrace.cli.terminal import bytes_text, print_json
+from headrace.cli.strays import strays_in
+from headrace.cli.terminal import bytes_text, count_text, print_json
 from headrace.records.compiled import COMPILED
 from headrace.spark import machine
+from headrace.storage.checkpoints import META_PROPERTIES
 
 OPEN_FILES_WANTED = 65_536  # a partition has up to four open files, a connection one
 FREE_BYTES_WANTED = 5 * 2**30  # a few segments of Kafka's default size
@@ -37,7 +40,8 @@ class Finding(NamedTuple):
 @click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True)
 @json_option
 def command(data: Path, port: int, as_json: bool) -> None:
-    """Check Python, the compiled module, libraries, limits, disk and port.
+    """Check Python, the compiled module, libraries, limits, disk and port; and, of a log directory that is
+    there already, its metadata log and its strays.
 
     Exit code 1 when a broker would not run here; warnings are only advice.
     """
@@ -62,6 +66,8 @@ def examine(data: Path, port: int) -> Iterator[Finding]:
     yield _library("uvloop", "the faster event loop; asyncio is used without it", missing="warning")
     yield _open_files()
     yield _disk(data)
+    yield from _strays(data)
+    yield from _metadata(data)
     yield _port(port)
     yield _spark()
 
@@ -113,6 +119,46 @@ def _disk(data: Path) -> Finding:
     if free < FREE_BYTES_WANTED:
         return Finding("disk", "warning", found, f"{bytes_text(FREE_BYTES_WANTED)} or more is comfortable.")
     return Finding("disk", "ok", found)
+
+
+def _strays(data: Path) -> Iterator[Finding]:
+    """Partition directories that a node has put aside; nothing is said where there are none."""
+    for directory in _log_directories(data):
+        found = strays_in(directory)
+        if found:
+            yield Finding(
+                "strays",
+                "warning",
+                f"{count_text(len(found), 'partition')} in {directory} that the metadata does not know",
+                f"`headrace strays {directory}` lists, restores and removes them.",
+            )
+
+
+def _metadata(data: Path) -> Iterator[Finding]:
+    """Whether the metadata log is sound: a node with a damaged one does not start."""
+    for directory in _log_directories(data):
+        metadata = directory / "__cluster_metadata-0"
+        if not metadata.is_dir():
+            continue
+        files = [path for path in sorted(metadata.iterdir()) if path.suffix in (".log", ".checkpoint")]
+        faults = [fault for path in files for fault in check(path)]
+        if faults:
+            yield Finding(
+                "metadata",
+                "problem",
+                f"{faults[0].path}: {faults[0].what}",
+                f"`headrace dump --verify {metadata}` shows all; restore it from a backup or a copy.",
+            )
+        else:
+            yield Finding("metadata", "ok", f"{count_text(len(files), 'file')} sound in {metadata}")
+
+
+def _log_directories(data: Path) -> list[Path]:
+    """The directory itself, or those below it that belong to a node."""
+    if not data.is_dir() or not os.access(data, os.R_OK):
+        return []
+    candidates = [data, *sorted(path for path in data.iterdir() if path.is_dir())]
+    return [path for path in candidates if (path / META_PROPERTIES).exists()]
 
 
 def _port(port: int) -> Finding:

@@ -36,6 +36,7 @@ COMMANDS = {
     "config": ("config", "Show and change settings of topics, brokers and groups."),
     "cluster": ("cluster", "Show the brokers, the transactions and the sinks of a cluster."),
     "spark": ("spark", "Open a PySpark shell that reads and writes topics, or run a script in one."),
+    "strays": ("strays", "List, restore and remove partition directories that the metadata does not know."),
     "dump": ("dump", "Show and verify the files of a log."),
     "bench": ("bench", "Measure a broker from here, quickly."),
     "demo": ("demo", "A million records, kill -9, and nothing lost."),
