@@ -33,12 +33,14 @@ class Metrics:
         "cleaned_bytes",
         "cleanings",
         "connections",
+        "damages",
         "flushes",
         "held",
         "held_bytes",
         "parked",
         "produced_batches",
         "produced_bytes",
+        "strays",
     )
 
     def __init__(self) -> None:
@@ -49,6 +51,8 @@ class Metrics:
         self.held_bytes = 0
         self.flushes = 0
         self.cleanings = 0  # passes of compaction
+        self.strays = 0  # partition directories that the metadata does not know
+        self.damages = 0  # files and batches that were found damaged
         self.cleaned_bytes = 0  # that they read
         self.produced_batches = 0
         self.produced_bytes = 0

@@ -237,6 +237,11 @@ class Node:
     def report(self, level: str, event: str, **facts: Any) -> None:
         self._effects.append(Report(level, event, facts))
 
+    def report_damage(self, path: str, what: str) -> None:
+        """Something on disk is not what was written there."""
+        self.metrics.damages += 1
+        self.report("error", "damaged_file", path=path, what=what)
+
     def halt(self, reason: str) -> None:
         self.is_halted = True
         self._effects.append(Halt(reason))

@@ -161,9 +161,7 @@ class Partition(Waitable):
                 self.go_offline(now)
                 raise LogOffline(str(fault)) from fault
             for damage in log.damages:
-                self.node.report(
-                    "error", "damaged_file", path=f"{self.directory}/{damage.path}", what=damage.what
-                )
+                self.node.report_damage(f"{self.directory}/{damage.path}", damage.what)
             log.assign_epoch(self.leader.epoch)
             self.leader.local_end_moved(self.promised_end(log))
         return log

@@ -158,7 +158,7 @@ class Partitions:
             self.go_offline(now, name, fault)
             return
         for damage in directory.damages:
-            self._node.report("error", "damaged_file", path=f"{name}/{damage.path}", what=damage.what)
+            self._node.report_damage(f"{name}/{damage.path}", damage.what)
 
     def _group_commit(self, directory: str) -> GroupCommit:
         node = self._node
@@ -426,9 +426,7 @@ class Partitions:
             if self._homes.setdefault((topic.id, index), home) != home:
                 continue
             self._found[number] = (home, name, index, topic.id)
-            self._node.report(
-                "error", "damaged_file", path=f"{home}/{name}-{index}/{PARTITION_METADATA}", what="topic id"
-            )
+            self._node.report_damage(f"{home}/{name}-{index}/{PARTITION_METADATA}", "the topic's id")
             try:
                 directory.correct_topic_id(name, index, topic.id)
             except StorageError as fault:

@@ -59,6 +59,7 @@ class Strays:
                     self._remove(home, stray.name)
                 else:
                     self.count += 1
+        node.metrics.strays = self.count
         if self.count:
             node.deadlines.add(now.after_ms(CHECK_INTERVAL_MS), self)
 

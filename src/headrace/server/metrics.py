@@ -238,6 +238,8 @@ def _node(text: Text, metrics: Metrics) -> None:
     one("headrace_held_batches", "gauge", "Batches that wait in front of their logs.", metrics.held)
     one("headrace_flushes_total", "counter", "Group commits: fsyncs of log directories.", metrics.flushes)
     one("headrace_cleanings_total", "counter", "Passes of compaction.", metrics.cleanings)
+    one("headrace_stray_partitions", "gauge", "Directories that the metadata does not know.", metrics.strays)
+    one("headrace_damages_total", "counter", "Damaged files and batches found on disk.", metrics.damages)
     one(
         "headrace_cleaned_bytes_total", "counter", "Bytes of log that compaction read.", metrics.cleaned_bytes
     )

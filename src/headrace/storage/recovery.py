@@ -196,7 +196,9 @@ def _scan(
     walk = Walk(file)
     limit = kept.end_offset if following is None else following.base_offset
     while segment.size < size:
-        header = _flushed_at(segment, size, kept.flushed_offset) or walk.valid_at(segment.size)
+        header = _flushed_at(segment, size, kept.flushed_offset) if offset < kept.flushed_offset else None
+        if header is None:
+            header = walk.valid_at(segment.size)
         if header is not None and _continues(segment, header, offset, size, limit, has_gaps=has_gaps):
             segment.note(header.size, header.last_offset, header.max_timestamp, interval_bytes)
             offset = header.next_offset
