@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.node.effects import Report
 from headrace.server.logs import REPEATS_MAX
 from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, rig
 
@@ -178,6 +179,20 @@ def test_errors_of_ours_that_a_client_repeats_do_not_fill_the_log(run: Run, tmp_
                 await client.send(request(RAISE, 1))
                 assert await client.is_closed()
             assert len(world.logged("internal_error")) == REPEATS_MAX
+
+    run(story())
+
+
+def test_reports_that_a_client_can_cause_again_and_again_do_not_fill_the_log(
+    run: Run, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            for event in ("disk_full", "damaged_file"):
+                world.node.effects += [Report("error", event, {"number": n}) for n in range(3 * REPEATS_MAX)]
+            world.settle()
+            assert len(world.logged("disk_full")) == REPEATS_MAX
+            assert len(world.logged("damaged_file")) == 3 * REPEATS_MAX
 
     run(story())
 

@@ -30,6 +30,11 @@ READERS_MAX = 8
 # A call of the node that takes longer is worth a line in the log.
 SLOW_CALL_S = 0.05
 
+# What a client can make the node report as often as it asks.
+REPEATABLE = frozenset(
+    ("admission_failed", "coordinator_append_failed", "disk_full", "internal_topic_refused")
+)
+
 HALTED = 70  # the exit code of a node that could not keep its promises (EX_SOFTWARE)
 
 
@@ -227,6 +232,9 @@ class Driver:
                     self.insiders[effect.connection.id].answer(effect.parts)
             case Run():
                 self.jobs.start(effect.ticket, effect.directory, effect.lane, effect.job)
+            case Report() if effect.event in REPEATABLE:
+                mono = self.gate.clock.now().mono
+                self.gate.log.sometimes(mono, effect.level, effect.event, **effect.facts)
             case Report():
                 self.gate.log.event(effect.level, effect.event, effect.facts)
             case Close():

@@ -51,10 +51,12 @@ class Insider:
         self._answer = asyncio.get_running_loop().create_future()
         try:
             driver = self._driver
-            answered = driver.handle(driver.gate.clock.now(), self.connection, whole[SIZE_BYTES:])
-            if answered is not None:
-                self.answer(answered)
-            driver.settle()
+            try:
+                answered = driver.handle(driver.gate.clock.now(), self.connection, whole[SIZE_BYTES:])
+                if answered is not None:
+                    self.answer(answered)
+            finally:  # also after a mistake of ours: what the call had begun is owed to others
+                driver.settle()
             received = await self._answer
         finally:
             self._answer = None

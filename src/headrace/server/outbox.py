@@ -257,8 +257,13 @@ class Outbox(asyncio.BufferedProtocol):
         return True
 
     def _unreadable(self, span: Span, error: Exception | None) -> None:
-        self._gate.log.error(
-            "unreadable_file", path=span.file.path, position=span.position, error=error or "cut short"
+        self._gate.log.sometimes(
+            self.active_at,
+            "error",
+            "unreadable_file",
+            path=span.file.path,
+            position=span.position,
+            error=error or "cut short",
         )
         self.close("a file could not be read")
 

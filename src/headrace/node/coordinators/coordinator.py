@@ -155,9 +155,11 @@ class OneByOne:
     def expired(self, now: Now) -> None:
         partition = next(self._rest, None)
         if partition is not None and not self._node.is_stopping:
-            if not partition.is_deleted:
-                self._load(now, partition)
-            self.start(now, PAUSE_BETWEEN_LOADS_MS)
+            try:
+                if not partition.is_deleted:
+                    self._load(now, partition)
+            finally:  # a mistake in one must not keep the others from being loaded
+                self.start(now, PAUSE_BETWEEN_LOADS_MS)
 
 
 def take_over(settings: Any, fresh: Any) -> None:
