@@ -17,7 +17,8 @@ import pytest
 import headrace
 import headrace.aio
 from harness.scripted_peer import Peer, ScriptedServer, closed_port
-from headrace import BadResponse, ClientError, RecordLost, TimedOut, Unreachable
+from harness.wait import eventually
+from headrace import BadResponse, ClientError, InvalidInput, RecordLost, TimedOut, Unreachable
 from headrace.client.reachability import Reachability
 from headrace.protocol.messages.metadata import (
     MetadataResponse,
@@ -278,16 +279,32 @@ def test_a_record_that_is_lost_names_the_cause() -> None:
     assert found.cause in str(raised.value)
 
 
-def test_a_flush_that_is_late_names_the_cause() -> None:
+def test_waits_that_are_late_name_the_cause() -> None:
     with wrongly_advertised() as found:
         producer = headrace.Producer(found.address, acks=1)
         try:
-            producer.send("t", b"x")
-            with pytest.raises(TimedOut) as raised:
-                producer.flush(0.5)
+            delivery = producer.send("t", b"x")
+            for wait in (lambda: producer.flush(0.5), lambda: delivery.get(0.1)):
+                with pytest.raises(TimedOut) as raised:
+                    wait()
+                assert found.cause in str(raised.value)
         finally:
             producer.close(0)
-    assert found.cause in str(raised.value)
+
+
+def test_a_partition_that_is_not_known_is_no_reason_to_wait_for_ever() -> None:
+    """It may be new: brokers are asked again, and cannot be reached."""
+    with wrongly_advertised() as found:
+        producer = headrace.Producer(
+            found.address, acks=1, headrace_unreachable_timeout_ms=SOON_MS, max_block_ms=LATER_MS
+        )
+        try:
+            producer.send("t", b"x")
+            eventually(lambda: producer._outbox.sending.reachability.outage is not None, True)
+            with pytest.raises((Unreachable, InvalidInput)):
+                producer.send("t", b"x", partition=7)
+        finally:
+            producer.close(0)
 
 
 def test_the_outage_is_over_when_a_broker_comes() -> None:

@@ -184,7 +184,7 @@ class Outbox:
         topics = self.sending.topics
         before = topics.answers
         topics.look_anew(topic)
-        yield Wait(lambda: topics.answers > before or not self.accumulator.is_open, give_up_at)
+        yield from self._waited(lambda: topics.answers > before or not self.accumulator.is_open, give_up_at)
 
     def _refusal(self, reason: NotTaken, topic: str, is_late: bool) -> ClientError | None:
         if isinstance(reason, NotOpen):

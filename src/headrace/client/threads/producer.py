@@ -16,6 +16,7 @@ from headrace.client.producing.headers import HeadersGiven, headers_of
 from headrace.client.producing.offsets import Group, Offsets, membership_of, offsets_to_commit
 from headrace.client.producing.options import Encoding, producer_options
 from headrace.client.producing.outbox import Outbox
+from headrace.client.reachability import Reachability
 from headrace.client.steps import Steps
 from headrace.client.threads.driver import Driver
 from headrace.client.threads.steps import take
@@ -33,12 +34,17 @@ class _Waiting:
     """How a thread waits for a delivery."""
 
     driver: Driver
+    reachability: Reachability
 
     def wait(self, delivery: Awaited, timeout_s: float | None) -> None:
         with self.driver.lock:
             is_done = self.driver.wait_until(lambda: delivery.is_done, timeout_s)
         if not is_done:
-            raise TimedOut(f"no answer in {timeout_s:g} s; the record may still be delivered")
+            outage = self.reachability.outage
+            why = "" if outage is None else f": {outage}"
+            late = TimedOut(f"no answer in {timeout_s:g} s; the record may still be delivered{why}")
+            late.__cause__ = None if outage is None else outage.error
+            raise late
 
     def awaiting(self, delivery: Awaited) -> NoReturn:
         raise InvalidInput("a delivery of headrace.Producer has get(); await those of headrace.aio.Producer")
@@ -72,6 +78,7 @@ class Producer:
         waiting = _Waiting()
         outbox = Outbox(options, waiting, random.SystemRandom(), clock=clock, wall_ms=wall_ms)
         self._outbox = outbox
+        waiting.reachability = outbox.sending.reachability
         self._driver = waiting.driver = Driver(
             outbox.sending,
             network_settings(options.configuration),
