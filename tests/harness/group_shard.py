@@ -156,6 +156,9 @@ class GroupShard:
     def _LeaveGroup(self, request: Any, version: int, *_: Any) -> Any:
         return self.apply(self.machine.leave(self.now, request, version))
 
+    def _ConsumerGroupHeartbeat(self, request: Any, version: int, caller: Caller, _: Any) -> Any:
+        return self.apply(self.machine.consumer_heartbeat(self.now, request, version, caller))
+
     def _OffsetCommit(self, request: Any, version: int, *_: Any) -> Any:
         return self.apply(self.machine.commit_offsets(self.now, request, version))
 
