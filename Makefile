@@ -15,6 +15,8 @@ KILL_SEEDS ?= 1
 # Tests that compute have all cores; of those that mostly wait, for brokers and clients, some more run side by side, a
 # file at a time with brokers of its own.
 COMPUTING := tests/unit tests/property tests/sim tests/crash tests/fuzz tests/docs
+# Walks over every disk call of a life and every moment of a stop; `make test` takes some steps of each.
+WALKS := tests/crash/test_every_disk_error.py tests/crash/test_node_disk_errors.py tests/crash/test_every_shutdown.py
 COPY_RECORDS  ?= 1000000
 COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
@@ -70,8 +72,8 @@ spark: setup $(VENV)/.spark  ## PySpark (needs a JDK 17) on Headrace and on Kafk
 sim: setup  ## the node and our client under a seeded clock, network and disk; SEEDS=1000, or SEED=7 PLAY=logs to play one again
 	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY))
 
-fuzz: setup  ## frames and batches full of rubbish, for longer than in `make test`; CASES=200000
-	@for target in tests/fuzz/*.py; do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
+fuzz: setup  ## frames and batches full of rubbish, every disk call failing, stops at any moment, for longer than in `make test`; CASES=200000
+	@for target in tests/fuzz/*.py $(WALKS); do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
 
 damage: setup  ## every byte of every file of a stopped node flipped, cut and zeroed; an hour on two cores
 	HEADRACE_DAMAGE=complete $(PYTEST) --timeout=0 -n auto tests/crash/test_damage_walk.py

@@ -257,6 +257,7 @@ class Move:
         disk = partitions.disks[self.target]
         try:
             complete(partitions.disks[self.source], self._old, disk, self._new, self._copied)
+            RemoveDirectoryJob(moved).run(disk)  # what an earlier move left that could not be undone
             arrive(disk, self._new, moved)
         except OSError as error:
             self._failed(now, self.target, error)
