@@ -49,6 +49,7 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -553,6 +554,26 @@ def test_a_thousand_requests_at_once_on_one_connection(broker: Headrace) -> None
         peer.send(waiting * 1000)
         for _ in range(1000):
             assert peer.decoded(FETCH, 4).responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_long_answers_behind_a_long_poll(broker: Headrace, bystander: Bystander) -> None:
+    """Each connection asks 99 times for some ten megabytes: only the first answer is made before the poll's,
+    and what waits for its client stays small.
+    """
+    before = open_connections(broker)
+    resources = [DescribeConfigsResource(resource_type=4, resource_name="1") for _ in range(200)]
+    settings = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            peer = stack.enter_context(Peer(broker.port))
+            waiting = FetchRequest(
+                max_wait_ms=2**31 - 1,
+                min_bytes=2**31 - 1,
+                topics=[of_plain(fetch_offset=log_end(peer, PLAIN))],
+            )
+            peer.send(encoded(waiting, 4) + encoded(settings, 4) * 99)
+        bystander.rounds(50)
+    eventually(lambda: open_connections(broker) <= before, True)
 
 
 def test_long_polls_of_clients_that_have_gone(broker: Headrace, bystander: Bystander) -> None:
