@@ -12,6 +12,7 @@ from headrace.client.errors import BadResponse, InvalidInput, KafkaError
 from headrace.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 DEFAULT_PORT = 9092
+PORT_DIGITS_MAX = 5
 
 
 class Address(NamedTuple):
@@ -53,8 +54,9 @@ def _parse_address(text: str) -> Address:
         port = rest[1:]
     else:
         host, _, port = bare.partition(":")
-    if not host or (port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536)):
-        raise InvalidInput(f"{text!r} is not host:port")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= PORT_DIGITS_MAX
+    if not host or (port and not (is_number and 0 < int(port) < 65536)):
+        raise InvalidInput(f"{text!r:.200} is not host:port")
     return Address(host, int(port) if port else DEFAULT_PORT)
 
 

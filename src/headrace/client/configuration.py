@@ -17,6 +17,7 @@ from headrace.machines.configs.values import InvalidConfig, Value, closest, pars
 from headrace.records.compression import CODEC_NAMES, Codec
 from headrace.records.strategy import Strategy
 
+NUMBER_BITS_MAX = 64  # of any setting; Python refuses to write a number of thousands of digits as text
 IDEMPOTENT_IN_FLIGHT_MAX = 5  # what a broker remembers of a producer in a partition
 
 
@@ -158,6 +159,8 @@ def _read(key: ConfigKey, value: object) -> Value:
             text = "true" if value else "false"
         case str():
             text = value
+        case int() if value.bit_length() > NUMBER_BITS_MAX:
+            raise InvalidSetting(f"{key.name} cannot be a number of {value.bit_length()} bits")
         case int() | float():
             text = str(value)
         case list() | tuple() if key.type is ConfigType.LIST:

@@ -194,12 +194,16 @@ def _setting(told: Any) -> Setting:
     )
 
 
+BROKER_DIGITS_MAX = 10  # of 31 bits
+
+
 def _owner(resource: Resource, otherwise: Place) -> Place:
     """A broker's settings are that broker's business; those of others anybody's."""
     if resource.kind not in _BROKERS or not resource.name:
         return otherwise
-    if not resource.name.isdecimal():
-        raise InvalidInput(f"there is no broker {resource.name!r}; brokers have numbers")
+    name = resource.name
+    if not (name.isascii() and name.isdecimal() and len(name) <= BROKER_DIGITS_MAX):
+        raise InvalidInput(f"there is no broker {name!r:.100}; brokers have numbers")
     return OfBroker(int(resource.name))
 
 

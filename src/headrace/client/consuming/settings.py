@@ -48,6 +48,8 @@ class Reset(NamedTuple):
                 return LATEST
 
 
+DURATION_CHARACTERS_MAX = 100  # more digits than any time has, and few enough to compute with
+
 TO_EARLIEST = Reset(ResetKind.EARLIEST)
 TO_LATEST = Reset(ResetKind.LATEST)
 
@@ -61,14 +63,14 @@ def parse_reset(text: str) -> Reset:
     lowered = text.lower()
     if lowered.startswith(_BY_DURATION):
         found = _DURATION.fullmatch(text[len(_BY_DURATION) :].upper())
-        if found is not None:
+        if found is not None and len(text) <= DURATION_CHARACTERS_MAX:
             days, hours, minutes = (int(found[name] or 0) for name in ("days", "hours", "minutes"))
             seconds = ((days * 24 + hours) * 60 + minutes) * 60 + float(found["seconds"] or 0)
             return Reset(ResetKind.BY_DURATION, round(seconds * 1000))
     elif lowered in ("earliest", "latest", "none"):
         return Reset(ResetKind(lowered))
     allowed = "earliest, latest, none or by_duration:PnDTnHnMn.nS"
-    raise InvalidSetting(f"auto.offset.reset cannot be {text!r}: it is {allowed}")
+    raise InvalidSetting(f"auto.offset.reset cannot be {text!r:.200}: it is {allowed}")
 
 
 @dataclass(slots=True, frozen=True)
