@@ -59,4 +59,6 @@ def test_an_unmodified_client_is_served(new_shell: Callable[[str], Any], tmp_pat
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
-    assert b" warning " not in said, said.decode()
+    warnings = [line for line in said.decode().splitlines() if " warning " in line]
+    # a busy machine makes calls slow, which is not the settings' fault
+    assert [line for line in warnings if "slow_call" not in line] == []
