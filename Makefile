@@ -11,6 +11,7 @@ ONLY    ?=
 STORM_MINUTES ?= 5
 STORMS ?= 200
 KILL_SEEDS ?= 1
+MUTANTS ?= 40
 
 # Tests that compute have all cores; of those that mostly wait, for brokers and clients, some more run side by side, a
 # file at a time with brokers of its own.
@@ -22,7 +23,7 @@ COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk lint types unit test interop spark sim fuzz damage chaos bench docs demo clean
+.PHONY: help setup jdk lint types unit test interop spark sim fuzz damage mutants chaos bench docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -77,6 +78,9 @@ fuzz: setup  ## frames and batches full of rubbish, every disk call failing, sto
 
 damage: setup  ## every byte of every file of a stopped node flipped, cut and zeroed; an hour on two cores
 	HEADRACE_DAMAGE=complete $(PYTEST) --timeout=0 -n auto tests/crash/test_damage_walk.py
+
+mutants: setup  ## small mistakes in storage, node and machines, chosen by a seed: which do the tests notice? MUTANTS=40 SEED=7
+	$(PY) tools/mutants.py --mutants $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our client behind a bad network; STORM_MINUTES=5 STORMS=200 COPY_RECORDS=1000000 COPY_KILLS=30
 	@echo "50 members join, leave and crash for $(STORM_MINUTES) min, by both protocols, on Headrace and on Kafka"

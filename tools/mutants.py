@@ -1,0 +1,533 @@
+"""Small mistakes in the broker's code, chosen by a seed, and whether the tests notice each of them.
+
+`python tools/mutants.py --mutants 40` (or `make mutants MUTANTS=40 SEED=…`) draws mutants over storage, node
+and machines, weighted by lines of code. Each is tried in a copy of the tree: first the test files that import
+the changed module, then those of the same folder, then the other unit and property tests, then seeds of every
+play of the simulator. The first failure, or too long a run, kills the mutant. Survivors are printed as diffs;
+those listed in tools/explained_mutants.txt with a reason are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("storage", "node", "machines")
+EXPLAINED = ROOT / "tools" / "explained_mutants.txt"
+CACHE = ROOT / ".cache" / "mutants"
+COPIED = (
+    "src",
+    "tests",
+    "tools",
+    "docs",
+    "examples",
+    "benchmarks",
+    "pyproject.toml",
+    "README.md",
+    "Makefile",
+)
+PLAYS = ("logs", "coordinators", "clients")
+
+# Calls that only tell somebody what happened.
+TELLING = frozenset(("report", "observe", "info", "warning", "debug"))
+FLIPPED: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
+SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Delete)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    path: str  # relative to the root
+    line: int
+    kind: str
+    start: int  # of the replaced text in the file, in characters
+    end: int
+    text: str  # what comes there instead
+
+    def applied(self, source: str) -> str:
+        return source[: self.start] + self.text + source[self.end :]
+
+
+@dataclass
+class Verdict:
+    mutant: Mutant
+    diff: str
+    killed_by: str = ""  # empty: it survived
+    explained: str = ""
+    seconds: float = 0.0
+    stages: list[str] = field(default_factory=list)
+
+
+# --- where code can be changed ------------------------------------------------------------------------------
+
+
+class Sites(ast.NodeVisitor):
+    """All mutants of one file that could make a difference."""
+
+    def __init__(self, path: str, source: str) -> None:
+        self._path = path
+        self._source = source
+        starts = [0]
+        for line in source.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        self._starts = starts
+        self._lines = source.splitlines()
+        self._depth = 0  # of functions
+        self.found: list[Mutant] = []
+        self.visit(ast.parse(source))
+
+    def _position(self, line: int, column: int) -> int:
+        # columns count bytes of UTF-8
+        text = self._lines[line - 1].encode()[:column].decode() if self._lines else ""
+        return self._starts[line - 1] + len(text)
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        assert isinstance(node, ast.expr | ast.stmt)
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+        return self._position(node.lineno, node.col_offset), self._position(end_line, end_column)
+
+    def _add(self, node: ast.AST, kind: str, start: int, end: int, text: str) -> None:
+        if self._depth and self._source[start:end] != text:
+            assert isinstance(node, ast.expr | ast.stmt)
+            self.found.append(Mutant(self._path, node.lineno, kind, start, end, text))
+
+    # what is left alone: types, texts, slots, and constants of a module, which only tune
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.name in ("__repr__", "__str__") or _is_abstract(node):
+            return
+        self._depth += 1
+        for statement in node.body:
+            self.visit(statement)
+        self._swap_neighbours(node.body)
+        self._depth -= 1
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        return
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        return
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        return
+
+    def visit_If(self, node: ast.If) -> None:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return
+        self._negate(node.test)
+        self._visit_block(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        self._visit_block(node)
+
+    def visit_For(self, node: ast.For) -> None:
+        self._visit_block(node)
+
+    def visit_With(self, node: ast.With) -> None:
+        self._visit_block(node)
+
+    def visit_Try(self, node: ast.Try) -> None:
+        self._visit_block(node)
+
+    def _visit_block(self, node: ast.AST) -> None:
+        self.generic_visit(node)
+        for name in ("body", "orelse", "finalbody"):
+            self._swap_neighbours(getattr(node, name, []))
+
+    # what is changed
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self._negate(node.test)
+        self.generic_visit(node)
+
+    def _negate(self, test: ast.expr) -> None:
+        start, end = self._span(test)
+        text = self._source[start:end]
+        self._add(test, "condition negated", start, end, f"not ({text})")
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        if len(node.ops) == 1:
+            start, end = self._span(node.left)[1], self._span(node.comparators[0])[0]
+            between = self._source[start:end]
+            if "(" not in between and ")" not in between and "\n" not in between:
+                self._add(node, "comparison flipped", start, end, f" {FLIPPED[type(node.ops[0])]} ")
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        start, end = self._span(node)
+        other: ast.boolop = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        text = "(" + ast.unparse(ast.BoolOp(op=other, values=node.values)) + ")"
+        self._add(node, "and/or exchanged", start, end, text)
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not):
+            start, end = self._span(node)
+            inner_start, inner_end = self._span(node.operand)
+            self._add(node, "not left out", start, end, self._source[inner_start:inner_end])
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        start, end = self._span(node)
+        if isinstance(node.value, bool):
+            self._add(node, "boolean changed", start, end, str(not node.value))
+        elif isinstance(node.value, int):
+            self._add(node, "constant + 1", start, end, str(node.value + 1))
+            if node.value:
+                self._add(node, "constant - 1", start, end, str(node.value - 1))
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        if isinstance(node.op, ast.Add | ast.Sub) and not isinstance(node.left, ast.Constant | ast.JoinedStr):
+            start, end = self._span(node.left)[1], self._span(node.right)[0]
+            if self._source[start:end].strip() in ("+", "-"):
+                sign = " - " if isinstance(node.op, ast.Add) else " + "
+                self._add(node, "sign changed", start, end, sign)
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant) or _is_telling(node):
+            return
+        if isinstance(node.value, ast.Call):
+            start, end = self._span(node)
+            self._add(node, "call left out", start, end, "pass")
+        self.generic_visit(node)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+            start, end = self._span(node)
+            self._add(node, "returns None", start, end, "return None")
+            self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if "__slots__" not in names:
+            self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        start, end = self._span(node)
+        if "metrics" not in self._source[start:end]:
+            if isinstance(node.op, ast.Add | ast.Sub):
+                operator = "-=" if isinstance(node.op, ast.Add) else "+="
+                before, after = self._span(node.target)[1], self._span(node.value)[0]
+                self._add(node, "sign changed", before, after, f" {operator} ")
+            self.generic_visit(node)
+
+    def _swap_neighbours(self, body: list[ast.stmt]) -> None:
+        for first, second in pairwise(body):
+            if not isinstance(first, SIMPLE) or not isinstance(second, SIMPLE):
+                continue
+            if _is_text(first) or _is_telling(first) or _is_telling(second):
+                continue
+            if not _has_effect(first) or not _has_effect(second):
+                continue  # two values that are only named do not care about their order
+            (start, middle), (begin, end) = self._span(first), self._span(second)
+            text = self._source[begin:end] + self._source[middle:begin] + self._source[start:middle]
+            self._add(first, "statements swapped", start, end, text)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_telling(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    called = node.value.func
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name in TELLING
+
+
+def _has_effect(node: ast.stmt) -> bool:
+    """Whether somebody else may see it: a call, or an assignment to an attribute or an item."""
+    if isinstance(node, ast.Expr | ast.Delete):
+        return True
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]  # type: ignore[attr-defined]
+    calls = any(isinstance(inner, ast.Call) for inner in ast.walk(node))
+    return calls and not all(isinstance(target, ast.Name) for target in targets)
+
+
+def _is_abstract(node: ast.FunctionDef) -> bool:
+    last = node.body[-1]
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant) and last.value.value is ...:
+        return True
+    return len(node.body) <= 2 and isinstance(last, ast.Raise)
+
+
+def candidates() -> dict[str, tuple[int, list[Mutant]]]:
+    """Of each file: its lines of code, and what can be changed in it."""
+    found = {}
+    for package in PACKAGES:
+        for file in sorted((ROOT / "src" / "headrace" / package).rglob("*.py")):
+            if file.name == "__init__.py" or file.name.endswith("_keys.py"):
+                continue
+            source = file.read_text()
+            path = file.relative_to(ROOT).as_posix()
+            lines = sum(
+                1 for line in source.splitlines() if line.strip() and not line.strip().startswith("#")
+            )
+            mutants = Sites(path, source).found
+            if mutants:
+                found[path] = (lines, mutants)
+    return found
+
+
+def draw(count: int, dice: random.Random) -> list[Mutant]:
+    """Files by their size, then any line that can be changed, then any change of it; none twice."""
+    files = candidates()
+    names = sorted(files)
+    weights = [files[name][0] for name in names]
+    drawn: dict[Mutant, None] = {}
+    while len(drawn) < count:
+        (name,) = dice.choices(names, weights)
+        mutants = files[name][1]
+        line = dice.choice(sorted({mutant.line for mutant in mutants}))
+        mutant = dice.choice([one for one in mutants if one.line == line])
+        source = (ROOT / name).read_text()
+        try:
+            ast.parse(mutant.applied(source))
+        except SyntaxError:
+            continue
+        drawn[mutant] = None
+    return list(drawn)
+
+
+# --- the tests that are asked -------------------------------------------------------------------------------
+
+
+def stages(mutant: Mutant, tests: list[Path]) -> Iterator[tuple[str, list[str]]]:
+    """Test files in the order in which they are likely to notice."""
+    parts = Path(mutant.path).relative_to("src/headrace").with_suffix("").parts
+    module = ".".join(("headrace", *parts))
+    patterns = (
+        re.compile(rf"(from|import) {re.escape(module)}\b"),
+        re.compile(rf"from {re.escape(module.rpartition('.')[0])} import [^#]*\b{re.escape(parts[-1])}\b"),
+    )
+    near, folder, rest = [], [], []
+    for file in tests:
+        text = file.read_text()
+        name = file.relative_to(ROOT).as_posix()
+        if any(pattern.search(text) for pattern in patterns) or parts[-1] in file.stem:
+            near.append(name)
+        elif all(part in file.parts for part in parts[:-1]):
+            folder.append(name)
+        else:
+            rest.append(name)
+    broker = [name for name in rest if not re.search(r"/(client|cli|spark|sample|schemas)", name)]
+    if near:
+        yield "tests of the module", near
+    if folder:
+        yield "tests of its folder", folder
+    yield "other tests of the broker", broker
+    yield "the rest of make unit", [name for name in rest if name not in broker]
+
+
+class Tree:
+    """A copy of the project in which one mutant at a time lives."""
+
+    def __init__(self, number: int) -> None:
+        self.path = CACHE / f"tree-{number}"
+        self._stamp = int(time.time())
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name in COPIED:
+            source, target = ROOT / name, self.path / name
+            if source.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns(".cache", "node_modules"))
+            elif source.exists():
+                shutil.copy2(source, target)
+
+    def read(self, path: str) -> str:
+        return (self.path / path).read_text()
+
+    def write(self, path: str, text: str) -> None:
+        """With a time of its own: what was compiled before must not be taken for it."""
+        file = self.path / path
+        file.write_text(text)
+        self._stamp += 2
+        os.utime(file, (self._stamp, self._stamp))
+
+    def run(self, arguments: list[str], timeout_s: float) -> tuple[bool, str]:
+        """Whether it went well, and its last words; a run that takes too long did not."""
+        environment = os.environ | {"PYTHONPATH": str(self.path / "src"), "HYPOTHESIS_PROFILE": "default"}
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=self.path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=max(timeout_s, 1.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # its own session: this run and its children
+            process.communicate()
+            return False, "timeout"
+        said = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+        lines = output.strip().splitlines()
+        return process.returncode in (0, 5), (said or lines or ["nothing was said"])[-1][:200]
+
+
+def judge(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Namespace) -> Verdict:
+    source = tree.read(mutant.path)
+    changed = mutant.applied(source)
+    diff = "".join(
+        difflib.unified_diff(
+            source.splitlines(keepends=True),
+            changed.splitlines(keepends=True),
+            mutant.path,
+            f"{mutant.path} ({mutant.kind})",
+            n=2,
+        )
+    )
+    verdict = Verdict(mutant, diff)
+    began = time.monotonic()
+    tree.write(mutant.path, changed)
+    try:
+        for name, arguments in _runs(mutant, tests, options):
+            left_s = options.timeout - (time.monotonic() - began)
+            fine, said = tree.run(arguments, left_s)
+            verdict.stages.append(name)
+            if not fine:
+                verdict.killed_by = f"{name}: {said}"
+                break
+    finally:
+        tree.write(mutant.path, source)
+    verdict.seconds = round(time.monotonic() - began, 1)
+    return verdict
+
+
+def _runs(mutant: Mutant, tests: list[Path], options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+    skipped = [argument for test in options.skip for argument in ("--deselect", test)]
+    for name, files in stages(mutant, tests):
+        if files:
+            quiet = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider"]
+            yield name, [*quiet, *skipped, *files]
+    for play in PLAYS:
+        if options.seeds:
+            seeds = ["--seeds", f"1..{options.seeds}"]
+            yield f"simulator, {play}", ["-m", "headrace.simulator", *seeds, "--play", play]
+
+
+# --- the report ---------------------------------------------------------------------------------------------
+
+
+def explained() -> dict[tuple[str, str, str], str]:
+    """By file, removed lines and added lines: why no test can tell such a mutant from the original."""
+    known = {}
+    if EXPLAINED.exists():
+        for block in EXPLAINED.read_text().split("\n\n"):
+            lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+            if not lines:
+                continue
+            path = lines[0].strip()
+            removed = " ".join(line[1:].strip() for line in lines if line.startswith("-"))
+            added = " ".join(line[1:].strip() for line in lines if line.startswith("+"))
+            known[path, removed, added] = " ".join(
+                line.removeprefix("why:").strip() for line in lines[1:] if not line.startswith(("-", "+"))
+            )
+    return known
+
+
+def _key(verdict: Verdict) -> tuple[str, str, str]:
+    lines = verdict.diff.splitlines()[2:]
+    removed = " ".join(line[1:].strip() for line in lines if line.startswith("-"))
+    added = " ".join(line[1:].strip() for line in lines if line.startswith("+"))
+    return verdict.mutant.path, removed, added
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--mutants", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=None, help="a fresh one by default")
+    parser.add_argument("--seeds", type=int, default=8, help="of the simulator, of each play")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one mutant")
+    parser.add_argument("--skip", action="append", default=[], help="a test that fails without any mutant")
+    parser.add_argument("--list", action="store_true", help="only say which mutants are drawn")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
+    # the trees come first: whoever edits this one meanwhile disturbs nobody
+    made = [Tree(number) for number in range(0 if options.list else options.workers)]
+    mutants = draw(options.mutants, random.Random(seed))
+    print(f"seed {seed}: {len(mutants)} mutants", flush=True)
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant.path}:{mutant.line} {mutant.kind}")
+        return 0
+    tests = sorted([*(ROOT / "tests/unit").rglob("test_*.py"), *(ROOT / "tests/property").rglob("test_*.py")])
+    trees: SimpleQueue[Tree] = SimpleQueue()
+    for tree in made:
+        trees.put(tree)
+    reasons = explained()
+
+    def attend(mutant: Mutant) -> Verdict:
+        tree = trees.get()
+        try:
+            verdict = judge(mutant, tree, tests, options)
+        finally:
+            trees.put(tree)
+        if not verdict.killed_by:
+            verdict.explained = reasons.get(_key(verdict), "")
+        fate = f"killed by {verdict.killed_by}" if verdict.killed_by else "SURVIVED"
+        if verdict.explained:
+            fate = f"equivalent: {verdict.explained}"
+        print(f"{mutant.path}:{mutant.line} {mutant.kind}: {fate} ({verdict.seconds} s)", flush=True)
+        return verdict
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        verdicts = list(pool.map(attend, mutants))
+    return _tell(seed, verdicts)
+
+
+def _tell(seed: int, verdicts: list[Verdict]) -> int:
+    counted = [verdict for verdict in verdicts if not verdict.explained]
+    survivors = [verdict for verdict in counted if not verdict.killed_by]
+    killed = len(counted) - len(survivors)
+    rate = killed / len(counted) if counted else 1.0
+    for verdict in survivors:
+        print(f"\nsurvived:\n{verdict.diff}", end="")
+    print(
+        f"\nseed {seed}: {killed} of {len(counted)} mutants killed, {rate:.0%}; "
+        f"{len(verdicts) - len(counted)} explained"
+    )
+    CACHE.mkdir(parents=True, exist_ok=True)
+    report = {"seed": seed, "rate": rate, "verdicts": [asdict(verdict) for verdict in verdicts]}
+    (CACHE / f"seed-{seed}.json").write_text(json.dumps(report, indent=1))
+    return 0 if rate >= 0.9 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
