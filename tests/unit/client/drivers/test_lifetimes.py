@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from harness.scripted_peer import PATIENCE_S, Peer, ScriptedServer
 from headrace.client.aio.driver import Driver
 from headrace.client.errors import Closed, InvalidInput
 from headrace.client.network_settings import NetworkSettings
+from headrace.client.threads.selecting import Selecting
+from headrace.client.wires import Wires
 from headrace.protocol.messages.metadata import MetadataResponse
 
 TESTS = Path(__file__).parents[3]
@@ -150,6 +153,35 @@ def test_many_threads_share_a_driver() -> None:
             thread.join()
         carrier.close()
     assert failures == []
+
+
+def test_the_lock_is_free_while_the_thread_encodes_sends_and_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wants to send meanwhile need not wait for a socket, a codec or the end of a sleep."""
+    was_free: dict[str, bool] = {}
+    carrier = ThreadCarrier()
+
+    def watch(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def watched(*arguments: Any) -> Any:
+            driver = getattr(carrier, "driver", None)
+            if driver is not None and driver.is_on_thread:
+                is_free = driver.lock.acquire(timeout=PATIENCE_S)
+                was_free[name] = was_free.get(name, True) and is_free
+                if is_free:
+                    driver.lock.release()
+            return method(*arguments)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner, name in ((Wires, "submit"), (Wires, "flush"), (Selecting, "poll")):
+        watch(owner, name)
+    with ScriptedServer(serve) as server:
+        carrier.start(NetworkSettings((server.address,)))
+        for _ in range(3):
+            assert isinstance(carrier.ask(), MetadataResponse)
+        carrier.close()
+    assert was_free == {"submit": True, "flush": True, "poll": True}
 
 
 def run_program(server: ScriptedServer, text: str) -> None:

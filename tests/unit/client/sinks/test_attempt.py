@@ -13,6 +13,7 @@ from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.messages.commit_sink import CommitSinkRequest, CommittedAttempt
+from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.join_sink import JoinSinkRequest
 
 TIMEOUT_MS = 10_000
@@ -95,6 +96,15 @@ def test_what_it_writes_counts_with_the_commit() -> None:
     assert again.attempt.state is State.COMMITTED
     with pytest.raises(OutsideTransaction):
         again.attempt.check_may_send()
+
+
+def test_it_does_not_end_itself() -> None:
+    """Whether it counts is the committer's decision: it asks for no end, now or later."""
+    writer = Writer(place()).join()
+    writer.write(b"a")
+    writer.pass_time(TIMEOUT_MS / 1000 * 2)
+    assert EndTxnRequest.KEY not in {key for key, _ in writer.asked}
+    assert writer.values(0, committed_only=True) == []
 
 
 def test_a_batch_stays_open_while_one_of_its_attempts_lives() -> None:
