@@ -20,6 +20,7 @@ import pytest
 from harness.desk import Desk
 from headrace.base.time import ManualClock
 from headrace.node import replica_moves
+from headrace.node.effects import Report
 from headrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -58,6 +59,7 @@ from headrace.protocol.messages.offset_fetch import (
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.storage.disk import Disk
+from headrace.storage.errors import StorageError
 from headrace.storage.faulty_disk import CHANGES, OPENS, SPACE_NEEDING, Fail, Fault, FaultyDisk, Operation
 from headrace.storage.memory_disk import MemoryDisk
 
@@ -101,6 +103,7 @@ class Life:
         self.acknowledged: dict[str, list[bytes]] = {}
         self.in_flight: tuple[str, list[bytes]] = ("", [])  # all of them count, or none
         self.sequences: dict[str, int] = {}
+        self.is_transient = True
         self.deletable = 0  # records of "t" whose deletion is under way
         self.committed = -1
         self.asked = -1
@@ -255,6 +258,33 @@ class Life:
         unknown = 3
         self.ask(request, 5, lambda answer: answer.responses[0].error_code, unknown)
 
+    def restart(self) -> None:
+        """A stop, clean where the disks let it be, and starts until one succeeds."""
+        self.desk.node.shutdown(self.desk.clock.now())
+        self.desk.settle()
+        for _ in range(ATTEMPTS_MAX):
+            if self.desk.node.is_stopped:
+                break
+            self.desk.advance(1.1)
+            self.check_online()
+        assert self.desk.node.is_stopped, "the stop does not end"
+        reports = [one for one in self.desk.effects if isinstance(one, Report)]
+        if any(one.event == "stop_not_clean" for one in reports) and not self.is_transient:
+            raise Offline("a directory went offline at the end")
+        self.insist_on_start()
+
+    def insist_on_start(self) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                self.desk = Desk(SETTINGS, disks=dict[str, Disk](self.faulty), clock=self.desk.clock)
+            except (OSError, StorageError) as error:
+                if not self.is_transient:
+                    raise Offline(str(error)) from error
+                continue
+            self.check_online()
+            return
+        raise AssertionError("does not start")
+
     def look_after(self) -> None:
         self.desk.node.housekeeping.look_after_all(self.desk.clock.now())
         self.desk.settle()
@@ -285,6 +315,7 @@ class Life:
         self.configure("durable", "retention.bytes", "500")
         self.look_after()
         self.configure("durable", "retention.bytes", "-1")
+        self.restart()
         self.move("t")
         self.produce("t", b"after the move")
         self.delete("packed")
@@ -402,6 +433,7 @@ def test_an_io_error_costs_its_directory_and_no_record(kind: str) -> None:
     code, operations = FINAL[kind]
     for number in places(operations, code * 31):
         life = Life()
+        life.is_transient = False
         life.strike(Fault(Fail(code), operations, skip=number))
         try:
             with pytest.raises(Offline):

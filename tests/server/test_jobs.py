@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import subprocess
@@ -79,6 +80,35 @@ def test_lanes_are_first_in_first_out_and_independent(run: Run, tmp_path: Path) 
             assert order == [2, 0, 1]
             assert world.node.results == [(2, 2), (0, 0), (1, 1)]
             assert world.process.driver.jobs.is_idle
+
+    run(story())
+
+
+def test_jobs_that_wait_are_dropped_at_the_end(run: Run, tmp_path: Path) -> None:
+    """Nothing may be written for a node that has stopped; what a thread has begun, it ends."""
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            begun, may_end = threading.Event(), threading.Event()
+            done: list[str] = []
+
+            def first(_: Any) -> None:
+                begun.set()
+                may_end.wait(60)
+                done.append("first")
+
+            directory = world.node.directory
+            world.node.effects += [
+                RunJob(0, directory, "checkpoint", Call(first)),
+                RunJob(1, directory, "checkpoint", Call(lambda _: done.append("second"))),
+            ]
+            world.settle()
+            assert await asyncio.to_thread(begun.wait, 60)
+            world.process.driver.jobs.stop()
+            may_end.set()
+            await world.until(lambda: bool(world.node.results))
+            assert world.process.driver.jobs.is_idle
+            assert done == ["first"]
 
     run(story())
 

@@ -9,7 +9,8 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from headrace.storage.disk import Disk
@@ -73,7 +74,12 @@ class Threads:
         then(result)
 
     def stop(self) -> None:
-        """No more tasks; those that run are finished, by threads that nobody waits for."""
+        """No more tasks; those that run are finished, by threads that nobody waits for. Those that wait are
+        dropped: whoever has ordered them has stopped.
+        """
+        with suppress(Empty):
+            while True:
+                self._tasks.get_nowait()
         for _ in self._threads:
             self._tasks.put(None)
 
@@ -178,6 +184,9 @@ class Jobs:
         self._finished(ticket, result)
 
     def stop(self) -> None:
+        for lane in self._lanes.values():
+            self._running -= len(lane)
+            lane.clear()
         for computer in self._computers.values():
             computer.stop()
         self._threads.stop()
