@@ -4,7 +4,7 @@ Every frame goes to both. What they answer, byte for byte and in which order, wh
 what their coordinators know and what lies on their disks must be the same at every step and at the end.
 Requests are drawn from a small stock, so that connections say the same again, in between of what ends a
 lane: refusals, changed settings, topics that go and come back, producers that are fenced, groups that
-rebalance, transactions. HEADRACE_LANE_HISTORIES=5000 plays more of them.
+rebalance, transactions, a disk that is full for a while. HEADRACE_LANE_HISTORIES=5000 plays more of them.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ from headrace.protocol.messages.txn_offset_commit import (
 )
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
+from headrace.storage.faulty_disk import FaultyDisk
+from headrace.storage.memory_disk import MemoryDisk
 
 HISTORIES = int(os.environ.get("HEADRACE_LANE_HISTORIES", "60"))
 BLOCKS = 6
@@ -88,9 +90,10 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
-        self.quick, self.plain = Desk(SETTINGS, seed=seed), Desk(SETTINGS, seed=seed)
+        self.quick, self.plain = _desk(seed), _desk(seed)
         self.connections = [(self.quick.connect(), self.plain.connect()) for _ in range(3)]
-        self.refused_to = 0
+        self.forbidden_for = 0  # so many requests
+        self.full_for = 0
         self._correlation = 0
         self.producers: dict[str | None, tuple[int, int]] = {}  # by transactional id: producer id, epoch
         self.sequences: Counter[tuple[int, int, str, int]] = Counter()
@@ -154,7 +157,7 @@ class World:
                 ]
                 assert states[0] == states[1]
         contents = [
-            {path: data for name in sorted(desk.disks) for path, data in desk.disks[name].files()}
+            {path: data for disk in _memory(desk) for path, data in disk.files()}
             for desk in (self.quick, self.plain)
         ]
         assert contents[0] == contents[1]
@@ -288,6 +291,7 @@ class World:
                 self.leave,
                 self.fetch,
                 self.forbid,
+                self.fill_disk,
                 self.fill,
                 lambda: self.advance(self.dice.choice((0.01, 0.5, 3.0))),
             )
@@ -397,14 +401,47 @@ class World:
 
     def forbid(self) -> None:
         """For the next few requests nobody may do anything."""
-        self.refused_to = 5
+        self.forbidden_for = 5
         for desk in (self.quick, self.plain):
             desk.node.authorizer = Nobody()
+
+    def fill_disk(self) -> None:
+        """For the next few requests there is little room on the disk, or none."""
+        self.full_for = 5
+        space = self.dice.choice((0, 0, 50, 300))
+        for desk in (self.quick, self.plain):
+            _data(desk).space_bytes = space
+
+    def time_passes(self) -> None:
+        """What was to last for a few requests ends."""
+        self.forbidden_for -= self.forbidden_for > 0
+        self.full_for -= self.full_for > 0
+        for desk in (self.quick, self.plain):
+            if not self.forbidden_for:
+                desk.node.authorizer = None
+            if not self.full_for:
+                _data(desk).space_bytes = None
 
     def fill(self) -> None:
         """Coordinators come into being."""
         for kind, key in ((0, "g"), (0, "h"), (1, "t1")):
             self.tell(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4)
+
+
+def _desk(seed: int) -> Desk:
+    disks = {"data": FaultyDisk(MemoryDisk(), keeps_calls=False), "meta": MemoryDisk()}
+    return Desk(SETTINGS | {"metadata.log.dir": "meta", "log.dirs": "data"}, disks=disks, seed=seed)
+
+
+def _data(desk: Desk) -> FaultyDisk:
+    disk = desk.disks["data"]
+    assert isinstance(disk, FaultyDisk)
+    return disk
+
+
+def _memory(desk: Desk) -> list[MemoryDisk]:
+    disks = [_data(desk).disk, desk.disks["meta"]]
+    return [disk for disk in disks if isinstance(disk, MemoryDisk)]
 
 
 def play(seed: int) -> World:
@@ -415,11 +452,7 @@ def play(seed: int) -> World:
     stock = [(world.produce_kind(), world.dice.choice((0, 1))) for _ in range(7)]
     stock += [(world.commit_kind(), world.dice.choice((1, 2))) for _ in range(6)]
     for _ in range(STEPS):
-        if world.refused_to:
-            world.refused_to -= 1
-            if not world.refused_to:
-                for desk in (world.quick, world.plain):
-                    desk.node.authorizer = None
+        world.time_passes()
         drawn = world.dice.random()
         if drawn < 0.2:
             world.interfere()
@@ -430,6 +463,8 @@ def play(seed: int) -> World:
             at = at if world.dice.random() < 0.9 else world.dice.randrange(3)
             for _ in range(world.dice.choice((1, 1, 2, 4))):
                 world.tell(*draw(), at)
+    for _ in range(6):
+        world.time_passes()
     world.advance(30)
     world.compare_all()
     return world
