@@ -72,9 +72,12 @@ MEMBER_BYTES_MAX = 1024 * 1024
 
 # The same of all members of all groups, with some for keeping each: they stay until their session is over,
 # half an hour at the most, whether or not their client is still there. At the edge nobody joins:
-# GROUP_MAX_SIZE_REACHED. How many members a single group has is a setting, group.max.size.
+# GROUP_MAX_SIZE_REACHED. Members that are in already and bring no more than the last figure go on, so that
+# those who fill the memory do not stop the groups of others. How many members a single group has is a
+# setting, group.max.size.
 MEMBERS_BYTES_MAX = 256 * 1024 * 1024
 MEMBER_OVERHEAD_BYTES = 1024
+MEMBER_STAYS_BYTES_MAX = 4 * 1024
 
 # Characters of a config's key or value. Kafka's; a value is kept in memory and in every snapshot. At the
 # edge: INVALID_CONFIG.

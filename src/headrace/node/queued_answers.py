@@ -55,6 +55,7 @@ class QueuedAnswers:
         largest = max(self._connections, key=lambda connection: connection.queued_bytes)
         size = largest.queued_bytes
         self.forget(largest)
+        largest.is_closed = True  # what it is still owed is owed to nobody
         self._node.close(
             largest,
             f"{size} bytes of answers wait behind an unanswered request, the most of any connection, "

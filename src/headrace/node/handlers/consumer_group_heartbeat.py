@@ -29,7 +29,7 @@ def handle(node: Node, request: Request) -> Any:
         return refused(shard)
     if body.subscribed_topic_names is not None or body.subscribed_topic_regex is not None:
         size = len(body.subscribed_topic_regex or "") + sum(map(len, body.subscribed_topic_names or ()))
-        refusal = node.groups.member_memory.refusal(request.now, [size])
+        refusal = node.groups.member_memory.refusal(request.now, shard, body.group_id, body.member_id, [size])
         if refusal is not None:
             return refused(refusal)
     decision = shard.machine.consumer_heartbeat(

@@ -22,7 +22,7 @@ def handle(node: Node, request: Request) -> Any:
     if isinstance(shard, ErrorCode):
         return refused(shard)
     size = sum(len(protocol.name) + len(protocol.metadata) for protocol in body.protocols)
-    refusal = node.groups.member_memory.refusal(request.now, [size])
+    refusal = node.groups.member_memory.refusal(request.now, shard, body.group_id, body.member_id, [size])
     if refusal is not None:
         return refused(refusal)
     ticket = Ticket(node, request, refused)

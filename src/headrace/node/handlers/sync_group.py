@@ -17,7 +17,7 @@ def handle(node: Node, request: Request) -> Any:
     if isinstance(shard, ErrorCode):
         return refused(shard)
     sizes = [len(one.assignment) for one in body.assignments]
-    refusal = node.groups.member_memory.refusal(request.now, sizes)
+    refusal = node.groups.member_memory.refusal(request.now, shard, body.group_id, body.member_id, sizes)
     if refusal is not None:
         return refused(refusal)
     ticket = Ticket(node, request, refused)

@@ -94,3 +94,16 @@ def test_who_joins_again_and_again_is_counted_once(monkeypatch: pytest.MonkeyPat
     for _ in range(60):
         desk.advance(0.15)
         assert join(desk, "g", bytes(90_000), member_id)[0] == ErrorCode.NONE
+
+
+def test_who_is_in_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who fill the memory do not stop the groups of others."""
+    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    desk = desk_with_coordinator()
+    _, member_id = join(desk, "g", bytes(500))
+    while join(desk, f"g{desk._correlation}", bytes(90_000))[0] == ErrorCode.NONE:
+        pass
+    assert sync(desk, "g", member_id, bytes(500)) == ErrorCode.NONE
+    assert join(desk, "g", bytes(500), member_id) == (ErrorCode.NONE, member_id)
+    assert join(desk, "g", bytes(95_000), member_id)[0] == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert join(desk, "h", bytes(95_000))[0] == ErrorCode.GROUP_MAX_SIZE_REACHED
