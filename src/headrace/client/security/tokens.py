@@ -14,6 +14,9 @@ from headrace.client.security.oauthbearer import token_from
 
 FRESH_SHARE = 0.8  # of a token's lifetime: behind that, a connection that is made now would soon need another
 
+# Longer than a connection waits for a token: one that was not taken by then was wanted by nobody.
+ABANDONED_S = 30.0
+
 
 class Tokens:
     """`came` and `failed` may be called from another thread than `take`."""
@@ -22,6 +25,7 @@ class Tokens:
         """`fetch` begins to fetch a token, and returns at once."""
         self._fetch = fetch
         self._is_fetching = False
+        self._began_at = Instant(0.0)  # when the last one was asked for: a token's time begins no earlier
         self._outcomes: deque[Token | TokenUnavailable] = deque()
         self._kept: Token | None = None
         self._fresh_until = Instant(0.0)
@@ -31,18 +35,26 @@ class Tokens:
         if self._kept is not None and now < self._fresh_until:
             return self._kept
         if not self._outcomes:
-            if not self._is_fetching:
-                self._is_fetching = True
-                self._fetch()
+            self._begin(now)
             return None
         self._is_fetching = False
         outcome = self._outcomes.popleft()
         if isinstance(outcome, TokenUnavailable):
             raise outcome
         if outcome.lifetime_s is not None:
+            # it may have come long ago, for a connection that did not wait for it
+            self._fresh_until = Instant(self._began_at + outcome.lifetime_s * FRESH_SHARE)
+            if now >= self._fresh_until and now >= self._began_at + ABANDONED_S:
+                self._begin(now)
+                return None
             self._kept = outcome
-            self._fresh_until = Instant(now + outcome.lifetime_s * FRESH_SHARE)
         return outcome
+
+    def _begin(self, now: Instant) -> None:
+        if not self._is_fetching:
+            self._is_fetching = True
+            self._began_at = now
+            self._fetch()
 
     def came(self, given: object) -> None:
         """What the provider gave."""

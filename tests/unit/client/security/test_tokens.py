@@ -57,6 +57,19 @@ class TestKeeping:
         assert tokens.take(Instant(181.0)) is None
         assert asked == [1, 1]
 
+    def test_one_that_nobody_waited_for_grows_old_all_the_same(self) -> None:
+        """The connection that wanted it was given up; the next one is made hours later."""
+        asked: list[int] = []
+        tokens = Tokens(lambda: asked.append(1))
+        assert tokens.take(NOW) is None
+        tokens.came(Token("old", 100.0))
+        assert tokens.take(Instant(NOW + 81.0)) is None, "it would soon have ended, or has"
+        assert asked == [1, 1]
+        tokens.came(Token("new", 100.0))
+        assert tokens.take(Instant(NOW + 82.0)) == Token("new", 100.0)
+        assert tokens.take(Instant(NOW + 160.0)) == Token("new", 100.0)
+        assert tokens.take(Instant(NOW + 162.0)) is None
+
     def test_one_without_is_used_once(self) -> None:
         asked: list[int] = []
         tokens = Tokens(lambda: asked.append(1))
