@@ -17,6 +17,8 @@ BODY_BYTES_MAX = 512 * 1024
 
 # Who has not sent its request and taken its answer by then is neither a scraper nor a registry's client.
 REQUEST_S_MAX = 5.0
+# How long an answer may take: schemas are compared one request after the other, perhaps on a busy machine.
+ANSWER_S_MAX = 40.0
 # The tasks of a big job all ask the registry at once when they start.
 CONNECTIONS_MAX = 128
 
@@ -73,7 +75,14 @@ class HttpPort:
         self._serving.add(task)
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
-                writer.write(await self._response(reader, writer))
+                request = await self._request(reader, writer)
+            if isinstance(request, HttpRequest):
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    answered = await self._answer(request)
+            else:
+                answered = request
+            async with asyncio.timeout(REQUEST_S_MAX):
+                writer.write(answered)
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
@@ -83,12 +92,14 @@ class HttpPort:
             writer.close()
             self._serving.discard(task)
 
-    async def _response(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    async def _request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> HttpRequest | bytes:
+        """What is asked, or what to say to somebody whose request is not even looked at."""
         try:
-            request = await read_request(reader, writer, body_bytes_max=BODY_BYTES_MAX)
+            return await read_request(reader, writer, body_bytes_max=BODY_BYTES_MAX)
         except Refused as refused:
             return response(refused.status, "text/plain", f"{refused}\n".encode())
-        return await self._answer(request)
 
 
 async def read_request(

@@ -6,7 +6,9 @@ the registry, which is sent as a whole to a new child and record by record to on
 """
 
 import asyncio
+import math
 import pickle  # noqa: TID251  # between us and our own child, over a private pipe
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -19,9 +21,16 @@ from headrace.server.worker import Worker, WorkerLost
 from headrace.storage.disk import Disk
 from headrace.storage.jobs import JobKind
 
-# How long reading and comparing schemas may take. It is less than what a connection may take (http.py), so
-# that the client is told; schemas of a thousand fields need some tenths of a second.
-JUDGE_S_MAX = 4.0
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
+# How much of a processor's time reading and comparing schemas may take: schemas of a thousand fields need
+# some tenths of a second. The kernel sees to it; where it cannot, and for a child that does not get any time,
+# there is the wall clock. That is less than an answer may take (http.py), so that the client is told.
+JUDGE_CPU_S_MAX = 4
+JUDGE_S_MAX = 30.0
 
 # A child that was asked nothing for this long is ended: its memory is worth more than its start.
 IDLE_S = 30.0
@@ -39,6 +48,7 @@ class Judgement(NamedTuple):
     kind: JobKind = JobKind.PROMPT
 
     def run(self, disk: Disk) -> Answer:
+        _limit_cpu()
         if self.registry is not None:
             _copies[:] = [pickle.loads(self.registry)]
         (registry,) = _copies
@@ -48,6 +58,17 @@ class Judgement(NamedTuple):
 
 
 _copies: list[Registry] = []  # in the child: the one that it keeps
+
+
+def _limit_cpu() -> None:
+    """In the child: it is ended by a signal when this job has used up its time."""
+    if resource is None:
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = math.ceil(used.ru_utime + used.ru_stime) + JUDGE_CPU_S_MAX
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if hard == resource.RLIM_INFINITY or soft < hard:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 class Superseded(Exception):
@@ -100,7 +121,7 @@ class SchemaJudge:
         if self._worker is None:
             if judgement.registry is None:
                 raise Superseded
-            self._worker = Worker(niceness=0)  # its time is counted: a busy machine must not use it up
+            self._worker = Worker(niceness=0)  # a client waits
         worker = self._worker
         loop = asyncio.get_running_loop()
         asked: asyncio.Future[Any] = loop.run_in_executor(self._thread, worker.call, "/", judgement)
@@ -113,9 +134,9 @@ class SchemaJudge:
                 raise Superseded from None
             self.forget()
             if isinstance(error, TimeoutError):
-                raise RegistryError(
-                    50002, f"Reading and comparing the schemas took more than {JUDGE_S_MAX:g} s and was ended"
-                ) from None
+                raise _too_long(f"{JUDGE_S_MAX:g} s") from None
+            if isinstance(error, WorkerLost) and error.exit_code == -signal.SIGXCPU:
+                raise _too_long(f"{JUDGE_CPU_S_MAX} s of processor time") from None
             raise
         self._idle = loop.call_later(IDLE_S, self.forget)
         return found
@@ -128,6 +149,10 @@ class SchemaJudge:
     def stop(self) -> None:
         self.forget()
         self._thread.shutdown(wait=False)
+
+
+def _too_long(limit: str) -> RegistryError:
+    return RegistryError(50002, f"Reading and comparing the schemas took more than {limit} and was ended")
 
 
 def _look_at(asked: "asyncio.Future[Any]") -> None:

@@ -25,6 +25,8 @@ _PR_SET_PDEATHSIG = 1
 class WorkerLost(Exception):
     """The child ended inside a job: killed, out of memory, or a fault in compiled code."""
 
+    exit_code: int = 0
+
 
 class Worker:
     __slots__ = ("_niceness", "_process")
@@ -50,7 +52,9 @@ class Worker:
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self._process = None
             self._close_pipes(process)
-            raise WorkerLost(f"the worker process ended with {process.wait()} inside a job") from None
+            lost = WorkerLost(f"the worker process ended with {process.wait()} inside a job")
+            lost.exit_code = process.returncode
+            raise lost from None
         if isinstance(result, BaseException):
             raise result
         return result
