@@ -55,6 +55,7 @@ class Weather:
     heartbeat_ms: int = 500
     records_per_s: int = 1000
     seed: int = 1
+    is_logged: bool = False  # by the members' clients: some megabytes a minute
 
     def settings(self) -> dict[str, str]:
         """The broker's settings: no delay before the first rebalance, sessions as the members want them."""
@@ -71,7 +72,14 @@ class Weather:
 
 # A storm of seconds, as `make test` plays it.
 BREEZE = Weather(
-    seconds=3, crews=4, hands=3, partitions=24, session_timeout_ms=2000, heartbeat_ms=100, records_per_s=500
+    seconds=3,
+    crews=4,
+    hands=3,
+    partitions=24,
+    session_timeout_ms=2000,
+    heartbeat_ms=100,
+    records_per_s=500,
+    is_logged=True,
 )
 
 
@@ -211,8 +219,8 @@ class Storm:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "topic.metadata.refresh.interval.ms": 1000,
-            "debug": "cgrp",
         }
+        self.settings |= {"debug": "cgrp"} if weather.is_logged else {"log_level": 0}
         if protocol == "classic":
             self.settings["session.timeout.ms"] = weather.session_timeout_ms
             self.settings["heartbeat.interval.ms"] = weather.heartbeat_ms
