@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -284,15 +285,15 @@ def _is_abstract(node: ast.FunctionDef) -> bool:
     return len(node.body) <= 2 and isinstance(last, ast.Raise)
 
 
-def candidates() -> dict[str, tuple[int, list[Mutant]]]:
+def candidates(root: Path) -> dict[str, tuple[int, list[Mutant]]]:
     """Of each file: its lines of code, and what can be changed in it."""
     found = {}
     for package in PACKAGES:
-        for file in sorted((ROOT / "src" / "headrace" / package).rglob("*.py")):
+        for file in sorted((root / "src" / "headrace" / package).rglob("*.py")):
             if file.name == "__init__.py" or file.name.endswith("_keys.py"):
                 continue
             source = file.read_text()
-            path = file.relative_to(ROOT).as_posix()
+            path = file.relative_to(root).as_posix()
             lines = sum(
                 1 for line in source.splitlines() if line.strip() and not line.strip().startswith("#")
             )
@@ -302,9 +303,9 @@ def candidates() -> dict[str, tuple[int, list[Mutant]]]:
     return found
 
 
-def draw(count: int, dice: random.Random) -> list[Mutant]:
+def draw(count: int, dice: random.Random, root: Path = ROOT) -> list[Mutant]:
     """Files by their size, then any line that can be changed, then any change of it; none twice."""
-    files = candidates()
+    files = candidates(root)
     names = sorted(files)
     weights = [files[name][0] for name in names]
     drawn: dict[Mutant, None] = {}
@@ -313,7 +314,7 @@ def draw(count: int, dice: random.Random) -> list[Mutant]:
         mutants = files[name][1]
         line = dice.choice(sorted({mutant.line for mutant in mutants}))
         mutant = dice.choice([one for one in mutants if one.line == line])
-        source = (ROOT / name).read_text()
+        source = (root / name).read_text()
         try:
             ast.parse(mutant.applied(source))
         except SyntaxError:
@@ -325,7 +326,7 @@ def draw(count: int, dice: random.Random) -> list[Mutant]:
 # --- the tests that are asked -------------------------------------------------------------------------------
 
 
-def stages(mutant: Mutant, tests: list[Path]) -> Iterator[tuple[str, list[str]]]:
+def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str, list[str]]]:
     """Test files in the order in which they are likely to notice."""
     parts = Path(mutant.path).relative_to("src/headrace").with_suffix("").parts
     module = ".".join(("headrace", *parts))
@@ -335,8 +336,8 @@ def stages(mutant: Mutant, tests: list[Path]) -> Iterator[tuple[str, list[str]]]
     )
     near, folder, rest = [], [], []
     for file in tests:
-        text = file.read_text()
-        name = file.relative_to(ROOT).as_posix()
+        text = (root / file).read_text()
+        name = file.as_posix()
         if any(pattern.search(text) for pattern in patterns) or parts[-1] in file.stem:
             near.append(name)
         elif all(part in file.parts for part in parts[:-1]):
@@ -377,8 +378,14 @@ class Tree:
         self._stamp += 2
         os.utime(file, (self._stamp, self._stamp))
 
-    def run(self, arguments: list[str], timeout_s: float) -> tuple[bool, str]:
-        """Whether it went well, and its last words; a run that takes too long did not."""
+    def run(self, arguments: list[str], cpu_s: int) -> tuple[bool, str]:
+        """Whether it went well, and its last words. A run that computes for too long did not; the machine may
+        have other work, so that time which passes without computing counts a tenth.
+        """
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
+
         environment = os.environ | {"PYTHONPATH": str(self.path / "src"), "HYPOTHESIS_PROFILE": "default"}
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -388,13 +395,16 @@ class Tree:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=limit,
         )
         try:
-            output, _ = process.communicate(timeout=max(timeout_s, 1.0))
+            output, _ = process.communicate(timeout=cpu_s * 10)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # its own session: this run and its children
             process.communicate()
             return False, "timeout"
+        if process.returncode == -signal.SIGXCPU:
+            return False, f"more than {cpu_s} s of computing"
         said = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
         lines = output.strip().splitlines()
         return process.returncode in (0, 5), (said or lines or ["nothing was said"])[-1][:200]
@@ -416,9 +426,8 @@ def judge(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Names
     began = time.monotonic()
     tree.write(mutant.path, changed)
     try:
-        for name, arguments in _runs(mutant, tests, options):
-            left_s = options.timeout - (time.monotonic() - began)
-            fine, said = tree.run(arguments, left_s)
+        for name, arguments in _runs(mutant, tree, tests, options):
+            fine, said = tree.run(arguments, options.cpu_seconds)
             verdict.stages.append(name)
             if not fine:
                 verdict.killed_by = f"{name}: {said}"
@@ -429,11 +438,13 @@ def judge(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Names
     return verdict
 
 
-def _runs(mutant: Mutant, tests: list[Path], options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+def _runs(
+    mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Namespace
+) -> Iterator[tuple[str, list[str]]]:
     skipped = [argument for test in options.skip for argument in ("--deselect", test)]
-    for name, files in stages(mutant, tests):
+    for name, files in stages(mutant, tree.path, tests):
         if files:
-            quiet = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider"]
+            quiet = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=300"]
             yield name, [*quiet, *skipped, *files]
     for play in PLAYS:
         if options.seeds:
@@ -474,20 +485,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="a fresh one by default")
     parser.add_argument("--seeds", type=int, default=8, help="of the simulator, of each play")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one mutant")
+    parser.add_argument("--cpu-seconds", type=int, default=300, help="of each run of tests, before it ends")
     parser.add_argument("--skip", action="append", default=[], help="a test that fails without any mutant")
     parser.add_argument("--list", action="store_true", help="only say which mutants are drawn")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     # the trees come first: whoever edits this one meanwhile disturbs nobody
     made = [Tree(number) for number in range(0 if options.list else options.workers)]
-    mutants = draw(options.mutants, random.Random(seed))
+    root = made[0].path if made else ROOT
+    mutants = draw(options.mutants, random.Random(seed), root)
     print(f"seed {seed}: {len(mutants)} mutants", flush=True)
     if options.list:
         for mutant in mutants:
             print(f"{mutant.path}:{mutant.line} {mutant.kind}")
         return 0
-    tests = sorted([*(ROOT / "tests/unit").rglob("test_*.py"), *(ROOT / "tests/property").rglob("test_*.py")])
+    # unit tests come first: they are quicker, and what they say is easier to understand
+    tests = [
+        file.relative_to(root)
+        for folder in ("tests/unit", "tests/property")
+        for file in sorted((root / folder).rglob("test_*.py"))
+    ]
     trees: SimpleQueue[Tree] = SimpleQueue()
     for tree in made:
         trees.put(tree)

@@ -325,7 +325,9 @@ class HighWatermarkLags:
 
 @dataclass(slots=True)
 class DirectoryGivenUp:
-    """The node took a log directory offline; is_broken: its disk was told to break."""
+    """The node took a log directory offline; is_broken: its disk was told to break, or was full at the
+    start.
+    """
 
     error: str
     is_broken: bool

@@ -72,6 +72,7 @@ class Machine:
         self.dies_by: CrashKind = "killed"  # what a scripted crash of a disk means
         self.has_broken_disk = False  # a disk was told to fail for another reason than want of space
         self.step_seen: Callable[[Step, Run], None] | None = None  # whoever waits for a step of a job
+        self._is_starting = False
         self._is_leaving = False  # the node has stopped, its process has not ended yet
         self.lingers = 0.0  # how often jobs still run after the clean marker was written
         self.hears_after_stop = False  # whether requests are still received then
@@ -113,7 +114,9 @@ class Machine:
             self.crash("killed")
             return
         self.history.add(NodeStarted(boot_id, _metadata_of(self.node)))
+        self._is_starting = True
         self._after_call()
+        self._is_starting = False
 
     def _attached(self, name: str, disk: MemoryDisk) -> FaultyDisk:
         """A disk that is full is still full for the next process."""
@@ -271,7 +274,9 @@ class Machine:
                 self.reports.append(f"{level} {event}")
                 if event == "log_directory_offline":
                     reason = str(facts.get("error", ""))
-                    self.history.add(DirectoryGivenUp(reason, is_broken=self.has_broken_disk))
+                    # a start that cannot write to a directory does without it, as Kafka's does
+                    is_excused = self.has_broken_disk or self._is_starting
+                    self.history.add(DirectoryGivenUp(reason, is_broken=is_excused))
             case Halt(reason):
                 self.history.add(FaultStruck(f"the node halts: {reason}"))
                 self.crash("killed")
