@@ -556,7 +556,8 @@ class LogDirectory:
         self._found.discard(key)
         self._topic_ids.pop(directory, None)
         # the checkpoints go on telling where it starts; where it ends is looked for, should it come back
-        self._recovery_points.pop(key, None)
+        if self._recovery_points.pop(key, None) is not None:
+            self._tainted.add(key)  # the file still tells it, and another log may get this name
         self._recovered(key)
         return name
 
@@ -691,6 +692,7 @@ class LogDirectory:
         if fresh:
             files[checkpoints.RECOVERY_POINTS] = checkpoints.render_offsets(self._recovery_points)
             files[checkpoints.CLEANER_OFFSETS] = checkpoints.render_offsets(self._cleaner_offsets)
+            files[checkpoints.HIGH_WATERMARKS] = checkpoints.render_offsets(self._high_watermarks)
         return CheckpointJob(files, fresh)
 
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:

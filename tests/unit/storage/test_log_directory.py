@@ -232,3 +232,29 @@ def test_an_idle_log_is_not_opened_by_a_clean_stop_and_start():
     faulty.calls.clear()
     again.close_clean({})
     assert [call for call in faulty.calls if call.path.startswith("orders-0")] == []
+
+
+@pytest.mark.parametrize("job", ["log starts", "everything", "none"])
+@pytest.mark.parametrize("went_by", ["deletion", "being put aside"])
+def test_a_new_log_believes_nothing_that_was_said_of_an_earlier_one_of_its_name(went_by, job):
+    """The mark that says so went with a checkpoint that left the old high watermark in its file, and after a
+    kill the new log ended there, with a gap.
+    """
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory), 38)
+    directory.checkpoint({("orders", 0): 38})
+    if went_by == "deletion":
+        directory.doom("orders", 0)
+    else:
+        directory = open_directory(disk)
+        directory.put_aside("orders", 0, "unknown", WALL_MS)
+    other = bytes(range(1, 17))
+    append(open_log(directory, topic_id=other), 6)
+    if job == "log starts":
+        directory.log_start_job({}).run(disk)
+    elif job == "everything":
+        directory.checkpoint({("orders", 0): 6})
+    again = open_directory(disk)
+    assert open_log(again, topic_id=other).log_end_offset == 6
+    assert again.high_watermark("orders", 0) <= 6
