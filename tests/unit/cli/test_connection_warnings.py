@@ -1,4 +1,4 @@
-"""Warnings that a broker cannot be reached: people see them at once, scripts if a command goes on for long."""
+"""Warnings that no broker can be reached: people see them at once, scripts if a command goes on for long."""
 
 from __future__ import annotations
 
