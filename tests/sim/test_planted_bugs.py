@@ -11,7 +11,7 @@ from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.__main__ import failure_text, main
 from headrace.simulator.run import Outcome, simulate
-from headrace.storage import recovery
+from headrace.storage import damage
 from headrace.storage.directory_jobs import CheckpointJob
 from headrace.storage.growing_log import Appended
 from headrace.storage.log_directory import LogDirectory
@@ -60,17 +60,17 @@ def test_producers_forgotten_at_a_restart(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_torn_tail_that_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery takes a header's word for it and looks at no checksum."""
-    read = recovery._Walk.valid_at
+    read = damage.Walk.valid_at
 
     def trusting(self: Any, position: int) -> Any:
         found = read(self, position)
         if found is None and position + 61 <= self._end:
-            header = recovery.read_header(self._file.read(position, 61))
+            header = damage.read_header(self._file.read(position, 61))
             if header.magic == 2 and 61 <= header.size <= self._end - position:
                 return header
         return found
 
-    monkeypatch.setattr(recovery._Walk, "valid_at", trusting)
+    monkeypatch.setattr(damage.Walk, "valid_at", trusting)
     assert caught_by() == "whole_batches_below_high_watermark"
 
 
