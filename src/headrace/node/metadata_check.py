@@ -9,10 +9,10 @@ topics than the node has. After a clean stop the log has to end exactly where it
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.machines.metadata.image import BadMetadata
+from headrace.machines.metadata.image import BadMetadata, ClusterImage
 from headrace.machines.raft.quorum_state import FILE as QUORUM_STATE
 from headrace.machines.raft.quorum_state import BadQuorumState, QuorumState
-from headrace.node.metadata_files import SEGMENT, load, read_snapshot, snapshots
+from headrace.node.metadata_files import SEGMENT, Loaded, SnapshotId, load_after, read_snapshot, snapshots
 from headrace.records.errors import BadRecords
 from headrace.storage.damage import intact_at, is_cut_short, is_lost_write
 from headrace.storage.disk import Disk, read_whole
@@ -33,12 +33,22 @@ class LastStop:
 
 
 class SoundLog(NamedTuple):
-    end_offset: int = 0
+    loaded: Loaded
+    log_end_offset: int = 0  # where its segments end; a lost machine may keep a snapshot of more than those
     snapshot_end: int = 0  # where its newest whole snapshot ends, which was made of flushed batches
+
+    @property
+    def end_offset(self) -> int:
+        return self.loaded.end_offset
+
+
+def no_log() -> SoundLog:
+    """There is nothing: a new node."""
+    return SoundLog(Loaded(ClusterImage(), None, 0, 0, 0, frozenset()))
 
 
 def check_metadata(disk: Disk, root: str, directory: str, stop: LastStop) -> SoundLog:
-    """Where the sound log ends; DamagedMetadata when that is before its committed end.
+    """What the sound log says and where it ends; DamagedMetadata when that is before its committed end.
 
     `root` is the log directory's name, for messages.
     """
@@ -76,7 +86,8 @@ class _Check:
         self._epoch = 0
 
     def run(self) -> SoundLog:
-        start = self._snapshot_end()
+        snapshot, image = self._newest_snapshot()
+        start = snapshot.end_offset if snapshot is not None else 0
         known = [base for base in self._bases if base <= start]
         first = known[-1] if known else None
         if first is None and self._bases:
@@ -91,18 +102,19 @@ class _Check:
         end = max(start, offset)
         self._check_end(start, offset, end)
         # records that do not fit each other raise here, before anything is changed
-        load(self._disk, self._directory, end)
-        return SoundLog(end, start)
+        loaded = load_after(self._disk, self._directory, snapshot, image, end)
+        return SoundLog(loaded, offset if self._bases else 0, start)
 
-    def _snapshot_end(self) -> int:
+    def _newest_snapshot(self) -> tuple[SnapshotId | None, ClusterImage]:
         damaged = ""
         for snapshot in snapshots(self._disk, self._directory):
-            if read_snapshot(self._disk, self._directory, snapshot) is not None:
-                return snapshot.end_offset
+            image = read_snapshot(self._disk, self._directory, snapshot)
+            if image is not None:
+                return snapshot, image
             damaged = damaged or snapshot.file
         if damaged and (not self._bases or self._bases[0] > 0):
             raise BadMetadata(f"{damaged}: this snapshot is damaged, and no other one is there")
-        return 0
+        return None, ClusterImage()
 
     def _walk(self, base: int, snapshot_end: int) -> int:
         """The offset after the last sound batch of a segment."""

@@ -76,16 +76,21 @@ class Loaded(NamedTuple):
 def load(disk: Disk, directory: str, end_offset: int | None = None) -> Loaded:
     """Rebuild the image from the newest whole snapshot and the log after it, up to `end_offset`.
 
-    The log is taken to be sound: `metadata_check` is asked first when a node starts.
+    The log is taken to be sound: `metadata_check` loads it when a node starts.
     """
     for snapshot in snapshots(disk, directory):
         if end_offset is not None and snapshot.end_offset > end_offset:
             continue
         image = read_snapshot(disk, directory, snapshot)
         if image is not None:
-            break
-    else:
-        snapshot, image = None, ClusterImage()
+            return load_after(disk, directory, snapshot, image, end_offset)
+    return load_after(disk, directory, None, ClusterImage(), end_offset)
+
+
+def load_after(
+    disk: Disk, directory: str, snapshot: SnapshotId | None, image: ClusterImage, end_offset: int | None
+) -> Loaded:
+    """The same from a snapshot that was read already; its image is changed."""
     position, epoch = (snapshot.end_offset, snapshot.epoch) if snapshot else (0, 0)
     replayed = 0
     transaction = Transaction(image)
@@ -133,6 +138,8 @@ class Transaction:
 
 def logged_batches(disk: Disk, directory: str, start: int, end_offset: int | None) -> Iterator[LoggedBatch]:
     """The log's batches from `start` on; those that reach past `end_offset` are left out."""
+    if start == end_offset:
+        return  # the same, where a segment begins with half a batch
     bases = sorted(int(match[1]) for name in disk.list(directory) if (match := SEGMENT.fullmatch(name)))
     first = max((base for base in bases if base <= start), default=start)
     for base in bases:

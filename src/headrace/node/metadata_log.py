@@ -23,7 +23,7 @@ from headrace.machines.raft.roles import Leader, recovered
 from headrace.node.coordinators.following import follow, removed_topics
 from headrace.node.deadlines import Once
 from headrace.node.group_commit import RETRY_MS
-from headrace.node.metadata_files import SnapshotId, SnapshotJob, load, metadata_batch, remove_unfinished
+from headrace.node.metadata_files import SnapshotId, SnapshotJob, metadata_batch, remove_unfinished
 from headrace.node.parking import Waitable
 from headrace.node.settings import Settings
 from headrace.protocol.compiler import codec
@@ -114,13 +114,13 @@ class MetadataLog(Waitable):
         directory.vouch(TOPIC, 0, sound.snapshot_end)
         log = directory.open_log(TOPIC, 0, METADATA_TOPIC_ID, log_config(settings), now.wall_ms)
         remove_unfinished(disk, DIRECTORY)
-        loaded = load(disk, DIRECTORY)
-        if loaded.end_offset != sound.end_offset:
+        loaded = sound.loaded
+        if sound.log_end_offset == loaded.end_offset != log.log_end_offset:
             raise BadMetadata(
-                f"the metadata log was sound up to offset {sound.end_offset}, but recovered up to "
-                f"{loaded.end_offset}"
+                f"the metadata log was sound up to offset {loaded.end_offset}, but recovered up to "
+                f"{log.log_end_offset}"
             )
-        if loaded.end_offset > log.log_end_offset:
+        if sound.log_end_offset < loaded.end_offset:
             # a lost machine kept a snapshot and lost segments it stands for, whose removal had begun: the
             # log begins anew where the snapshot ends
             log.truncate_to(0)

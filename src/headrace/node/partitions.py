@@ -21,7 +21,7 @@ from headrace.machines.metadata.image import (
 )
 from headrace.node.deadlines import Once
 from headrace.node.group_commit import RETRY_MS, GroupCommit
-from headrace.node.metadata_check import LastStop, SoundLog, check_metadata, epoch_max
+from headrace.node.metadata_check import LastStop, SoundLog, check_metadata, epoch_max, no_log
 from headrace.node.partition import Partition
 from headrace.node.replica_moves import Awaited, ReplicaMoves
 from headrace.node.settings import Settings
@@ -127,7 +127,7 @@ class Partitions:
     def _check_metadata(self, home: str) -> SoundLog:
         """Where the sound metadata log ends. Raises when it is not there, or is damaged."""
         disk, directory = self.disks[home], self.directories[home]
-        sound = SoundLog()
+        sound = no_log()
         if disk.exists(METADATA_DIRECTORY):
             stop = LastStop(
                 directory.trust,

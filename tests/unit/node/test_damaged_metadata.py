@@ -169,3 +169,65 @@ def test_a_damaged_topic_id_costs_no_record(boot_id: str) -> None:
         partition = desk.node.partitions.of_name("orders")[0]
         assert partition.opened(desk.clock.now()).log_end_offset == 1, byte
         assert desk.node.partitions.strays.count == 0
+
+
+SNAPSHOT_SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
+
+
+def with_a_snapshot() -> tuple[Desk, MemoryDisk]:
+    """A node whose metadata log ends where its snapshot does, with an empty segment behind it."""
+    desk = Desk(SNAPSHOT_SETTINGS)
+    disk = desk.disks["data"]
+    assert isinstance(disk, MemoryDisk)
+    while not any(name.endswith(".checkpoint") for name in disk.list("__cluster_metadata-0")):
+        desk.create_topic(f"t{len(desk.node.metadata.image.topics)}", 2)
+    assert disk.open(last_segment(disk)).size() == 0
+    return desk, disk
+
+
+def last_segment(disk: MemoryDisk) -> str:
+    names = [name for name in disk.list("__cluster_metadata-0") if name.endswith(".log")]
+    return f"__cluster_metadata-0/{max(names)}"
+
+
+@pytest.mark.parametrize("kept", [0, 80])
+def test_a_lost_write_at_once_after_a_snapshot_is_no_damage(kept: int) -> None:
+    """A power loss before the first batch behind the snapshot was flushed leaves zeros in its place."""
+    desk, disk = with_a_snapshot()
+    topics = sorted(desk.node.metadata.image.topics)
+    before = disk.crash("killed")
+    desk.create_topic("last", 1)
+    batch = read_whole(disk, last_segment(disk))
+    before.open(last_segment(before)).append(batch[:kept] + bytes(len(batch) - kept))
+    again = Desk(SNAPSHOT_SETTINGS, disks={"data": before}, boot_id="boot-2")
+    assert sorted(again.node.metadata.image.topics) == topics
+
+
+def test_a_lost_write_at_the_first_start_is_no_damage() -> None:
+    disk = Desk().disks["data"]
+    assert isinstance(disk, MemoryDisk)
+    lost = disk.crash("killed")
+    file = lost.open(METADATA_LOG)
+    size = file.size()
+    file.truncate(0)
+    file.append(bytes(size))
+    assert Desk(disks={"data": lost}, boot_id="boot-2").node.is_ready
+
+
+def test_a_snapshot_of_more_than_the_segments_hold_begins_the_log_again() -> None:
+    """A lost machine kept one removal of a segment and forgot another and the segment that was made then."""
+    desk, disk = with_a_snapshot()
+    topics = sorted(desk.node.metadata.image.topics)
+    lost = disk.crash("killed")
+    end = last_segment(lost).removesuffix("log")
+    for name in lost.list("__cluster_metadata-0"):
+        path = f"__cluster_metadata-0/{name}"
+        if path.startswith(end):
+            lost.remove(path)
+        elif name.startswith(f"{0:020d}"):
+            lost.rename(path, path.removesuffix(".deleted"))
+    assert lost.exists(METADATA_LOG)
+    for _ in range(2):  # the second start finds what the first one wrote
+        again = Desk(SNAPSHOT_SETTINGS, disks={"data": lost}, boot_id="boot-2")
+        assert sorted(again.node.metadata.image.topics) == topics
+        lost = lost.crash("killed")
