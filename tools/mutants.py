@@ -2,9 +2,9 @@
 
 `python tools/mutants.py --mutants 40` (or `make mutants MUTANTS=40 SEED=…`) draws mutants over storage, node
 and machines, weighted by lines of code. Each is tried in a copy of the tree: first the test files that import
-the changed module, then those of the same folder, then the other unit and property tests, then seeds of every
-play of the simulator. The first failure, or too long a run, kills the mutant. Survivors are printed as diffs;
-those listed in tools/explained_mutants.txt with a reason are counted apart.
+the changed module, then those of the same folder, then seeds of every play of the simulator, then the other
+unit and property tests. The first failure, or too long a run, kills the mutant. Survivors are printed as
+diffs; those listed in tools/explained_mutants.txt with a reason are counted apart.
 """
 
 from __future__ import annotations
@@ -345,10 +345,8 @@ def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str,
         else:
             rest.append(name)
     broker = [name for name in rest if not re.search(r"/(client|cli|spark|sample|schemas)", name)]
-    if near:
-        yield "tests of the module", near
-    if folder:
-        yield "tests of its folder", folder
+    yield "tests of the module", near
+    yield "tests of its folder", folder
     yield "other tests of the broker", broker
     yield "the rest of make unit", [name for name in rest if name not in broker]
 
@@ -441,15 +439,20 @@ def judge(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Names
 def _runs(
     mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Namespace
 ) -> Iterator[tuple[str, list[str]]]:
+    """The simulator's turn comes early: some seconds of it notice more than minutes of distant tests."""
     skipped = [argument for test in options.skip for argument in ("--deselect", test)]
-    for name, files in stages(mutant, tree.path, tests):
+    quiet = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=300", *skipped]
+    near, folder, *distant = stages(mutant, tree.path, tests)
+    for name, files in (near, folder):
         if files:
-            quiet = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=300"]
-            yield name, [*quiet, *skipped, *files]
+            yield name, [*quiet, *files]
     for play in PLAYS:
         if options.seeds:
             seeds = ["--seeds", f"1..{options.seeds}"]
             yield f"simulator, {play}", ["-m", "headrace.simulator", *seeds, "--play", play]
+    for name, files in distant:
+        if files:
+            yield name, [*quiet, *files]
 
 
 # --- the report ---------------------------------------------------------------------------------------------
