@@ -7,7 +7,7 @@ import pytest
 from headrace.simulator.__main__ import failure_text, main
 from headrace.simulator.run import Options, simulate
 
-BLOCKS = 10
+BLOCKS = 8
 SEEDS_PER_BLOCK = 20
 
 
@@ -28,7 +28,7 @@ CLIENTS = Options(play="clients")
 CLIENTS_SEEDS_PER_BLOCK = 5  # a run of theirs takes as long as two of the others
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", range(4))
 def test_no_judge_objects_to_the_coordinators(block: int) -> None:
     cleanings = 0
     for seed in range(block * SEEDS_PER_BLOCK + 1, (block + 1) * SEEDS_PER_BLOCK + 1):
