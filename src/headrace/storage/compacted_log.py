@@ -138,6 +138,8 @@ class CompactedLog(GrowingLog):
         swap_indexes(self._disk, segment.path)
         doomed = [retention.doom(self._disk, one, self._config, wall_ms) for one in merged]
         swap_log(self._disk, segment.path)
+        for one in merged:
+            one.forget_files()
         self._segments.drop(merged)
         segment.replaced()
         if merged:

@@ -323,6 +323,7 @@ class PartitionLog(CompactedLog):
                 if not is_transient(error):
                     raise
                 break  # it stays, and so do those after it: a log has no gaps
+            segment.forget_files()
         if not doomed:
             return []
         start = items[len(doomed)].base_offset

@@ -47,7 +47,8 @@ class RemoveJob:
 def doom(disk: Disk, segment: Segment, config: LogConfig, wall_ms: int) -> Doomed:
     """Rename the segment's files out of the log, the log itself first: without it the others mean nothing.
 
-    An error leaves the segment as it was.
+    An error leaves the segment as it was, and it may be tried again. Whoever has taken the segment out of the
+    log lets go of its files.
     """
     log, *others = segment.paths()
     try:
@@ -55,7 +56,6 @@ def doom(disk: Disk, segment: Segment, config: LogConfig, wall_ms: int) -> Doome
     except FileNotFoundError:
         pass  # an earlier attempt came so far
     paths = [log + DELETED, *rename_away(disk, others)]
-    segment.forget_files()
     return Doomed(segment.base_offset, segment.size, paths, wall_ms + config.file_delete_delay_ms)
 
 

@@ -1,5 +1,6 @@
 """Compaction of one log: what stays, what goes, and when."""
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from headrace.records.batch import renew_crc
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
 from unit.storage.compacting import COMPACT, clean, put, records, seal, stored
 
@@ -333,3 +336,25 @@ def test_readers_and_writers_go_on_while_segments_are_swapped(compact):
     compact.log.cleaned(result, compact.wall_ms)
     assert span.read() == before
     assert [record[0] for record in records(compact)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("renames", range(10))
+def test_a_swap_that_a_full_disk_interrupts_is_read_as_before_and_finished_later(scene, renames):
+    scene.disk = disk = FaultyDisk(MemoryDisk())
+    scene.config = COMPACT
+    scene.open()
+    for number in range(3):
+        put(scene, ("a", str(number)), (f"b{number}", "x"))
+        seal(scene)
+    put(scene, ("z", "9"))
+    before = records(scene)
+    result = scene.log.clean_job(scene.wall_ms, scene.log.log_end_offset).run(disk)
+    assert [one.merged for one in result.segments] == [[2, 4]]
+    disk.faults.append(Fault(Fail(errno.ENOSPC), "rename", skip=renames))
+    scene.log.cleaned(result, scene.wall_ms)
+    after = [one for one in before if one[1] != "a" or one[2] == "2"]
+    assert records(scene) in (before, after)
+    put(scene, ("y", "1"))
+    scene.log.retire(scene.wall_ms)
+    assert records(scene) == [*after, (7, "y", "1")]
+    assert not scene.log.is_offline
