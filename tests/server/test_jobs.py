@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import select
 import subprocess
@@ -19,6 +20,7 @@ from headrace.node.effects import Report
 from headrace.node.effects import Run as RunJob
 from headrace.server import jobs as jobs_module
 from headrace.server.worker import WorkerLost
+from headrace.storage.errors import is_io_error, is_transient
 from server.fake_node import ECHO, JOB, SEND, Call, request, rig
 from server.jobs_for_tests import Compute, Return
 
@@ -136,6 +138,68 @@ def test_a_failed_job_comes_back_as_its_error(run: Run, tmp_path: Path) -> None:
             world.settle()
             await world.until(lambda: bool(world.node.results))
             assert isinstance(world.node.results[0][1], FileNotFoundError)
+
+    run(story())
+
+
+def test_a_job_without_a_thread_is_postponed_and_the_next_one_gets_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            directory = world.node.directory
+            start = threading.Thread.start
+
+            def no_more(thread: threading.Thread) -> None:
+                raise RuntimeError("can't start new thread")
+
+            monkeypatch.setattr(threading.Thread, "start", no_more)
+            for number in range(jobs_module.THREADS_MAX + 1):
+                world.node.effects.append(RunJob(number, directory, f"lane {number}", Call(lambda _: None)))
+            world.settle()
+            await world.until(lambda: len(world.node.results) == jobs_module.THREADS_MAX + 1)
+            assert all(is_transient(error) for _, error in world.node.results)
+            monkeypatch.setattr(threading.Thread, "start", start)
+            world.node.results.clear()
+            world.node.effects.append(RunJob(99, directory, "lane", Call(lambda _: "done")))
+            world.settle()
+            await world.until(lambda: bool(world.node.results))
+            assert world.node.results == [(99, "done")]
+
+            # with one thread there, all wait for it
+            monkeypatch.setattr(threading.Thread, "start", no_more)
+            world.node.results.clear()
+            for number in range(20):
+                job = Call(lambda _, number=number: number)
+                world.node.effects.append(RunJob(number, directory, f"lane {number}", job))
+            world.settle()
+            await world.until(lambda: len(world.node.results) == 20)
+            assert world.node.results == [(number, number) for number in range(20)]
+
+    run(story())
+
+
+def test_a_child_that_cannot_be_started_is_no_error_of_the_disk(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    async def story() -> None:
+        async with rig(tmp_path) as world:
+            with monkeypatch.context() as patch:
+                patch.setattr(subprocess, "Popen", no_memory)
+                world.node.effects.append(RunJob(0, world.node.directory, "compute", Compute("again")))
+                world.settle()
+                await world.until(lambda: bool(world.node.results))
+            (_, error) = world.node.results.pop()
+            assert is_transient(error)
+            assert not is_io_error(error)
+            assert "Cannot allocate memory" in str(error)
+            world.node.effects.append(RunJob(1, world.node.directory, "compute", Compute("again")))
+            world.settle()
+            await world.until(lambda: bool(world.node.results))
+            assert world.node.results == [(1, "again")]
 
     run(story())
 

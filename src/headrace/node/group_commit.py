@@ -44,7 +44,7 @@ class GroupCommit:
     def __init__(
         self,
         run: Callable[[Job, Callable[[Now, Any], None]], None],
-        failed: Callable[[Now, OSError], None],
+        failed: Callable[[Now, Exception], None],
     ) -> None:
         self._run = run  # starts a job in this directory's flush lane and calls back with its result
         self._failed = failed
@@ -95,6 +95,8 @@ class GroupCommit:
             self._run(FlushTogether(jobs), self._finished)
 
     def _finished(self, now: Now, results: Any) -> None:
+        if isinstance(results, Exception):
+            results = [results] * len(self._in_flight)  # there was no thread for it, or it ended in a mistake
         # still in flight meanwhile: whoever wants another flush now is carried by the next one, together
         for (partition, log), result in zip(self._in_flight, results, strict=True):
             if partition.log is not log:
@@ -106,7 +108,7 @@ class GroupCommit:
                 log.flush_postponed()
                 self._postpone(now, partition)
                 continue
-            if isinstance(result, OSError):
+            if isinstance(result, Exception):
                 self._in_flight = []
                 self._wanted.clear()
                 self._failed(now, result)
@@ -117,7 +119,7 @@ class GroupCommit:
             self._start(now)
 
     def _postpone(self, now: Now, partition: Partition) -> None:
-        """No descriptor was left: nothing of it was tried."""
+        """No descriptor or thread was left: nothing of it was tried."""
         self._wanted[partition] = None
         if not self._is_pausing:
             self._is_pausing = True

@@ -171,7 +171,7 @@ class Partitions:
 
             node.run(directory, "flush", job, finished)
 
-        def failed(now: Now, error: OSError) -> None:
+        def failed(now: Now, error: Exception) -> None:
             self.go_offline(now, directory, error)
 
         return GroupCommit(run, failed)

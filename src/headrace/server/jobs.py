@@ -6,6 +6,7 @@ of one directory run one after the other in the order given; lanes do not wait f
 """
 
 import asyncio
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -42,18 +43,23 @@ class Threads:
         self._idle = 0  # threads without a task, as the loop knows it
 
     def run(self, task: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Call task in a thread, then(result or exception) in the loop."""
-        if self._idle:
-            self._idle -= 1
-        elif len(self._threads) < self._threads_max:
-            thread = threading.Thread(
-                target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
-        else:
-            self._idle -= 1  # it waits for a thread: below zero, and taken from the next that becomes free
+        """Call task in a thread, then(result or exception) in the loop. BlockingIOError when there is no
+        thread, and none can be started.
+        """
+        if self._idle > 0 or len(self._threads) >= self._threads_max or not self._add_thread():
+            self._idle -= 1  # below zero: it waits for a thread, the next that becomes free
         self._tasks.put((task, then))
+
+    def _add_thread(self) -> bool:
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no more to give
+            if self._threads:
+                return False
+            raise BlockingIOError(errno.EAGAIN, f"no thread can be started: {error}") from error
+        self._threads.append(thread)
+        return True
 
     def _work(self) -> None:
         while (item := self._tasks.get()) is not None:

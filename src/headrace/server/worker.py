@@ -6,6 +6,7 @@ Long bytes go from and to the pipe as they are, without the interpreter being he
 nice to everybody, unless it is told otherwise, and dies with its parent however that ends.
 """
 
+import errno
 import os
 import pickle  # noqa: TID251  # between us and our own child, over a private pipe
 import signal
@@ -39,11 +40,7 @@ class Worker:
         """Run the job in the child, which is started if there is none; raises what the job raised."""
         process = self._process
         if process is None or process.poll() is not None:
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(os.getpid()), str(self._niceness)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+            process = self._process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -58,6 +55,17 @@ class Worker:
         if isinstance(result, BaseException):
             raise result
         return result
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        """A child; BlockingIOError when the system has none to give. No disk has failed then."""
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", __name__, str(os.getpid()), str(self._niceness)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise BlockingIOError(errno.EAGAIN, f"no worker process can be started: {error}") from error
 
     def end(self) -> None:
         """No more jobs: the child sees the end of its input and leaves."""

@@ -1,8 +1,8 @@
 """The little that storage asks of a disk, so that it can be a real one, memory, or one that breaks.
 
 Paths are strings with forward slashes, relative to the disk's root. Errors are `OSError` with errno:
-ENOSPC, EDQUOT, EMFILE and ENFILE mean that something has run out and may come back; ENOENT that the file is
-not there; everything else is an I/O error after which the log directory must not be trusted. So is
+ENOSPC, EDQUOT, EMFILE, ENFILE and EAGAIN mean that something has run out and may come back; ENOENT that the
+file is not there; everything else is an I/O error after which the log directory must not be trusted. So is
 `SyncFailed`, whatever its errno.
 
 Only what was `sync`ed survives a lost machine; only what was `append`ed survives a killed process. A new,

@@ -107,8 +107,9 @@ class InconsistentTopicId(StorageError):
     """
 
 
-# What runs out and comes back: space, quota, file descriptors of the process and of the system.
-_TRANSIENT = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
+# What runs out and comes back: space, quota, file descriptors of the process and of the system, threads and
+# processes for jobs.
+_TRANSIENT = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN))
 
 
 def is_io_error(error: BaseException) -> bool:

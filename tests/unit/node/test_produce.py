@@ -14,6 +14,7 @@ from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import batches, read_rows
+from headrace.storage.disk import Disk
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 
@@ -217,6 +218,31 @@ class TestFlush:
         assert len(desk.jobs) == 1
         desk.run_jobs()
         assert [only(desk.receive(connection)).base_offset for _ in range(9)] == list(range(1, 10))
+
+    def test_a_flush_that_got_no_thread_is_tried_again(self) -> None:
+        desk = Desk()
+        desk.create_topic("t", flush_messages="1")
+        desk.runs_jobs = False
+        connection = desk.connect()
+        desk.send(connection, desk.produce_request("t", batch(b"v"), timeout_ms=5000), 9)
+        no_thread = BlockingIOError(errno.EAGAIN, "no thread can be started")
+        desk.node.completed(desk.clock.now(), desk.jobs.popleft().ticket, no_thread)
+        desk.settle()
+        assert desk.receive(connection) is None
+        desk.advance(1.1)
+        desk.run_jobs()
+        assert only(desk.receive(connection)).base_offset == 0
+
+    def test_a_flush_that_ends_in_a_mistake_costs_the_directory(self) -> None:
+        disks: dict[str, Disk] = {"meta": MemoryDisk(), "data": MemoryDisk()}
+        desk = Desk({"metadata.log.dir": "meta", "log.dirs": "data"}, disks=disks)
+        desk.create_topic("t", flush_messages="1")
+        desk.runs_jobs = False
+        connection = desk.connect()
+        desk.send(connection, desk.produce_request("t", batch(b"v")), 9)
+        desk.node.completed(desk.clock.now(), desk.jobs.popleft().ticket, ValueError("a mistake"))
+        desk.settle()
+        assert only(desk.receive(connection)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     def test_the_timeout_is_answered_and_the_record_stays(self) -> None:
         desk = Desk()
