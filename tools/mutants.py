@@ -334,7 +334,7 @@ def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str,
         re.compile(rf"(from|import) {re.escape(module)}\b"),
         re.compile(rf"from {re.escape(module.rpartition('.')[0])} import [^#]*\b{re.escape(parts[-1])}\b"),
     )
-    near, folder, rest = [], [], []
+    near, folder, package, rest = [], [], [], []
     for file in tests:
         text = (root / file).read_text()
         name = file.as_posix()
@@ -342,11 +342,14 @@ def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str,
             near.append(name)
         elif all(part in file.parts for part in parts[:-1]):
             folder.append(name)
+        elif parts[0] in file.parts:
+            package.append(name)
         else:
             rest.append(name)
     broker = [name for name in rest if not re.search(r"/(client|cli|spark|sample|schemas)", name)]
     yield "tests of the module", near
     yield "tests of its folder", folder
+    yield "tests of its package", package
     yield "other tests of the broker", broker
     yield "the rest of make unit", [name for name in rest if name not in broker]
 
