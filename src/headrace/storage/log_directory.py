@@ -74,9 +74,11 @@ class LogDirectory:
         "_files",
         "_found",
         "_fresh",
+        "_has_jobs",
         "_health",
         "_high_watermarks",
         "_is_distrusted",
+        "_is_lowered",
         "_is_marked",
         "_is_same_boot",
         "_log_starts",
@@ -116,6 +118,8 @@ class LogDirectory:
         self._is_marked = True  # the boot id on the disk is this one
         self._is_same_boot = False
         self._is_distrusted = False  # the last run on this boot met an I/O error
+        self._is_lowered = False  # a lost machine has lost records below the high watermark on the disk
+        self._has_jobs = False  # that write checkpoints, maybe at this moment
         self._new_properties: dict[str, str] = {}  # to be written when the node takes possession
         self.damages: list[Damage] = []  # what was found at the start, to be reported
 
@@ -443,6 +447,9 @@ class LogDirectory:
                 if job is not None:
                     log.flushed(job.run(self._disk))
             self._logs[key] = log
+            if self._high_watermarks.get(key, 0) > log.log_end_offset:
+                self._high_watermarks[key] = log.log_end_offset
+                self._is_lowered = True
             self._recovered(key)
         except OSError as error:
             raise self._health.met(error) from error
@@ -504,13 +511,21 @@ class LogDirectory:
 
     def _recovered(self, key: Partition) -> None:
         self._unopened.discard(key)
-        if not self._is_marked and not self._unopened:
-            try:
-                self._mark_boot()
-            except OSError as error:
-                if not is_transient(error):
-                    raise self._health.met(error) from error
-                # else: a start on this boot looks at everything once more
+        if self._is_marked or self._unopened:
+            return
+        try:
+            if self._is_lowered:
+                if self._has_jobs:
+                    return  # a start on this boot looks at everything once more
+                # or a kill would seem to have lost what the machine has lost
+                offsets = checkpoints.render_offsets(self._high_watermarks)
+                write_checkpoints(self._disk, {checkpoints.HIGH_WATERMARKS: offsets})
+                self._is_lowered = False
+            self._mark_boot()
+        except OSError as error:
+            if not is_transient(error):
+                raise self._health.met(error) from error
+            # else: the same
 
     def doom(self, topic: str, partition: int) -> RemoveDirectoryJob:
         """Rename the partition's directory away, so that its name is free at once; the job removes it for
@@ -661,6 +676,7 @@ class LogDirectory:
 
     def checkpoint_job(self, high_watermarks: Mapping[Partition, int]) -> CheckpointJob:
         """Where all logs stand, as a job; logs that were not opened yet keep what was known of them."""
+        self._has_jobs = True
         self._note_offsets()
         self._high_watermarks.update(high_watermarks)
         return CheckpointJob(
@@ -684,6 +700,7 @@ class LogDirectory:
 
         Later checkpoints keep them, too, so that all of these jobs have to run one after the other.
         """
+        self._has_jobs = True
         self._note_offsets()
         for key, offset in starts.items():
             self._log_starts[key] = max(offset, self._log_starts.get(key, 0))

@@ -99,6 +99,28 @@ def test_a_lost_machine_stays_lost_until_every_log_was_recovered():
     assert open_directory(disk, boot_id="boot-2").trust == "killed"
 
 
+@pytest.mark.parametrize("has_jobs", [False, True])
+def test_a_kill_soon_after_the_loss_of_the_machine_has_lost_nothing_more(has_jobs):
+    """The high watermark on the disk speaks of records that the machine lost before they were flushed."""
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    log = open_log(directory)
+    append(log, 3)
+    log.flushed(log.flush_job().run(disk))
+    size = disk.open("orders-0/00000000000000000000.log").size()
+    append(log, 2)
+    directory.checkpoint({("orders", 0): 5})
+    disk.open("orders-0/00000000000000000000.log").truncate(size)
+    lost = open_directory(disk, boot_id="boot-2")
+    if has_jobs:
+        lost.checkpoint_job({})  # that is written later, or never
+    assert open_log(lost).log_end_offset == 3
+    killed = open_directory(disk, boot_id="boot-2")
+    assert killed.trust == ("lost" if has_jobs else "killed")
+    again = open_log(killed)
+    assert (again.log_end_offset, again.damages) == (3, [])
+
+
 def test_a_log_not_opened_since_a_kill_is_not_vouched_for():
     """Logs open late: a clean stop must not turn an old recovery point into the log's end."""
     disk = MemoryDisk()
