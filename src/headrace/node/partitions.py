@@ -483,9 +483,13 @@ class Partitions:
                 self.go_offline(now, home, fault)
         self._found.clear()
         for home, directory in self.directories.items():
-            if not directory.is_offline:
+            if directory.is_offline:
+                continue
+            try:
                 for job in directory.leftovers():
                     self._remove_directory(home, job)
+            except StorageError as fault:
+                self.go_offline(now, home, fault)
         self.strays.report(now)
 
     def _remove_directory(self, home: str, job: Job) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
 from headrace.storage.directory_jobs import RemoveDirectoryJob
-from headrace.storage.errors import StorageError
+from headrace.storage.errors import DiskFull, StorageError
+from headrace.storage.log_directory import LogDirectory
+from headrace.storage.strays import Stray
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -17,19 +19,18 @@ CHECK_INTERVAL_MS = 3_600_000
 
 
 class Strays:
-    __slots__ = ("_node", "count", "is_done")
+    __slots__ = ("_is_unsure", "_node", "count", "is_done")
 
     def __init__(self, node: "Node") -> None:
         self._node = node
         self.count = 0
+        self._is_unsure = False  # whether there are more than those
         self.is_done = False
 
     def report(self, now: Now) -> None:
         """At the start: a line for each, and the first look at their age."""
         for home, directory in self._node.partitions.directories.items():
-            if directory.is_offline:
-                continue
-            for stray in directory.strays():
+            for stray in self._found(now, home, directory):
                 self._node.report(
                     "warning",
                     "stray_partition",
@@ -44,24 +45,30 @@ class Strays:
         """Remove those whose time is over; the others are looked at again later."""
         node = self._node
         self.count = 0
+        self._is_unsure = False
         retention_ms = node.settings.headrace_stray_retention_ms
         for home, directory in node.partitions.directories.items():
-            if directory.is_offline:
-                continue
-            try:
-                strays = directory.strays()
-            except StorageError as fault:
-                node.partitions.go_offline(now, home, fault)
-                continue
-            for stray in strays:
+            for stray in self._found(now, home, directory):
                 age_ms = 0 if stray.since_ms is None else now.wall_ms - stray.since_ms
                 if 0 <= retention_ms < age_ms:
                     self._remove(home, stray.name)
                 else:
                     self.count += 1
         node.metrics.strays = self.count
-        if self.count:
+        if self.count or self._is_unsure:
             node.deadlines.add(now.after_ms(CHECK_INTERVAL_MS), self)
+
+    def _found(self, now: Now, home: str, directory: LogDirectory) -> list[Stray]:
+        if directory.is_offline:
+            return []
+        try:
+            return directory.strays()
+        except DiskFull:
+            self._is_unsure = True  # no descriptor is left
+            return []
+        except StorageError as fault:
+            self._node.partitions.go_offline(now, home, fault)
+            return []
 
     def _remove(self, home: str, name: str) -> None:
         node = self._node

@@ -18,6 +18,7 @@ The boot id is renewed at once after a clean stop or a kill, but after the loss 
 every log was recovered: a second crash in between must not pass for a mere kill.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Set
 
 from headrace.base.ids import DirectoryId, TopicId, id_from_text, id_text
@@ -52,6 +53,7 @@ DISTRUSTED_OTHERS = ".headrace_distrusted"
 DOOMED = "-delete"
 
 _NAME_BYTES_MAX = 255
+_NUMBER = re.compile("[1-9][0-9]{0,9}")
 
 
 def distrusted_ids(disks: Iterable[Disk], boot_id: str) -> set[str]:
@@ -173,6 +175,7 @@ class LogDirectory:
             directory._identify(node_id, cluster_id, directory_id_if_new)
             directory._read_checkpoints()
             directory._found = directory._partitions_by_name()
+            directory._read_topic_ids()
             directory._judge_last_stop(distrusted)
         except OSError as error:
             raise directory._health.met(error) from error
@@ -272,9 +275,16 @@ class LogDirectory:
         found: set[Partition] = set()
         for name in self._disk.list(""):
             topic, dash, number = name.rpartition("-")
-            if dash and topic and number.isdigit() and not name.endswith(DOOMED):
+            if dash and topic and (number == "0" or _NUMBER.fullmatch(number)):
                 found.add((topic, int(number)))
         return found
+
+    def _read_topic_ids(self) -> None:
+        for topic, partition in sorted(self._found):
+            try:
+                self._topic_id(f"{topic}-{partition}")
+            except NotADirectoryError:
+                self._found.remove((topic, partition))  # somebody's file
 
     def _judge_last_stop(self, distrusted: Set[str]) -> None:
         known = self._read_boot_id()
@@ -594,10 +604,7 @@ class LogDirectory:
         return name
 
     def strays(self) -> list[Stray]:
-        try:
-            return [stray for name in self._disk.list("") if (stray := parse_stray(name)) is not None]
-        except OSError as error:
-            raise self._health.met(error) from error
+        return [stray for name in self._names() if (stray := parse_stray(name)) is not None]
 
     def has_unflushed_name(self, topic: str, partition: int) -> bool:
         """Whether the file with its topic's id may never have been written: after a power loss that is no
@@ -657,7 +664,13 @@ class LogDirectory:
 
     def arrivals(self) -> list[Arrival]:
         """Logs that were on their way here when the node stopped."""
-        return arrivals(self._disk.list(""))
+        return arrivals(self._names())
+
+    def _names(self) -> list[str]:
+        try:
+            return list(self._disk.list(""))
+        except OSError as error:
+            raise self._health.met(error) from error
 
     def discard(self, arrival: Arrival) -> RemoveDirectoryJob:
         """Nobody needs it; its name says so at once."""
@@ -670,7 +683,7 @@ class LogDirectory:
 
     def leftovers(self) -> list[RemoveDirectoryJob]:
         """Directories whose removal the last run did not live to see."""
-        return [RemoveDirectoryJob(name) for name in self._disk.list("") if name.endswith(DOOMED)]
+        return [RemoveDirectoryJob(name) for name in self._names() if name.endswith(DOOMED)]
 
     # --- checkpoints ------------------------------------------------------------------------------
 

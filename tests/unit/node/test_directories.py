@@ -7,10 +7,11 @@ import pytest
 
 from harness.batches import Batch, Row
 from harness.desk import Desk
+from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headrace.storage.errors import LogOffline, StorageError, WrongDirectory
-from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.faulty_disk import CHANGES, OPENS, Fail, Fault, FaultyDisk, Operation
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -94,6 +95,49 @@ def test_one_unreadable_directory_costs_its_own_partitions() -> None:
     again = Desk(disks={"a": disks["a"].crash("killed"), "b": disks["b"]})
     ends = [p.opened(again.clock.now()).log_end_offset for p in again.node.partitions.of_name("t")]
     assert sorted(ends) == [1, 1, 2, 2]
+
+
+EVERYTHING: frozenset[Operation] = CHANGES | OPENS | {"read"}
+
+
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+def test_a_start_during_which_a_directory_fails_serves_the_others(boot_id: str) -> None:
+    """Wherever it fails. Only where a log may have been on its way here the start is refused."""
+    whole = with_records()
+    skip = 0
+    refused = 0
+    while True:
+        disks = {name: disk.clone() for name, disk in whole.items()}
+        fault = Fault(Fail(errno.EIO), EVERYTHING, skip=skip)
+        try:
+            desk = Desk(disks={"a": disks["a"], "b": FaultyDisk(disks["b"], [fault])}, boot_id=boot_id)
+        except LogOffline:
+            refused += 1
+        else:
+            assert desk.halted is None
+            sound = [one for one in of_t(desk) if one.directory == "a"]
+            assert [one.opened(desk.clock.now()).log_end_offset for one in sound] == [1, 1]
+        if fault.times:
+            break
+        again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()}, boot_id=boot_id)
+        assert [one.opened(again.clock.now()).log_end_offset for one in of_t(again)] == [1] * 4
+        assert again.node.partitions.strays.count == 0
+        skip += 1
+    assert skip > 20
+    assert refused == 1
+
+
+def of_t(desk: Desk) -> list[Partition]:
+    return desk.node.partitions.of_name("t") or []
+
+
+def test_what_is_not_the_directory_of_a_partition_is_left_alone() -> None:
+    disks = with_records()
+    for name in ("notes-1", "t-00", "t-\u00b2"):
+        disks["a"].open(name, create=True).close()
+    desk = Desk(disks=dict(disks))
+    assert not any(one.is_offline for one in of_t(desk))
+    assert {"notes-1", "t-00", "t-\u00b2"} <= set(disks["a"].list(""))
 
 
 def test_an_empty_directory_in_the_place_of_another_begins_nothing_again() -> None:
