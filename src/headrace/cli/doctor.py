@@ -16,11 +16,10 @@ import click
 
 from headrace.cli.log_check import check
 from headrace.cli.options import json_option
-from headrace.cli.strays import strays_in
+from headrace.cli.strays import log_directories, strays_in
 from headrace.cli.terminal import bytes_text, count_text, print_json
 from headrace.records.compiled import COMPILED
 from headrace.spark import machine
-from headrace.storage.checkpoints import META_PROPERTIES
 
 OPEN_FILES_WANTED = 65_536  # a partition has up to four open files, a connection one
 FREE_BYTES_WANTED = 5 * 2**30  # a few segments of Kafka's default size
@@ -40,10 +39,10 @@ class Finding(NamedTuple):
 @click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True)
 @json_option
 def command(data: Path, port: int, as_json: bool) -> None:
-    """Check Python, the compiled module, libraries, limits, disk and port; and, of a log directory that is
-    there already, its metadata log and its strays.
+    """Check Python, the compiled module, libraries, limits, disk and port.
 
-    Exit code 1 when a broker would not run here; warnings are only advice.
+    If --data has log directories already, also check their metadata logs and look for stray partitions. The
+    exit code is 1 when a broker would not run here; warnings are only advice.
     """
     findings = list(examine(data, port))
     if as_json:
@@ -123,7 +122,7 @@ def _disk(data: Path) -> Finding:
 
 def _strays(data: Path) -> Iterator[Finding]:
     """Partition directories that a node has put aside; nothing is said where there are none."""
-    for directory in _log_directories(data):
+    for directory in log_directories(data):
         found = strays_in(directory)
         if found:
             yield Finding(
@@ -136,7 +135,7 @@ def _strays(data: Path) -> Iterator[Finding]:
 
 def _metadata(data: Path) -> Iterator[Finding]:
     """Whether the metadata log is sound: a node with a damaged one does not start."""
-    for directory in _log_directories(data):
+    for directory in log_directories(data):
         metadata = directory / "__cluster_metadata-0"
         if not metadata.is_dir():
             continue
@@ -151,14 +150,6 @@ def _metadata(data: Path) -> Iterator[Finding]:
             )
         else:
             yield Finding("metadata", "ok", f"{count_text(len(files), 'file')} sound in {metadata}")
-
-
-def _log_directories(data: Path) -> list[Path]:
-    """The directory itself, or those below it that belong to a node."""
-    if not data.is_dir() or not os.access(data, os.R_OK):
-        return []
-    candidates = [data, *sorted(path for path in data.iterdir() if path.is_dir())]
-    return [path for path in candidates if (path / META_PROPERTIES).exists()]
 
 
 def _port(port: int) -> Finding:

@@ -1,9 +1,10 @@
-"""`headrace strays`: partition directories that the metadata does not know, listed, restored and removed.
+"""`headrace strays`: lists, restores and removes partition directories that the metadata does not know.
 
-A node puts them aside and keeps them (see docs/formats.md). This command works on the files of a log
-directory whose node does not run, except for the list, which may be asked at any time.
+A node renames such a directory and keeps it (see docs/formats.md). The list works at any time; the node must
+not run while a stray is restored or removed.
 """
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.options import json_option
 from headrace.cli.terminal import bytes_text, count_text, note, print_json, print_table
 from headrace.server.lock import DirectoryInUse, DirectoryLock
+from headrace.storage.checkpoints import META_PROPERTIES
 from headrace.storage.strays import Stray, parse_stray
 
 
@@ -34,11 +36,14 @@ def command(
 ) -> None:
     """List the stray partitions of a log directory, restore or remove them.
 
-    A stray is a partition directory whose topic the metadata does not know. The node keeps it aside under a
-    name that ends in -stray and says since when and why. Restore one after its metadata was repaired: a node
-    that still does not know the topic puts it aside again.
+    A stray is a partition directory whose topic the metadata does not know. The node renames it to a name
+    that ends in -stray and says since when and why. Restore one after you have repaired the metadata: a node
+    that still does not know the topic makes it a stray again.
     """
+    removed, restored = tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(restored))
     found = {stray.name: stray for stray in strays_in(directory)}
+    if not found:
+        _check_log_directory(directory)
     for name in (*removed, *restored):
         if name not in found:
             raise click.UsageError(
@@ -47,18 +52,40 @@ def command(
     if not (removed or remove_all or restored):
         _list(directory, list(found.values()), as_json=as_json)
         return
+    if both := sorted(set(removed) & set(restored)):
+        raise click.UsageError(f"{both[0]} is given with --restore and with --remove; choose one.")
+    if remove_all:
+        removed = tuple(name for name in found if name not in restored)
     lock = _lock(directory)
     try:
+        if removed:  # asked first, so that a no changes nothing
+            confirm(f"Remove {count_text(len(removed), 'stray')} of {directory} with all records?", yes=yes)
         for name in restored:
             _restore(directory, found[name])
-        doomed = list(found) if remove_all else list(removed)
-        if doomed:
-            confirm(f"Remove {count_text(len(doomed), 'stray')} of {directory} with all records?", yes=yes)
-            for name in doomed:
-                _remove(directory / name)
-            note(f"{count_text(len(doomed), 'stray')} removed")
+        for name in removed:
+            _remove(directory / name)
     finally:
         lock.release()
+    if as_json:
+        print_json({"restored": list(restored), "removed": list(removed)})
+    elif removed:
+        note(f"{count_text(len(removed), 'stray')} removed")
+
+
+def log_directories(data: Path) -> list[Path]:
+    """`data` itself, or what `headrace up` has below it: node-1/data."""
+    if not data.is_dir() or not os.access(data, os.R_OK | os.X_OK):
+        return []
+    candidates = [data, *sorted(data.glob("*")), *sorted(data.glob("*/*"))]
+    return [path for path in candidates if (path / META_PROPERTIES).is_file()]
+
+
+def _check_log_directory(directory: Path) -> None:
+    if (directory / META_PROPERTIES).is_file():
+        return
+    below = log_directories(directory)
+    hint = f"Did you mean {below[0]}?" if below else "The node's setting log.dirs names it."
+    raise click.UsageError(f"{directory} is not a log directory: it has no {META_PROPERTIES}. {hint}")
 
 
 def strays_in(directory: Path) -> list[Stray]:

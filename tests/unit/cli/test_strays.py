@@ -71,6 +71,39 @@ def test_nothing_is_removed_without_consent_or_under_a_running_node(data: Path) 
     assert sorted(path.name for path in data.iterdir() if path.is_dir()) == ["kept-0"]
 
 
+def test_a_question_that_nobody_answers_changes_nothing(data: Path) -> None:
+    assert run(["strays", str(data), "--restore", ORDERS, "--remove", USERS]) == 2
+    assert (data / ORDERS).is_dir()
+    assert run(["strays", str(data), "--restore", ORDERS, "--remove", ORDERS, "--yes"]) == 2
+    assert (data / ORDERS).is_dir()
+
+
+def test_remove_all_leaves_what_is_restored(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["strays", str(data), "--restore", ORDERS, "--remove-all", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"restored": [ORDERS], "removed": [USERS]}
+    assert sorted(path.name for path in data.iterdir() if path.is_dir()) == ["kept-0", "orders-0"]
+
+
+def test_a_directory_that_is_no_log_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`headrace up` keeps a node's log directory two levels below --data."""
+    log_directory = tmp_path / "node-1" / "data"
+    log_directory.mkdir(parents=True)
+    assert run(["strays", str(tmp_path)]) == 2
+    assert "it has no meta.properties. The node's setting log.dirs names it." in capsys.readouterr().err
+    (log_directory / "meta.properties").write_text("version=1\n")
+    assert run(["strays", str(tmp_path)]) == 2
+    assert f"Did you mean {log_directory}?" in capsys.readouterr().err
+    assert run(["strays", str(log_directory)]) == 0
+
+
+def test_the_doctor_finds_the_log_directory_of_up(tmp_path: Path) -> None:
+    log_directory = tmp_path / "node-1" / "data"
+    (log_directory / ORDERS).mkdir(parents=True)
+    (log_directory / "meta.properties").write_text("version=1\n")
+    found = {finding.check: finding for finding in examine(tmp_path, 9)}
+    assert str(log_directory) in found["strays"].found
+
+
 def test_the_doctor_sees_strays_and_damaged_metadata(data: Path) -> None:
     (data / "__cluster_metadata-0").mkdir()
     (data / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(b"\1" * 100)
