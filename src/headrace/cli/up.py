@@ -121,13 +121,14 @@ def check_settings(settings: dict[str, str]) -> None:
     """Refuses what is wrong with `--set` before anything is written."""
     from headrace.machines.configs.values import InvalidConfig
     from headrace.node.settings import Settings
-    from headrace.server.config import named_key
+    from headrace.server.config import named_key, option_error
 
     try:
         # node.id is the only key that must be there; `up` sets it
         unknown = Settings.parse({"node.id": "1"} | settings).unknown
     except InvalidConfig as error:
-        raise click.UsageError(f"--set {named_key(str(error), settings)}: {error}") from None
+        message = str(error)
+        raise click.UsageError(option_error(named_key(message, settings), message)) from None
     for name, meant in unknown.items():
         hint = f"Did you mean {meant}?" if meant else "docs/reference/broker-configs.md lists all of them."
         raise click.UsageError(f"--set {name}: there is no such setting. {hint}")

@@ -195,7 +195,7 @@ class KafkaError(ClientError):
         said = message or (
             known.text if known is not None else "the broker answered with a code that we do not know"
         )
-        super().__init__(f"{subject + ': ' if subject else ''}{said} ({self.name})")
+        super().__init__(f"{subject + ': ' if subject else ''}{said.removesuffix('.')} ({self.name})")
 
     @property
     def is_unknown_topic(self) -> bool:

@@ -47,7 +47,7 @@ class Questions:
         for one in url.split(","):
             parts = urlsplit(one.strip())
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise SchemaError(f"{one.strip()!r} is not the address of a registry: http://host:port")
+                raise SchemaError(f"{one.strip()!r} is not the address of a registry; write http://host:port")
             place = parts.netloc.rpartition("@")[2]
             address = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
             self.urls.append(address)
@@ -111,8 +111,7 @@ class Questions:
         except TimeoutError:
             raise _NoAnswer(f"is silent for {timeout_s:.1f} s") from None
         except (URLError, HTTPException, OSError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise _NoAnswer(f"cannot be reached: {reason or reason!r}") from None
+            raise _NoAnswer(f"cannot be reached: {_cause_text(error)}") from None
         try:
             reply = json.loads(data)
             return reply if read is None else read(reply)
@@ -123,6 +122,14 @@ class Questions:
 
 def _basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _cause_text(error: Exception) -> str:
+    """ "connection refused", not ConnectionRefusedError(111, 'Connection refused')."""
+    cause = getattr(error, "reason", None) or error
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower() if cause.strerror.isascii() else cause.strerror
+    return str(cause) or repr(cause)
 
 
 class _NoAnswer(Exception):

@@ -2,7 +2,7 @@
 
 In TOML, tables are joined with dots, so `[log.retention]` with `hours = 24` is `log.retention.hours=24`;
 lists become comma-separated. An error names the file and the line, or `--set` for a value of the command
-line. A key that nobody knows is only warned of, with the one that was perhaps meant.
+line. An unknown key is accepted with a warning that suggests the closest name.
 """
 
 import os
@@ -30,7 +30,7 @@ class SettingsFile:
 
 
 def read_settings(path: str | os.PathLike[str], overrides: dict[str, str] | None = None) -> SettingsFile:
-    """The settings of a file, with some laid over them; wrong values are refused, unknown keys warned of."""
+    """The settings of a file with `overrides`; refuses wrong values and returns warnings of unknown keys."""
     path = os.fspath(path)
     overrides = overrides or {}
     values, lines = read_values(path)
@@ -41,7 +41,10 @@ def read_settings(path: str | os.PathLike[str], overrides: dict[str, str] | None
     try:
         settings = Settings.parse(values | overrides, own_names=_own_names())
     except InvalidConfig as error:
-        raise WrongSettings(f"{origin(named_key(str(error), values | overrides))}: {error}") from None
+        name = named_key(str(error), values | overrides)
+        if name in overrides:
+            raise WrongSettings(option_error(name, str(error))) from None
+        raise WrongSettings(f"{_at(path, lines, name)}: {error}") from None
     warnings = []
     for name, meant in settings.unknown.items():
         suggestion = f"; did you mean {meant}?" if meant else ""
@@ -56,6 +59,11 @@ def named_key(message: str, names: Iterable[str]) -> str:
     """
     found = sorted((name for name in names if name in message), key=len, reverse=True)
     return next((name for name in found if message.startswith(name)), found[0] if found else "")
+
+
+def option_error(name: str, message: str) -> str:
+    """An error in `--set NAME=…`, which names the setting once."""
+    return f"--set {message}" if message.startswith(name) else f"--set {name}: {message}"
 
 
 def _own_names() -> frozenset[str]:

@@ -47,6 +47,11 @@ def test_advice_of_a_broker_s_error_is_a_sentence(code: ErrorCode) -> None:
     assert advice == "" or advice.endswith(".")
 
 
+def test_a_broker_s_sentence_and_the_name_are_one_sentence() -> None:
+    error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a' already exists.", subject="topic 'a'")
+    assert str(error) == "topic 'a': Topic 'a' already exists (TOPIC_ALREADY_EXISTS)"
+
+
 def test_errors_have_advice() -> None:
     for name in ("Unreachable", "ConnectionLost", "TimedOut", "BadResponse", "RecordLost", "BufferExhausted"):
         assert getattr(errors, name).advice.endswith(".")

@@ -225,6 +225,11 @@ def test_the_next_address_is_asked_when_one_does_not_answer(port: int) -> None:
     assert again.schema(1) == Schema('"int"')
 
 
+def test_a_registry_that_cannot_be_reached_is_named_with_the_cause() -> None:
+    with pytest.raises(RegistryUnreachable, match=r"127.0.0.1:9 cannot be reached: connection refused$"):
+        Registry("http://127.0.0.1:9", timeout_s=2).subjects()
+
+
 def test_an_answer_that_never_ends_is_given_up(odd: Registry) -> None:
     """The time of a question is that of all of it, not of each byte."""
     try:
