@@ -97,13 +97,13 @@ def test_a_topic_that_nobody_knows_is_told_after_max_block_ms() -> None:
 
 
 def test_a_broker_that_nobody_finds_is_told_after_max_block_ms(headrace_broker: Broker) -> None:
-    cause: BaseException | None = None
+    said: Exception | None = None
     with headrace_broker.faults.refuse_connections(), producer(headrace_broker, max_block_ms=50) as sender:
-        while cause is None:  # the first attempt to connect may take longer than max.block.ms
-            with pytest.raises(headrace.TopicUnknown) as unknown:
+        while not isinstance(said, headrace.Unreachable):  # the first attempt may take longer than that
+            with pytest.raises((headrace.TopicUnknown, headrace.Unreachable)) as refused:
                 sender.send("orders", b"v")
-            cause = unknown.value.__cause__
-    assert isinstance(cause, headrace.Unreachable | headrace.ConnectionLost)
+            said = refused.value
+    assert "cannot connect to" in str(said)
 
 
 def test_after_close_nothing_is_taken(headrace_broker: Broker) -> None:
