@@ -26,7 +26,7 @@ def test_errors_know_kafkas_name_and_whether_retrying_helps() -> None:
     assert moved.is_metadata_stale
     taken = KafkaError(36, "Topic 'a' already exists.")
     assert (taken.name, taken.is_retriable) == ("TOPIC_ALREADY_EXISTS", False)
-    assert "Topic 'a' already exists." in str(taken)
+    assert "Topic 'a' already exists (TOPIC_ALREADY_EXISTS)" in str(taken)
     assert taken.advice
 
 
