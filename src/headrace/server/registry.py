@@ -3,7 +3,7 @@
 The log is the registry. Before anything is answered, what the log has and the machine has not seen yet is
 replayed: so a registry of Confluent's may write to the same topic, and a restart is nothing special.
 
-Requests that bring a schema, or want one in another form, are decided in a child process (schema_judge.py),
+Requests that bring a schema, or want one in another form, are decided in a child process (schema_worker.py),
 one after the other; all others are answered meanwhile. What the child decides counts only if the log still
 ends where it did: otherwise the child decides again.
 """
@@ -46,7 +46,7 @@ from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.server.http import HttpRequest
 from headrace.server.insider import Insider
-from headrace.server.schema_judge import SchemaJudge, Superseded, learn
+from headrace.server.schema_worker import SchemaWorker, Superseded, learn
 
 if TYPE_CHECKING:
     from headrace.server.driver import Driver
@@ -98,13 +98,13 @@ class RegistryService:
         self._insider = Insider(driver, listener=listener, name="schema-registry")
         self._lock = asyncio.Lock()  # of the log, and of what is known of it
         self._judging = asyncio.Lock()
-        self._judge = SchemaJudge()
+        self._worker = SchemaWorker()
         self._begin(None)
 
     def _begin(self, topic_id: bytes | None) -> None:
         """From the first record of that topic."""
         self._registry = Registry()
-        self._judge.forget()
+        self._worker.forget()
         self._topic_id = topic_id
         self._offset = 0
 
@@ -112,7 +112,7 @@ class RegistryService:
         try:
             if _is_about_schemas(request):
                 async with self._judging:
-                    return await self._judged(request)
+                    return await self._answer_in_child(request)
             async with self._lock:
                 await self._catch_up()
                 decided = answer(self._registry, request.method, request.target, request.body)
@@ -126,14 +126,14 @@ class RegistryService:
             self._driver.failed(f"registry {request.method} {request.path}", error)
             return failure(RegistryError(500, "Internal Server Error"))
 
-    async def _judged(self, request: HttpRequest) -> Answer:
+    async def _answer_in_child(self, request: HttpRequest) -> Answer:
         for _ in range(DECISIONS_MAX):
             async with self._lock:
                 await self._catch_up()
                 known = (self._topic_id, self._offset)
-                judgement = self._judge.prepare(self._registry, request)
+                job = self._worker.prepare(self._registry, request)
             try:
-                decided = await self._judge.answer(judgement)
+                decided = await self._worker.answer(job)
             except Superseded:
                 continue
             if not decided.records:
@@ -227,7 +227,7 @@ class RegistryService:
             self._offset = max(self._offset, header.last_offset + 1)
 
     def _replay_record(self, offset: int, record: Record) -> None:
-        self._judge.heard(record)
+        self._worker.heard(record)
         error = learn(self._registry, record)
         if error is not None:
             self._driver.gate.log.error("registry_record_unreadable", offset=offset, error=str(error))
@@ -249,5 +249,5 @@ class RegistryService:
             raise StoreFailed(f"{TOPIC} cannot be written: {_named(written.error_code)}")
 
     def stop(self) -> None:
-        self._judge.stop()
+        self._worker.stop()
         self._insider.leave()

@@ -33,11 +33,11 @@ class GroupCoordinator(Coordinator):
         self._settings = group_settings(node)
         self.member_memory = MemberMemory(self)
 
-    def members_weight(self) -> int:
+    def members_bytes(self) -> int:
         """Bytes that the members of all groups here take."""
-        from headrace.machines.groups.weight import weight_bytes
+        from headrace.machines.groups.memory import shard_members_bytes
 
-        return sum(weight_bytes(shard.machine) for shard in self.loaded_shards())
+        return sum(shard_members_bytes(shard.machine) for shard in self.loaded_shards())
 
     def _machine(self, partition: Partition) -> "Groups":
         # a broker without groups starts without loading what they need

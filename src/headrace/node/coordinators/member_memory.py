@@ -1,7 +1,7 @@
-"""Bounds what members of groups bring along: each one's subscription and assignment, and those of all.
+"""Limits on the memory of group members: subscription and assignment of each one, and of all together.
 
-Counting every member at every join would take long, so what comes in is added up, and only when that is too
-much are members counted, at most once a second.
+To count every member at every join would take long. So the sizes of requests are added up. When the sum is
+over the limit, the members are counted, at most once a second.
 """
 
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ class MemberMemory:
         weight = sum(sizes) + MEMBER_OVERHEAD_BYTES * len(sizes)
         if self.bytes + weight > MEMBERS_BYTES_MAX and now.mono >= self._count_again_at:
             self._count_again_at = now.after_ms(COUNTED_EVERY_MS)
-            self.bytes = self._coordinator.members_weight()
+            self.bytes = self._coordinator.members_bytes()
         if self.bytes + weight > MEMBERS_BYTES_MAX and not (
             sum(sizes) <= MEMBER_STAYS_BYTES_MAX and is_member(shard, group_id, member_id)
         ):

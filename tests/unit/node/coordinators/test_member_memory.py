@@ -64,7 +64,7 @@ def test_all_members_together_are_limited_until_their_sessions_are_over(
     desk = desk_with_coordinator()
     codes = [join(desk, f"g{number}", bytes(90_000))[0] for number in range(20)]
     assert codes == [ErrorCode.NONE] * 10 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 10
-    assert desk.node.groups.members_weight() <= 1_000_000
+    assert desk.node.groups.members_bytes() <= 1_000_000
     new = ConsumerGroupHeartbeatRequest(
         group_id="n",
         member_id="m",
@@ -75,7 +75,7 @@ def test_all_members_together_are_limited_until_their_sessions_are_over(
     )
     assert desk.ask(new, 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     desk.advance(30)
-    assert desk.node.groups.members_weight() == 0
+    assert desk.node.groups.members_bytes() == 0
     assert join(desk, "g", bytes(90_000))[0] == ErrorCode.NONE
 
 

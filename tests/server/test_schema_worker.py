@@ -11,9 +11,9 @@ import pytest
 from headrace.machines.schemas.errors import RegistryError
 from headrace.machines.schemas.registry import Registry
 from headrace.machines.schemas.rest import Answer
-from headrace.server import schema_judge
+from headrace.server import schema_worker
 from headrace.server.http import HttpRequest
-from headrace.server.schema_judge import SchemaJudge, Superseded, learn
+from headrace.server.schema_worker import SchemaWorker, Superseded, learn
 
 COUNT = 40_000  # two lists of other values, each compared with each: minutes
 
@@ -28,22 +28,22 @@ def endless(first: int) -> HttpRequest:
 
 
 class Desk:
-    """A registry whose schemas are judged elsewhere, as the server has it."""
+    """A registry whose schemas are compared in a child process, as the server has it."""
 
     def __init__(self) -> None:
-        self.judge = SchemaJudge()
+        self.worker = SchemaWorker()
         self.registry = Registry()
 
     async def ask(self, request: HttpRequest) -> Answer:
-        decided = await self.judge.answer(self.judge.prepare(self.registry, request))
+        decided = await self.worker.answer(self.worker.prepare(self.registry, request))
         for record in decided.records:
-            self.judge.heard(record)
+            self.worker.heard(record)
             assert learn(self.registry, record) is None
         return decided
 
     @property
     def child(self) -> subprocess.Popen[bytes] | None:
-        worker = self.judge._worker
+        worker = self.worker._worker
         return None if worker is None else worker._process
 
 
@@ -56,10 +56,10 @@ def test_a_child_learns_what_is_new() -> None:
             assert json.loads((await desk.ask(register("b", '"long"'))).body)["id"] == 2
             assert (await desk.ask(register("a", '"string"'))).status == 409  # as `a` is known to it
             assert desk.child is first
-            desk.judge.forget()
+            desk.worker.forget()
             assert json.loads((await desk.ask(register("c", '"bytes"'))).body)["id"] == 3
         finally:
-            desk.judge.stop()
+            desk.worker.stop()
 
     asyncio.run(story())
 
@@ -71,15 +71,15 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
             await desk.ask(endless(0))
             child = desk.child
             assert child is not None
-            monkeypatch.setattr(schema_judge, "JUDGE_S_MAX", 0.1)
+            monkeypatch.setattr(schema_worker, "WORK_S_MAX", 0.1)
             with pytest.raises(RegistryError, match=r"took more than 0.1 s") as raised:
                 await desk.ask(endless(COUNT))
             assert raised.value.status == 500
             assert child.poll() is not None, "it goes on although nobody waits for it"
-            monkeypatch.setattr(schema_judge, "JUDGE_S_MAX", 60.0)
+            monkeypatch.setattr(schema_worker, "WORK_S_MAX", 60.0)
             assert (await desk.ask(register("after", '"int"'))).status == 200
         finally:
-            desk.judge.stop()
+            desk.worker.stop()
 
     asyncio.run(story())
 
@@ -100,7 +100,7 @@ def test_a_caller_that_goes_away_ends_it() -> None:
                 await asking
             assert child.poll() is not None
         finally:
-            desk.judge.stop()
+            desk.worker.stop()
 
     asyncio.run(story())
 
@@ -112,10 +112,10 @@ def test_a_registry_that_became_another_one_is_asked_about_again() -> None:
             await desk.ask(endless(0))
             asking = asyncio.create_task(desk.ask(endless(COUNT)))
             await asyncio.sleep(0.05)
-            desk.judge.forget()
+            desk.worker.forget()
             with pytest.raises(Superseded):
                 await asking
         finally:
-            desk.judge.stop()
+            desk.worker.stop()
 
     asyncio.run(story())

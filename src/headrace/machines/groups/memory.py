@@ -1,5 +1,6 @@
-"""How much memory the members of a shard's groups take, as far as clients chose it: names, subscriptions,
-assignments. A client may be gone long before its session is over.
+"""Memory of the members of a shard's groups: what clients choose, such as subscriptions and assignments.
+
+It counts until a member's session is over, which may be long after its client is gone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.shard import Shard
 
 
-def weight_bytes(shard: Shard) -> int:
+def shard_members_bytes(shard: Shard) -> int:
     total = 0
     for group in shard.groups.values():
         if isinstance(group, ClassicGroup):

@@ -1,8 +1,8 @@
 """The child process that reads and compares schemas for the registry, and is killed when it takes too long.
 
-A schema comes from whoever can reach the port. No thread can be ended in the middle of a comparison, and one
-that computes slows every request of the broker down; a child process can, and does not. It keeps a copy of
-the registry, which is sent as a whole to a new child and record by record to one that is there already.
+Anybody who can reach the port may send a schema. A thread cannot be ended in the middle of a comparison, and
+while it computes it slows every request of the broker. A child process can be killed, and slows nobody. It
+keeps a copy of the registry: a new child gets all of it, an existing child gets the records that are new.
 """
 
 import asyncio
@@ -27,20 +27,21 @@ except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
 # How much of a processor's time reading and comparing schemas may take: schemas of a thousand fields need
-# some tenths of a second. The kernel sees to it; where it cannot, and for a child that does not get any time,
-# there is the wall clock. That is less than an answer may take (http.py), so that the client is told.
-JUDGE_CPU_S_MAX = 4
-JUDGE_S_MAX = 30.0
+# some tenths of a second. The kernel enforces the first limit. Where it cannot, and for a child that gets no
+# processor time, the second one limits the wall clock. It is less than an answer may take (http.py), so that
+# the client gets an error.
+CPU_S_MAX = 4
+WORK_S_MAX = 30.0
 
-# A child that was asked nothing for this long is ended: its memory is worth more than its start.
+# An idle child is ended after this long: its memory matters more than the time to start another one.
 IDLE_S = 30.0
 
-# Records for a child that is there; beyond this many the whole registry is sent.
+# Records that an existing child gets one by one; if there are more, it gets the whole registry.
 NEWS_MAX = 1_000
 
 
-class Judgement(NamedTuple):
-    """What the child is asked: an answer to this request, after it has learned what is new."""
+class SchemaJob(NamedTuple):
+    """A request for the child to answer, and what it has to replay before."""
 
     registry: bytes | None  # all of it, pickled, for a child that has none or an old one
     news: tuple[Record, ...]
@@ -65,7 +66,7 @@ def _limit_cpu() -> None:
     if resource is None:
         return
     used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = math.ceil(used.ru_utime + used.ru_stime) + JUDGE_CPU_S_MAX
+    soft = math.ceil(used.ru_utime + used.ru_stime) + CPU_S_MAX
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if hard == resource.RLIM_INFINITY or soft < hard:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
@@ -84,11 +85,11 @@ def learn(registry: Registry, record: Record) -> Unreadable | None:
     return None
 
 
-class SchemaJudge:
+class SchemaWorker:
     """One request at a time: `prepare` it while nobody changes the registry, then wait for its `answer`."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "schema-judge")  # it only waits for the child
+        self._thread = ThreadPoolExecutor(1, "schema-worker")  # it only waits for the child
         self._worker: Worker | None = None
         self._news: list[Record] | None = None  # what the child has not heard of; None: it has no registry
         self._idle: asyncio.TimerHandle | None = None
@@ -108,25 +109,25 @@ class SchemaJudge:
         if worker is not None:
             worker.kill()
 
-    def prepare(self, registry: Registry, request: HttpRequest) -> Judgement:
+    def prepare(self, registry: Registry, request: HttpRequest) -> SchemaJob:
         whole, news = None, self._news
         if news is None:
             whole, news = pickle.dumps(registry, pickle.HIGHEST_PROTOCOL), []
         self._news = []
-        return Judgement(whole, tuple(news), request)
+        return SchemaJob(whole, tuple(news), request)
 
-    async def answer(self, judgement: Judgement) -> Answer:
+    async def answer(self, job: SchemaJob) -> Answer:
         """RegistryError when it takes too long; a caller that is cancelled ends the child as well."""
         self._cancel_timer()
         if self._worker is None:
-            if judgement.registry is None:
+            if job.registry is None:
                 raise Superseded
             self._worker = Worker(niceness=0)  # a client waits
         worker = self._worker
         loop = asyncio.get_running_loop()
-        asked: asyncio.Future[Any] = loop.run_in_executor(self._thread, worker.call, "/", judgement)
+        asked: asyncio.Future[Any] = loop.run_in_executor(self._thread, worker.call, "/", job)
         try:
-            async with asyncio.timeout(JUDGE_S_MAX):
+            async with asyncio.timeout(WORK_S_MAX):
                 found: Answer = await asyncio.shield(asked)
         except BaseException as error:
             asked.add_done_callback(_look_at)  # the thread sees the end of the child
@@ -134,9 +135,9 @@ class SchemaJudge:
                 raise Superseded from None
             self.forget()
             if isinstance(error, TimeoutError):
-                raise _too_long(f"{JUDGE_S_MAX:g} s") from None
+                raise _too_long(f"{WORK_S_MAX:g} s") from None
             if isinstance(error, WorkerLost) and error.exit_code == -signal.SIGXCPU:
-                raise _too_long(f"{JUDGE_CPU_S_MAX} s of processor time") from None
+                raise _too_long(f"{CPU_S_MAX} s of processor time") from None
             raise
         self._idle = loop.call_later(IDLE_S, self.forget)
         return found
