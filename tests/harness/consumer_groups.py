@@ -348,6 +348,9 @@ class ClassicConsumer:
         self.is_rejoining = bool(error)
         if error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self.owned.clear()
+            self.generation = -1
+        if error == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""  # it was removed, and joins as somebody new
         return error
 
     def settle(self, beats: int = 4) -> ClassicConsumer:

@@ -83,6 +83,7 @@ class History(RuleBasedStateMachine):
         self.classics.remove(ending)
         if not is_crash:
             ending.leave()
+            self.drop_zombies()
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), topics=SUBSCRIPTIONS)
@@ -95,6 +96,7 @@ class History(RuleBasedStateMachine):
         leaving = self.pick(data)
         self.consumers.remove(leaving)
         leaving.leave()
+        self.drop_zombies()
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
@@ -132,7 +134,7 @@ class History(RuleBasedStateMachine):
 
     def drop_zombies(self) -> None:
         """Who was removed for its silence does not know; it may go on reading, and its commits are
-        refused.
+        refused. Nobody of the classic protocol comes back to an empty group: it would become a classic one.
         """
         group = self.coordinator.groups.groups.get(GROUP)
         members = group.members if isinstance(group, ConsumerGroup) else {}

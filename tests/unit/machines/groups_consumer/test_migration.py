@@ -3,11 +3,16 @@
 import pytest
 
 from harness.consumer_groups import GROUP, ClassicConsumer, Consumer, Coordinator, FakeTopics
+from headrace.machines.coordination import Caller
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.consumer import ConsumerGroup
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment
-from headrace.protocol.messages.join_group import JoinGroupResponse
+from headrace.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
 from headrace.protocol.versioned import encode_versioned
 
@@ -323,6 +328,50 @@ def test_an_empty_group_makes_room_for_the_other_protocol() -> None:
     again = Consumer(coordinator, "again", "orders").settle()
     assert isinstance(coordinator.groups.groups[GROUP], ConsumerGroup)
     assert (again.epoch, again.partitions) == (2, [0, 1, 2, 3])
+
+
+def test_a_classic_member_that_was_removed_needs_another_id_once_the_group_is_empty() -> None:
+    """A new coordinator gives it its own session; whoever founds a group of its own has no id yet."""
+    coordinator = Coordinator(
+        FakeTopics(orders=4), group_initial_rebalance_delay_ms=0, group_consumer_migration_policy="upgrade"
+    )
+    new = Consumer(coordinator, "new", "orders").settle()
+    old = ClassicConsumer(coordinator, "orders").settle(2)
+    coordinator.restart()
+    coordinator.pass_time(9.9)
+    assert set(coordinator.group.members) == {"new", old.member_id}
+    coordinator.pass_time(0.2)
+    assert set(coordinator.group.members) == {"new"}
+    new.leave()
+    assert coordinator.group.is_empty
+
+    removed = ClassicConsumer(coordinator, "orders", member_id=old.member_id)
+    assert refused(removed) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert old.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    old.join("joins")
+    coordinator.pass_time(0)
+    old.joined(dict(coordinator.answers)["joins"])
+    assert old.member_id != removed.member_id
+    group = coordinator.groups.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert set(group.members) == {old.member_id}
+
+
+def refused(joining: ClassicConsumer) -> ErrorCode:
+    """The reason; the group is what it was."""
+    before = joining.coordinator.groups.state()
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        member_id=joining.member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="cooperative-sticky")],
+    )
+    coordinator = joining.coordinator
+    decision = coordinator.groups.join(coordinator.clock.now(), request, 9, Caller("old", "/10.0.0.2"), None)
+    response = coordinator.settle(decision)
+    assert coordinator.groups.state() == before
+    return ErrorCode(response.error_code)
 
 
 @pytest.mark.parametrize("who", ["leader", "new", "follower that changed"])

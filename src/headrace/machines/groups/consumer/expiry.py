@@ -26,7 +26,9 @@ def time_over(shard: Shard, now: Now, group: ConsumerGroup, member_id: str) -> D
 
 
 def start_timers(shard: Shard, now: Now, group: ConsumerGroup) -> None:
-    """A new coordinator gives everybody its whole time."""
+    """A new coordinator gives everybody its whole time. For a member of the classic protocol this is the
+    session that it asked for: Kafka gives it the group's, which may be too short for it.
+    """
     for member in group.members.values():
         await_session(shard, now, group.group_id, member)
         await_revocation(shard, now, group.group_id, member)
