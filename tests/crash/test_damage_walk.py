@@ -193,6 +193,18 @@ def test_damage(state: str, boot_id: str, kind: str) -> None:
     assert not failures, f"{len(failures)} failures, seed {SEED}\n" + "\n".join(failures)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("stopped", "boot-1", "flip", "__cluster_metadata-0/partition.metadata", 41),
+        Case("killed", "boot-2", "cut", "orders-0/00000000000000000006.log", 0),
+    ],
+    ids=str,
+)
+def test_damage_that_was_once_a_fault(case: Case) -> None:
+    judge(case)
+
+
 def judge(case: Case) -> None:
     one = scene(case.state)
     disk = one.disk.clone()

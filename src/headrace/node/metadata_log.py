@@ -30,6 +30,7 @@ from headrace.protocol.compiler import codec
 from headrace.protocol.messages.control_records import LeaderChangeMessage, Voter
 from headrace.protocol.notation import Data
 from headrace.records.builder import LEADER_CHANGE, control_batch
+from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import Disk, read_whole, write_atomically
 from headrace.storage.errors import DiskFull, LogOffline, is_transient
@@ -112,6 +113,12 @@ class MetadataLog(Waitable):
         disk = node.partitions.disks[settings.metadata_log_dir]
         sound = node.partitions.sound_metadata
         directory.vouch(TOPIC, 0, sound.snapshot_end)
+        if directory.topic_id_of(TOPIC, 0) not in (None, METADATA_TOPIC_ID):
+            # the log was found sound: another id in its directory is damage, and says nothing about it
+            node.report_damage(
+                f"{settings.metadata_log_dir}/{DIRECTORY}/{PARTITION_METADATA}", "the topic's id"
+            )
+            directory.correct_topic_id(TOPIC, 0, METADATA_TOPIC_ID)
         log = directory.open_log(TOPIC, 0, METADATA_TOPIC_ID, log_config(settings), now.wall_ms)
         remove_unfinished(disk, DIRECTORY)
         loaded = sound.loaded

@@ -136,12 +136,22 @@ def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, 
         if segments[number].end_offset() == following:
             continue
         end = _valid_end(segments[number], has_gaps=False)
-        if end is not None and end < following:
+        if end is not None and end < following and not _is_cut_off(segments[number], end):
             start = number + 1
         elif end != following:
             path = f"{segments[number].path}.log"
             damages.append(Damage(path, f"a batch before offset {following} is damaged"))
     return start, damages
+
+
+def _is_cut_off(segment: Segment, end_offset: int) -> bool:
+    """Whether a sealed segment once held more than it does: it is empty, or its index leads further."""
+    if end_offset == segment.base_offset:
+        return True
+    try:
+        return len(segment.index) > 0 and segment.index.at(-1)[0] >= end_offset
+    except FileNotFoundError:
+        return False
 
 
 def _last_indexed(segment: Segment) -> tuple[int, int]:
