@@ -24,9 +24,9 @@ connections.max.idle.ms long 600000 * medium ro
 controller.listener.names list required * high ro
     Listeners that only controllers use; clients are never told of them.
 controller.quorum.bootstrap.servers list "" * high ro
-    Addresses at which the metadata quorum is found; other nodes than this one are refused until there are clusters.
+    Addresses of the metadata quorum, as host:port; they must belong to this node, since there are no clusters yet.
 controller.quorum.voters list "" * high ro
-    The voters of a static metadata quorum, as id@host:port; other nodes than this one are refused until there are clusters.
+    The voters of a static metadata quorum, as id@host:port; only this node is accepted, since there are no clusters yet.
 default.replication.factor int 1 * medium ro
     Replicas of a topic whose creator did not say how many.
 delete.topic.enable boolean true * high ro
@@ -38,7 +38,7 @@ inter.broker.listener.name string null * medium ro
 internal.metadata.log.segment.bytes int null * low internal
     Segment size of the metadata log without its lower bound; for tests.
 listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT * low broker
-    Security protocol of each listener name; a listener of any but PLAINTEXT is refused, an entry without a listener is not.
+    Security protocol of each listener name. Listeners must be PLAINTEXT; entries for names that are not among the listeners may be anything.
 listeners list PLAINTEXT://:9092 * high broker
     Addresses to listen on, as NAME://host:port; port 0 takes a free one.
 log.cleaner.backoff.ms long 15000 0.. medium cluster
@@ -145,7 +145,7 @@ node.id int required 0.. high ro
 num.partitions int 1 1.. medium ro
     Partitions of a topic whose creator did not say how many.
 process.roles list required {broker,controller} high ro
-    What this node is; until there are clusters it must be both, broker,controller.
+    The roles of this node. It must be broker,controller, since there are no clusters yet.
 producer.id.expiration.check.interval.ms int 600000 1.. low internal
     How often silent producers are looked for.
 producer.id.expiration.ms int 86400000 1.. low cluster
@@ -173,9 +173,9 @@ headrace.cluster.id string null * high ro
 headrace.open.files.max int 2000 16.. medium ro
     Segment and index files kept open at once, over all partitions; the least recently used are closed.
 headrace.metrics.host string 127.0.0.1 * low ro
-    Address of the metrics and the schema registry. They ask for no password, so that only this machine reaches them unless another address is given.
+    Address of the metrics and the schema registry. They have no password; with the default address only this machine can reach them.
 headrace.stray.retention.ms long 2592000000 -1.. medium ro
-    How long a partition directory that the metadata does not know is kept aside before it is removed; -1 keeps it until `headrace strays --remove`.
+    How long the node keeps a partition directory that the metadata does not know; -1 keeps it until `headrace strays --remove`.
 headrace.metrics.port int -1 -1..65535 low ro
     Port of the metrics and the schema registry; -1 serves none, 0 takes a free one.
 """

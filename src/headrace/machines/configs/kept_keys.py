@@ -114,7 +114,7 @@ num.recovery.threads.per.data.dir int 2 1.. high cluster
 num.replica.alter.log.dirs.threads int null * high ro
 num.replica.fetchers int 1 1.. high cluster
 principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder * medium broker
-    Any class but Kafka's own is refused: Headrace loads no Java classes.
+    Any class except Kafka's own is refused: Headrace loads no Java classes.
 producer.purgatory.purge.interval.requests int 1000 * medium ro
 queued.max.requests int 500 1.. high ro
 quota.window.num int 11 1.. low ro
@@ -210,7 +210,7 @@ sasl.oauthbearer.token.endpoint.url string null * medium ro
 sasl.server.callback.handler.class class null * medium ro
 sasl.server.max.receive.size int 524288 * medium ro
 security.inter.broker.protocol string PLAINTEXT {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL} medium ro
-    Any but PLAINTEXT is refused: there is no TLS yet.
+    Any value except PLAINTEXT is refused: there is no TLS yet.
 security.providers string null * low ro
 server.max.startup.time.ms long 9223372036854775807 0.. medium internal
 share.coordinator.append.linger.ms int -1 -1.. medium ro
@@ -233,7 +233,7 @@ ssl.allow.dn.changes boolean false * low ro
 ssl.allow.san.changes boolean false * low ro
 ssl.cipher.suites list "" * medium broker
 ssl.client.auth string none {required,requested,none} medium broker
-    Any but none is refused: there is no TLS yet.
+    Any value except none is refused: there is no TLS yet.
 ssl.enabled.protocols list TLSv1.2,TLSv1.3 * medium broker
 ssl.endpoint.identification.algorithm string https * low broker
 ssl.engine.factory.class class null * low broker

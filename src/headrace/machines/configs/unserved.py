@@ -1,8 +1,9 @@
-"""Settings that promise what Headrace does not do yet: access control, encryption, clusters, Java classes.
+"""Settings that are refused because Headrace cannot do what they promise: access control, encryption,
+clusters, Java classes.
 
-Most keys without effect tune something, and a broker without them is only slower or less tidy. A key below is
-different: whoever sets it relies on it. Such a value is refused, at the start and by AlterConfigs, with what
-is missing and what to do. A key leaves this file together with the work that serves it.
+Most keys without effect tune something, and a broker that ignores them is only slower. The keys below are
+different: whoever sets one relies on it. The start and AlterConfigs refuse such a value, and say what is
+missing and what to do. Remove a key from this file when Headrace does what it promises.
 """
 
 import re
@@ -15,8 +16,8 @@ _NO_ACCESS_CONTROL = (
     "Headrace has no access control yet: every client that reaches a listener may read, write and delete "
     "everything"
 )
-_NO_TLS = "Headrace serves no TLS yet, so that it can neither encrypt nor ask for certificates"
-_NO_CLASSES = "Headrace loads no Java classes, so that this one would check nothing"
+_NO_TLS = "Headrace has no TLS listeners yet, so it can neither encrypt nor check certificates"
+_NO_CLASSES = "Headrace loads no Java classes, so this one would have no effect"
 _NO_CLUSTERS = "Headrace has no clusters yet"
 
 _ADDRESS = re.compile(r"([^@\s]+):([0-9]{1,5})")
@@ -59,7 +60,7 @@ def check_promise(name: str, text: str) -> None:
     promise = PROMISES.get(key)
     if promise is not None and text.strip().lower() not in promise.harmless:
         raise InvalidConfig(
-            f"{name}={text.strip()}: {promise.missing}. Remove this setting to do without it."
+            f"{name}={text.strip()}: {promise.missing}. To start anyway, remove this setting."
         )
 
 
@@ -71,7 +72,7 @@ def check_promises(texts: Mapping[str, str]) -> None:
 def check_roles(roles: Iterable[str]) -> None:
     if set(roles) != {"broker", "controller"}:
         raise InvalidConfig(
-            f"process.roles={','.join(roles)}: {_NO_CLUSTERS}, and a node alone is both. "
+            f"process.roles={','.join(roles)}: {_NO_CLUSTERS}, so every node has both roles. "
             "Use process.roles=broker,controller."
         )
 
