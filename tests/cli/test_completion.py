@@ -29,7 +29,7 @@ def completed(*words: str) -> list[str]:
 @pytest.fixture
 def patient(cli_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test machine may be slower than a finger on Tab."""
-    monkeypatch.setattr(completers, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(completers, "TIMEOUT_S", 60.0)
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", cli_broker.bootstrap)
 
 

@@ -197,7 +197,7 @@ def test_subjects_are_completed(headrace: Inside, files: Any, monkeypatch: pytes
     from cli.test_completion import completed
     from headrace.cli import completers
 
-    monkeypatch.setattr(completers, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(completers, "TIMEOUT_S", 60.0)
     headrace("schema", "register", "clicks-value", files("click.avsc", CLICK))
     for words in [("show",), ("register",), ("check",), ("delete",), ("level",)]:
         assert completed("schema", *words, "cl") == ["clicks-value"]

@@ -1,7 +1,7 @@
-"""What the shell offers for an unfinished word: topics, groups and other names, and the keys of settings.
+"""Shell completion of topics, groups, subjects and other names, and of the keys of settings.
 
-Somebody waits with a finger on Tab, so a broker or registry has `PATIENCE_S` in all. Whatever goes wrong,
-the shell is offered nothing and nothing is printed: the command itself will say what is wrong.
+Somebody has pressed Tab and waits, so a broker or registry has `TIMEOUT_S` in all. If something fails, the
+shell gets no names and nothing is printed: the command itself will report the error.
 """
 
 import socket
@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from headrace.client.threads.admin import Admin
 
-PATIENCE_S = 1.0
+TIMEOUT_S = 1.0
 OFFERED_MAX = 500  # more names help nobody
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -24,40 +24,40 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def topics(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Internal topics only for who begins with their underscore."""
+    """With internal topics only if the word begins with their underscore."""
 
     def names(admin: "Admin") -> list[str]:
         return [topic.name for topic in admin.list_topics(internal=begun.startswith("_"))]
 
-    return _fitting(context, parameter, begun, _asked(context, names))
+    return _matching(context, parameter, begun, _ask_broker(context, names))
 
 
 def groups(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     def names(admin: "Admin") -> list[str]:
         return [group.group for group in admin.list_groups()]
 
-    return _fitting(context, parameter, begun, _asked(context, names))
+    return _matching(context, parameter, begun, _ask_broker(context, names))
 
 
 def transactional_ids(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     def names(admin: "Admin") -> list[str]:
         return [one.transactional_id for one in admin.list_transactions()]
 
-    return _fitting(context, parameter, begun, _asked(context, names))
+    return _matching(context, parameter, begun, _ask_broker(context, names))
 
 
 def sinks(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     def names(admin: "Admin") -> list[str]:
         return [sink.app_id for sink in admin.list_sinks()]
 
-    return _fitting(context, parameter, begun, _asked(context, names))
+    return _matching(context, parameter, begun, _ask_broker(context, names))
 
 
 def brokers(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     def names(admin: "Admin") -> list[str]:
         return ["all", *(str(broker.broker_id) for broker in admin.list_brokers())]
 
-    return _fitting(context, parameter, begun, _asked(context, names))
+    return _matching(context, parameter, begun, _ask_broker(context, names))
 
 
 def resources(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
@@ -70,25 +70,25 @@ def resources(context: click.Context, parameter: click.Parameter, begun: str) ->
 
 
 def topic_keys(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    return _fitting(context, parameter, begun, _keys("topic"))
+    return _matching(context, parameter, begun, _keys("topic"))
 
 
 def topic_settings(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Keys with their equals sign: a value follows."""
-    return _fitting(context, parameter, begun, _with_equals("topic"))
+    return _matching(context, parameter, begun, _with_equals("topic"))
 
 
 def broker_settings(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    return _fitting(context, parameter, begun, _with_equals("broker"))
+    return _matching(context, parameter, begun, _with_equals("broker"))
 
 
 def resource_keys(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """KEYS of `headrace config`, by the KIND before them."""
-    return _fitting(context, parameter, begun, _keys(_kind(context)))
+    return _matching(context, parameter, begun, _keys(_kind(context)))
 
 
 def resource_settings(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    return _fitting(context, parameter, begun, _with_equals(_kind(context)))
+    return _matching(context, parameter, begun, _with_equals(_kind(context)))
 
 
 def _keys(kind: str) -> list[str]:
@@ -120,24 +120,24 @@ def subjects(context: click.Context, parameter: click.Parameter, begun: str) -> 
     def names() -> list[str]:
         from headrace.schemas import Registry
 
-        return Registry(context.params["registry"], timeout_s=PATIENCE_S).subjects()
+        return Registry(context.params["registry"], timeout_s=TIMEOUT_S).subjects()
 
-    return _fitting(context, parameter, begun, _in_time(names))
+    return _matching(context, parameter, begun, _run_in_time(names))
 
 
 # --- in time and in silence ------------------------------------------------------------------------------
 
 
-def _fitting(
+def _matching(
     context: click.Context, parameter: click.Parameter, begun: str, names: Iterable[str]
 ) -> list[str]:
-    """Those that begin with what was typed and were not given already."""
+    """Names that begin with what was typed, without those on the command line already."""
     given = context.params.get(parameter.name or "")
     taken = set(given) if isinstance(given, tuple) else set()
     return [name for name in names if name.startswith(begun) and name not in taken][:OFFERED_MAX]
 
 
-def _asked(context: click.Context, names: Callable[["Admin"], list[str]]) -> list[str]:
+def _ask_broker(context: click.Context, names: Callable[["Admin"], list[str]]) -> list[str]:
     from headrace.cli.client_settings import settings_of
     from headrace.cli.options import DEFAULT_BOOTSTRAP
 
@@ -146,7 +146,7 @@ def _asked(context: click.Context, names: Callable[["Admin"], list[str]]) -> lis
         settings = settings_of(
             "admin",
             bootstrap if isinstance(bootstrap, str) else DEFAULT_BOOTSTRAP,
-            default_api_timeout_ms=round(PATIENCE_S * 1000),
+            default_api_timeout_ms=round(TIMEOUT_S * 1000),
         )
 
     def ask() -> list[str]:
@@ -157,20 +157,20 @@ def _asked(context: click.Context, names: Callable[["Admin"], list[str]]) -> lis
         with Admin(settings) as admin:
             return names(admin)
 
-    return _in_time(ask)
+    return _run_in_time(ask)
 
 
 def _listens(address: str) -> bool:
     host, _, port = address.strip().rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S).close()
     except (OSError, ValueError):
         return False
     return True
 
 
-def _in_time(names: Callable[[], list[str]]) -> list[str]:
-    """In a thread that is left behind when it takes too long: even looking up a host can."""
+def _run_in_time(names: Callable[[], list[str]]) -> list[str]:
+    """Runs in a thread, which is abandoned after `TIMEOUT_S`: even a name lookup can take longer."""
     found: list[str] = []
 
     def ask() -> None:
@@ -181,5 +181,5 @@ def _in_time(names: Callable[[], list[str]]) -> list[str]:
 
     thread = threading.Thread(target=ask, name="completion", daemon=True)
     thread.start()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     return list(found)

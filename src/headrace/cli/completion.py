@@ -19,7 +19,7 @@ INSTALL = {
 
 
 class Bash(BashComplete):
-    """click's, but no space follows a key's equals sign: a value comes next."""
+    """click's script, without a space after a key's equals sign: a value comes next."""
 
     source_template = BashComplete.source_template.replace(
         "    return 0\n",
@@ -47,8 +47,8 @@ def command(shell: str | None, as_json: bool) -> None:
       zsh    echo 'eval "$(headrace completion zsh)"' >> ~/.zshrc
       fish   headrace completion fish > ~/.config/fish/completions/headrace.fish
 
-    It completes commands, options, topics, groups, subjects and the keys of settings. Names are asked of the
-    broker at $HEADRACE_BOOTSTRAP, or at the --bootstrap that you typed before.
+    It completes commands, options, topics, groups, subjects and the keys of settings. It asks the broker at
+    $HEADRACE_BOOTSTRAP for names, or at the --bootstrap that you typed before.
     """
     chosen = shell or os.path.basename(os.environ.get("SHELL", ""))
     if chosen not in SHELLS:

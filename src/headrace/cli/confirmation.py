@@ -1,4 +1,4 @@
-"""Consent before something is destroyed: --yes, or a person at a terminal who says so."""
+"""The question before something is deleted, and the option --yes that answers it."""
 
 import sys
 from collections.abc import Callable
@@ -16,12 +16,13 @@ def yes_option(function: F) -> F:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Returns only if it may be done. Without a terminal nobody can be asked, and silence is not consent."""
+    """Returns only after a yes. Without a terminal nobody can answer, and the command ends."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"{question} There is no terminal to ask at: give --yes. Nothing was changed.",
+            f"{question} Nothing was changed: stdin is not a terminal, so nobody can answer. "
+            "To do it, give --yes.",
             click.get_current_context(),
         )
     click.confirm(question, abort=True, err=True)

@@ -1,8 +1,8 @@
 """`headrace consume --group`: reads as a member of a group, commits what was printed, and leaves cleanly.
 
-Records are committed after they were written to stdout: a command that dies in between leaves them to be
-read again. Ctrl-C and SIGTERM end the reading between two polls, so that the last commit and the good-bye to
-the group happen in order; a second one ends the command at once.
+Records are committed after they were written to stdout: if the command is killed in between, the group reads
+them again. Ctrl-C and SIGTERM end the reading between two polls, so that the member commits and then leaves
+the group; a second one ends the command at once.
 """
 
 import signal
@@ -81,7 +81,7 @@ def read_as_member(
             if time.monotonic() >= heard_at + patience_s:
                 raise TimedOut(_silence_text(consumer, group, patience_s))
     if ends is not None:
-        raise KeyboardInterrupt  # it was not to end there
+        raise KeyboardInterrupt  # the ends were not reached
 
 
 def _commit(consumer: Consumer) -> None:
@@ -89,7 +89,8 @@ def _commit(consumer: Consumer) -> None:
         consumer.commit()
     except PartitionsLost:
         click.echo(
-            "the group gave partitions to others before a commit: they read these records again", err=True
+            "the group gave partitions to other members before the commit: they read these records again",
+            err=True,
         )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.client.errors import ClientError
 
 FAILED, WRONG_USE = 1, 2  # exit codes
-SOON_S = 20.0  # commands that do not end by themselves have ended with an error by then
+EARLY_S = 20.0  # commands that do not end by themselves have ended with an error by then
 
 # What the commands have for it; the client's own advice names no option, since its users have none.
 _OPTIONS = {
@@ -86,7 +86,7 @@ def report_system(error: OSError, *, as_json: bool) -> int:
 
 
 def report_interrupted(*, as_json: bool) -> int:
-    """Ctrl-C, or a question that was answered with no: a person knows, a script is told."""
+    """Ctrl-C, or a question that was answered with no. People know that already; scripts get an object."""
     if as_json:
         _print_json(Report("ABORTED", "The command was interrupted, or its question was answered with no."))
     return FAILED
@@ -152,17 +152,17 @@ class _Warnings(logging.Handler):
         self._as_json = as_json
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._as_json and _is_told_soon(record):
+        if self._as_json and _is_early_outage_warning(record):
             return
         text = record.getMessage()
         shown = json.dumps({"warning": text}, ensure_ascii=False) if self._as_json else f"Warning: {text}"
         click.echo(shown, err=True)
 
 
-def _is_told_soon(record: logging.LogRecord) -> bool:
-    """The first warning that a broker cannot be reached: a script is told by the error in which the command
-    ends, alone on its line. One that goes on for long says so.
+def _is_early_outage_warning(record: logging.LogRecord) -> bool:
+    """The first warning that a broker cannot be reached. A script does not need it: the command soon ends
+    with an error that says the same. A command that continues for long does print warnings.
     """
     if record.name != "headrace.connections" or not isinstance(record.args, tuple):
         return False
-    return any(isinstance(seconds, float) and seconds < SOON_S for seconds in record.args)
+    return any(isinstance(seconds, float) and seconds < EARLY_S for seconds in record.args)

@@ -76,10 +76,10 @@ def command(
     It serves a schema registry and metrics, too. The data stays in --data and is there again the next time.
     """
     if brokers > 1:
-        raise click.UsageError("Clusters are not there yet: one node is what runs today (--brokers 1).")
+        raise click.UsageError(f"--brokers {brokers}: Headrace has no clusters yet. Use --brokers 1.")
     if rate is not None and sample is None:
         raise click.UsageError("--rate is the rate of a --sample.")
-    if settings:  # what checks them need not be loaded for nothing
+    if settings:  # the modules that check them take time to load
         check_settings(dict(settings))
     node = LocalNode(data.absolute(), 1, port, _with_http_port(dict(settings), port))
     if (holder := node.holder()) is not None:
@@ -118,7 +118,7 @@ def _start(node: LocalNode, data: Path) -> None:
 
 
 def check_settings(settings: dict[str, str]) -> None:
-    """Refuses what is wrong with `--set` before anything is written."""
+    """Refuses wrong and unknown settings of `--set` before anything is written."""
     from headrace.machines.configs.values import InvalidConfig
     from headrace.node.settings import Settings
     from headrace.server.config import named_key, option_error
@@ -135,7 +135,7 @@ def check_settings(settings: dict[str, str]) -> None:
 
 
 def check_port(port: int) -> None:
-    """Refuses a port that cannot be had, with one that can."""
+    """Refuses a port that is not free, and suggests one that is."""
     error = _obstacle(port)
     if port == 0 or error is None:
         return
@@ -161,7 +161,7 @@ def _obstacle(port: int) -> OSError | None:
 
 
 def _with_http_port(settings: dict[str, str], port: int) -> dict[str, str]:
-    """The registry and the metrics are where people expect them, or on any port if that one is taken."""
+    """Adds the port of registry and metrics: the usual one, or any free one if that is taken."""
     if "headrace.metrics.port" in settings:
         return settings
     is_free = port not in (0, HTTP_PORT) and _obstacle(HTTP_PORT) is None

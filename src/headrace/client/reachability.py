@@ -1,12 +1,11 @@
-"""Whether the cluster can be reached, since when not, and why not.
+"""Which brokers cannot be reached, since when, and why.
 
-The sockets report every connection that is ready, fails or takes long; calls that wait ask here. An address
-that cannot be reached for a second is worth a warning, and another one twice a minute while it lasts. When no
-broker can be reached, that is an outage: calls name it as the cause of what they did not get, and end early
-if `headrace.unreachable.timeout.ms` says so.
+The sockets report every connection that is ready, fails or takes long; waiting calls ask. An address that
+cannot be reached for a second is logged as a warning, and again every 30 s. When no broker can be reached,
+that is an outage: calls name it in their errors, and end early if `headrace.unreachable.timeout.ms` is set.
 
-Brokers that the cluster named count. Bootstrap addresses count until it has named any: one that leads to
-brokers under other names, which cannot be reached, is no way to the cluster.
+The brokers that the cluster names are what matters. Bootstrap addresses matter until it has named some: a
+bootstrap address that works is of no use if the brokers that it names cannot be reached.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Outage(NamedTuple):
 class _Trouble:
     since: Instant
     warn_at: Instant
-    was_told: bool = False
+    was_logged: bool = False
 
 
 class Reachability:
@@ -72,9 +71,9 @@ class Reachability:
     def check(self, now: Instant) -> None:
         """Raises if the outage has lasted for too long."""
         if now >= self.give_up_at():
-            raise self.explained(now)
+            raise self.as_error(now)
 
-    def explained(self, now: Instant) -> Unreachable:
+    def as_error(self, now: Instant) -> Unreachable:
         """The error of a call that ends because of the outage."""
         outage = self.outage
         assert outage is not None
@@ -90,15 +89,15 @@ class Reachability:
         """The brokers that the cluster has named last."""
         if brokers != self._brokers:
             self._brokers = brokers
-            self._see()
+            self._update_outage()
 
     def reached(self, now: Instant, address: Address) -> None:
         """A connection is ready."""
         self._connected[address] = self._connected.get(address, 0) + 1
         trouble = self._troubles.pop(address, None)
-        if trouble is not None and trouble.was_told:
+        if trouble is not None and trouble.was_logged:
             log.info("%s can be reached again, after %.0f s", address, now - trouble.since)
-        self._see()
+        self._update_outage()
 
     def left(self, now: Instant, address: Address) -> None:
         """A connection that was ready is no more."""
@@ -117,21 +116,21 @@ class Reachability:
             trouble = self._troubles[address] = _Trouble(since, Instant(since + self.WARN_AFTER_S))
         if now >= trouble.warn_at:
             trouble.warn_at = Instant(now + self.WARN_AGAIN_S)
-            trouble.was_told = True
+            trouble.was_logged = True
             problem = Outage(trouble.since, address, error)
             log.warning("%s (for %.0f s now). %s", problem, now - trouble.since, error.advice)
-        self._see((address, error))
+        self._update_outage((address, error))
 
-    def _see(self, last: tuple[Address, ClientError] | None = None) -> None:
-        troubled = [address for address in self._troubles if self._counts(address)]
-        if not troubled or any(self._counts(address) for address in self._connected):
+    def _update_outage(self, last: tuple[Address, ClientError] | None = None) -> None:
+        troubled = [address for address in self._troubles if self._is_relevant(address)]
+        if not troubled or any(self._is_relevant(address) for address in self._connected):
             self.outage = None
             return
         since = Instant(max(self._connected_until, min(self._troubles[each].since for each in troubled)))
-        if last is not None and self._counts(last[0]):
+        if last is not None and self._is_relevant(last[0]):
             self.outage = Outage(since, *last)
         elif self.outage is not None:
             self.outage = self.outage._replace(since=since)
 
-    def _counts(self, address: Address) -> bool:
+    def _is_relevant(self, address: Address) -> bool:
         return not self._brokers or address in self._brokers

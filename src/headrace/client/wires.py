@@ -195,7 +195,7 @@ class Wires:
             try:
                 fresh = socket.socket(family, kind, protocol)
             except OSError as error:  # such as IPv6 without support for it
-                why = _said(error.errno) if error.errno else str(error)
+                why = _system_error_text(error.errno) if error.errno else str(error)
                 continue
             self._prepare(fresh)
             code = fresh.connect_ex(where)
@@ -205,7 +205,7 @@ class Wires:
                 self._watch(wire, EVENT_WRITE)
                 return
             fresh.close()
-            why = _said(code)
+            why = _system_error_text(code)
         raise Unreachable(f"cannot connect to {wire.link.address}: {why}")
 
     def _prepare(self, fresh: socket.socket) -> None:
@@ -225,7 +225,7 @@ class Wires:
             # nobody listens on a port that the system gives to outgoing connections, and so we met ourselves
             code = errno.ECONNREFUSED
         if code != 0:
-            self._connect(now, wire, _said(code))
+            self._connect(now, wire, _system_error_text(code))
             return
         wire.is_connected = True
         wire.link.begin(wire.ready_by)
@@ -324,10 +324,11 @@ class Wires:
         """It may still be ready in time."""
         wire.report_at = NEVER
         address = wire.link.address
-        what = "was found, but does not answer" if wire.is_connected else "does not answer"
-        if wire.socket is None:
-            what = "is looked for: the name server does not answer"
-        slow = Unreachable(f"{address} {what} yet")
+        slow = Unreachable(f"{address} does not answer yet")
+        if wire.is_connected:
+            slow = Unreachable(f"{address} accepts connections, but does not answer yet")
+        elif wire.socket is None:
+            slow = Unreachable(f"cannot look up the host of {address}: the name server does not answer yet")
         if wire.link.connection.wants_token:
             slow = Unreachable(f"the login at {address} waits for an OAuth token")
             slow.advice = TokenUnavailable.advice
@@ -392,7 +393,7 @@ class Wires:
         self._stirred.clear()
 
 
-def _said(code: int) -> str:
+def _system_error_text(code: int) -> str:
     """What the system says of an error, as the end of a sentence."""
     said = os.strerror(code)
     return said[:1].lower() + said[1:]

@@ -122,7 +122,7 @@ def test_a_state_that_does_not_exist_is_told_with_those_that_do(capsys: pytest.C
 
 def test_more_brokers_are_promised_and_not_faked(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["up", "--brokers", "3"]) == 2
-    assert "Clusters are not there yet" in capsys.readouterr().err
+    assert "Headrace has no clusters yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

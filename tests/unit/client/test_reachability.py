@@ -72,8 +72,8 @@ def test_an_outage_ends_with_the_first_connection() -> None:
 def test_the_time_that_it_lasts_is_told() -> None:
     reachability = Reachability(limit_s=0.5)
     fail(reachability, 100)
-    assert "reached for 0.5 s" in str(reachability.explained(at(100.52)))
-    assert "reached for 61 s" in str(reachability.explained(at(161.0)))
+    assert "reached for 0.5 s" in str(reachability.as_error(at(100.52)))
+    assert "reached for 61 s" in str(reachability.as_error(at(161.0)))
 
 
 def test_one_broker_of_two_is_no_outage() -> None:

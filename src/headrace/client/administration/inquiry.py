@@ -108,7 +108,7 @@ class Inquiry:
         return moment
 
     def _expire(self, now: Instant) -> None:
-        outage = None if self._reachability.outage is None else self._reachability.explained(now)
+        outage = None if self._reachability.outage is None else self._reachability.as_error(now)
         if outage is not None and now < self._deadline:
             self._settled |= dict.fromkeys(self._open, outage)
             self._open.clear()

@@ -444,7 +444,7 @@ class ConsumerCalls:
         """What to raise when time is up: that no broker can be reached says more."""
         if self.session.reachability.outage is None:
             return error
-        return self.session.reachability.explained(self._clock())
+        return self.session.reachability.as_error(self._clock())
 
     def _until(self, timeout_s: float | None) -> Instant:
         return Instant(self._clock() + (self.settings.api_timeout_s if timeout_s is None else timeout_s))

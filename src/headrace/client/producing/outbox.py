@@ -178,7 +178,7 @@ class Outbox:
 
     def _outage(self) -> ClientError | None:
         reachability = self.sending.reachability
-        return None if reachability.outage is None else reachability.explained(self._clock())
+        return None if reachability.outage is None else reachability.as_error(self._clock())
 
     def _looked_anew(self, topic: str, give_up_at: Instant) -> Steps[None]:
         topics = self.sending.topics
