@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from harness.single_judge import ask_only
 from headrace.node import producer_ids
 from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.__main__ import failure_text, main
+from headrace.simulator.judges.latest_not_below_acked import LatestNotBelowAcked
 from headrace.simulator.run import Outcome, simulate
 from headrace.storage import damage
 from headrace.storage.directory_jobs import CheckpointJob
@@ -136,6 +138,9 @@ def test_a_latest_offset_that_stays_behind(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(
         Partition, "visible_end", lambda self, isolation: max(0, visible_end(self, isolation) - 1)
     )
+    # a fetch shows the true high watermark meanwhile
+    assert caught_by() in ("high_watermark_monotonic", "latest_not_below_acked")
+    ask_only(monkeypatch, LatestNotBelowAcked)
     assert caught_by() == "latest_not_below_acked"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.single_judge import ask_only
 from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.consumer import reconciliation
@@ -19,6 +20,10 @@ from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
 from headrace.simulator.clients.polling import READ_COMMITTED
+from headrace.simulator.judges.committed_offsets_never_go_back import CommittedOffsetsNeverGoBack
+from headrace.simulator.judges.coordinators_rebuilt import CoordinatorsRebuilt
+from headrace.simulator.judges.one_holder_per_partition import OneHolderPerPartition
+from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.run import Options, simulate
 from headrace.storage.log import PartitionLog
 
@@ -90,8 +95,14 @@ def test_a_coordinator_that_lives_in_memory_only(monkeypatch: pytest.MonkeyPatch
         return True
 
     monkeypatch.setattr(shards.Shard, "_append", unwritten)
-    # a group that was forgotten counts its generations from the beginning
-    assert caught_by() in ("coordinators_rebuilt", "one_owner_per_generation")
+    assert caught_by() in (
+        "coordinators_rebuilt",
+        "committed_offsets_never_go_back",  # they went with the memory
+        "one_owner_per_generation",  # a group that was forgotten counts its generations from the beginning
+    )
+    for judge in (CoordinatorsRebuilt, CommittedOffsetsNeverGoBack, OneOwnerPerGeneration):
+        ask_only(monkeypatch, judge)
+        assert caught_by() == judge.name
 
 
 def test_transactional_offsets_that_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +142,9 @@ def test_a_partition_is_given_away_before_it_is_free(monkeypatch: pytest.MonkeyP
         return towards(member, epoch, target, subscribed, owned, {})
 
     monkeypatch.setattr(reconciliation, "_towards", hasty)
+    # the coordinator's own invariants object first, as soon as its memory gives a partition to two
+    assert caught_by() in ("coordinators_sound", "one_holder_per_partition")
+    ask_only(monkeypatch, OneHolderPerPartition)
     assert caught_by() == "one_holder_per_partition"
 
 
