@@ -13,6 +13,7 @@ from headrace.node.partition import Partition
 from headrace.simulator.mischief import Odds
 from headrace.simulator.run import Options, simulate
 from headrace.storage.directory_jobs import CheckpointJob
+from headrace.storage.growing_log import GrowingLog
 from headrace.storage.log_directory import LogDirectory
 from headrace.storage.segment import Segment
 
@@ -73,18 +74,25 @@ def test_a_checkpoint_after_the_clean_marker(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_roll_that_fails_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new log is there, its index is not, and the old segment goes on growing."""
+    roll = GrowingLog._roll
+    count = 0
 
-    def careless(self: Segment) -> None:
-        self.log = self._disk.open(self.path + ".log", create=True)
-        self.index.create()
-        self.time_index.create()
-        self.is_new = False
+    def careless(self: GrowingLog, wall_ms: int, base_offset: int | None = None) -> None:
+        nonlocal count
+        count += 1
+        if count % 2 or base_offset is not None:
+            roll(self, wall_ms, base_offset)
+            return
+        new = Segment(self._disk, self._files, self.directory, self.log_end_offset, wall_ms, is_new=True)
+        self._disk.open(new.path + ".log", create=True).close()
 
-    monkeypatch.setattr(Segment, "create", careless)
-    assert caught_by(no_space=40, kill=20) in (
+    monkeypatch.setattr(GrowingLog, "_roll", careless)
+    assert caught_by(kill=20) in (
         "acked_after_fsync",  # what goes into the old segment is not among what the next flush carries
         "acked_never_lost",
+        "high_watermark_monotonic",
         "offsets_keep_their_value",
+        "order_per_producer",  # its last batch is gone
         "latest_not_below_acked",
         "whole_batches_below_high_watermark",
         "nothing_is_raised",
