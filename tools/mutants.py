@@ -3,8 +3,9 @@
 `python tools/mutants.py --mutants 40` (or `make mutants MUTANTS=40 SEED=…`) draws mutants over storage, node
 and machines, weighted by lines of code. Each is tried in a copy of the tree: first the test files that import
 the changed module, then those of the same folder, then seeds of every play of the simulator, then the other
-unit and property tests. The first failure, or too long a run, kills the mutant. Survivors are printed as
-diffs; those listed in tools/explained_mutants.txt with a reason are counted apart.
+unit and property tests. The first failure, or too long a run, kills the mutant, if the same tests pass
+without it: tests that fail anyway are reported, left out from then on, and kill nothing. Survivors are
+printed as diffs; those listed in tools/explained_mutants.txt with a reason are counted apart.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("storage", "node", "machines")
@@ -45,6 +47,8 @@ COPIED = (
     "Makefile",
 )
 PLAYS = ("logs", "coordinators", "clients")
+FILES_PER_RUN = 40  # of tests, so that no run takes too long by itself
+PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=300")
 
 # Calls that only tell somebody what happened.
 TELLING = frozenset(("report", "observe", "info", "warning", "debug"))
@@ -354,6 +358,65 @@ def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str,
     yield "the rest of make unit", [name for name in rest if name not in broker]
 
 
+@dataclass(frozen=True)
+class Run:
+    """Some tests that are asked about a mutant, or some seeds of the simulator."""
+
+    name: str
+    arguments: tuple[str, ...]
+    files: tuple[str, ...] = ()  # of tests
+
+    def without(self, failing: Collection[str]) -> list[str]:
+        """The arguments that leave out what fails anyway."""
+        files = [file for file in self.files if file not in failing]
+        inside = [test for test in sorted(failing) if test.partition("::")[0] in files]
+        return [*self.arguments, *(argument for test in inside for argument in ("--deselect", test)), *files]
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}, {self.files[0]} to {self.files[-1]}" if self.files else self.name
+
+    def is_left_out(self, failing: Collection[str]) -> bool:
+        return self.key in failing or (bool(self.files) and all(file in failing for file in self.files))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    is_fine: bool
+    said: str  # its last words
+    test: str = ""  # the test that failed, or the file that cannot be collected, if it said so
+
+
+class Baseline:
+    """What fails without any mutant, found out as soon as it seems to have killed one."""
+
+    def __init__(self, failing: Iterable[str] = ()) -> None:
+        self.failing: dict[str, str] = dict.fromkeys(failing, "left out on the command line")
+        self._passing: set[tuple[str, ...]] = set()
+
+    def explains(self, run: Run, outcome: Outcome, left_out: Collection[str], tree: Runs, cpu_s: int) -> bool:
+        """Whether it fails in the same place in this tree, which has no mutant. Left out: what it skipped."""
+        if outcome.test in left_out:
+            return False  # it was not even asked: the mutant breaks more than this test
+        if outcome.test in self.failing:
+            return True  # another worker has found out meanwhile
+        arguments = [*PYTEST, outcome.test] if outcome.test else run.without(left_out)
+        if tuple(arguments) in self._passing:
+            return False
+        alone = tree.run(arguments, cpu_s)
+        if alone.is_fine:
+            self._passing.add(tuple(arguments))
+            return False
+        culprit = outcome.test or alone.test or run.key
+        self.failing[culprit] = alone.said
+        print(f"fails without a mutant, and is left out: {culprit}: {alone.said}", flush=True)
+        return True
+
+
+class Runs(Protocol):
+    def run(self, arguments: list[str], cpu_s: int) -> Outcome: ...
+
+
 class Tree:
     """A copy of the project in which one mutant at a time lives."""
 
@@ -379,9 +442,9 @@ class Tree:
         self._stamp += 2
         os.utime(file, (self._stamp, self._stamp))
 
-    def run(self, arguments: list[str], cpu_s: int) -> tuple[bool, str]:
-        """Whether it went well, and its last words. A run that computes for too long did not; the machine may
-        have other work, so that time which passes without computing counts a tenth.
+    def run(self, arguments: list[str], cpu_s: int) -> Outcome:
+        """A run that computes for too long fails; the machine may have other work, so that time which passes
+        without computing counts a tenth.
         """
 
         def limit() -> None:
@@ -404,15 +467,25 @@ class Tree:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # its own session: this run and its children
             process.communicate()
-            return False, "timeout"
+            return Outcome(False, "timeout")
         if process.returncode == -signal.SIGXCPU:
-            return False, f"more than {cpu_s} s of computing"
-        said = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
-        lines = output.strip().splitlines()
-        return process.returncode in (0, 5), (said or lines or ["nothing was said"])[-1][:200]
+            return Outcome(False, f"more than {cpu_s} s of computing")
+        return outcome_of(process.returncode, output)
 
 
-def judge(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Namespace) -> Verdict:
+def outcome_of(code: int, output: str) -> Outcome:
+    lines = output.strip().splitlines()
+    said = [line for line in lines if line.startswith(("FAILED", "ERROR", "E  "))]
+    named = [
+        match[1] for line in lines if (match := re.match(r"(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", line))
+    ]
+    last = (said or lines or ["nothing was said"])[-1][:200]
+    return Outcome(code in (0, 5), last, named[-1] if named else "")
+
+
+def judge(
+    mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Namespace, baseline: Baseline
+) -> Verdict:
     source = tree.read(mutant.path)
     changed = mutant.applied(source)
     diff = "".join(
@@ -428,11 +501,19 @@ def judge(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Names
     began = time.monotonic()
     tree.write(mutant.path, changed)
     try:
-        for name, arguments in _runs(mutant, tree, tests, options):
-            fine, said = tree.run(arguments, options.cpu_seconds)
-            verdict.stages.append(name)
-            if not fine:
-                verdict.killed_by = f"{name}: {said}"
+        for run in _runs(mutant, tree, tests, options):
+            while not run.is_left_out(baseline.failing):
+                left_out = frozenset(baseline.failing)
+                outcome = tree.run(run.without(left_out), options.cpu_seconds)
+                if outcome.is_fine:
+                    break
+                tree.write(mutant.path, source)
+                if not baseline.explains(run, outcome, left_out, tree, options.cpu_seconds):
+                    verdict.killed_by = f"{run.name}: {outcome.said}"
+                    break
+                tree.write(mutant.path, changed)
+            verdict.stages.append(run.name)
+            if verdict.killed_by:
                 break
     finally:
         tree.write(mutant.path, source)
@@ -440,23 +521,27 @@ def judge(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Names
     return verdict
 
 
-def _runs(
-    mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Namespace
-) -> Iterator[tuple[str, list[str]]]:
+def _runs(mutant: Mutant, tree: Tree, tests: list[Path], options: argparse.Namespace) -> Iterator[Run]:
     """The simulator's turn comes early: some seconds of it notice more than minutes of distant tests."""
-    skipped = [argument for test in options.skip for argument in ("--deselect", test)]
-    quiet = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=300", *skipped]
     near, folder, *distant = stages(mutant, tree.path, tests)
     for name, files in (near, folder):
-        if files:
-            yield name, [*quiet, *files]
+        yield from _portions(name, files)
     for play in PLAYS:
         if options.seeds:
-            seeds = ["--seeds", f"1..{options.seeds}"]
-            yield f"simulator, {play}", ["-m", "headrace.simulator", *seeds, "--play", play]
+            seeds = ("--seeds", f"1..{options.seeds}")
+            yield Run(f"simulator, {play}", ("-m", "headrace.simulator", *seeds, "--play", play))
     for name, files in distant:
-        if files:
-            yield name, [*quiet, *files]
+        yield from _portions(name, files)
+
+
+def _portions(name: str, files: list[str]) -> Iterator[Run]:
+    for portion in batched(files, FILES_PER_RUN):
+        yield Run(name, PYTEST, portion)
+
+
+def batched(files: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    for start in range(0, len(files), size):
+        yield tuple(files[start : start + size])
 
 
 # --- the report ---------------------------------------------------------------------------------------------
@@ -493,7 +578,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=8, help="of the simulator, of each play")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cpu-seconds", type=int, default=300, help="of each run of tests, before it ends")
-    parser.add_argument("--skip", action="append", default=[], help="a test that fails without any mutant")
+    parser.add_argument("--skip", action="append", default=[], help="a test that is not to be asked")
     parser.add_argument("--list", action="store_true", help="only say which mutants are drawn")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
@@ -516,11 +601,12 @@ def main() -> int:
     for tree in made:
         trees.put(tree)
     reasons = explained()
+    baseline = Baseline(options.skip)
 
     def attend(mutant: Mutant) -> Verdict:
         tree = trees.get()
         try:
-            verdict = judge(mutant, tree, tests, options)
+            verdict = judge(mutant, tree, tests, options, baseline)
         finally:
             trees.put(tree)
         if not verdict.killed_by:
@@ -533,22 +619,29 @@ def main() -> int:
 
     with ThreadPoolExecutor(options.workers) as pool:
         verdicts = list(pool.map(attend, mutants))
-    return _tell(seed, verdicts)
+    return _tell(seed, verdicts, baseline.failing)
 
 
-def _tell(seed: int, verdicts: list[Verdict]) -> int:
+def _tell(seed: int, verdicts: list[Verdict], failing: dict[str, str]) -> int:
     counted = [verdict for verdict in verdicts if not verdict.explained]
     survivors = [verdict for verdict in counted if not verdict.killed_by]
     killed = len(counted) - len(survivors)
     rate = killed / len(counted) if counted else 1.0
     for verdict in survivors:
         print(f"\nsurvived:\n{verdict.diff}", end="")
+    for name, said in failing.items():
+        print(f"\nfails without a mutant, and was left out: {name}: {said}")
     print(
         f"\nseed {seed}: {killed} of {len(counted)} mutants killed, {rate:.0%}; "
         f"{len(verdicts) - len(counted)} explained"
     )
     CACHE.mkdir(parents=True, exist_ok=True)
-    report = {"seed": seed, "rate": rate, "verdicts": [asdict(verdict) for verdict in verdicts]}
+    report = {
+        "seed": seed,
+        "rate": rate,
+        "failing_without": failing,
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+    }
     (CACHE / f"seed-{seed}.json").write_text(json.dumps(report, indent=1))
     return 0 if rate >= 0.9 else 1
 
