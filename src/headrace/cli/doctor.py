@@ -14,12 +14,18 @@ from typing import NamedTuple
 
 import click
 
-from headrace.cli.log_check import check
 from headrace.cli.options import json_option
 from headrace.cli.strays import log_directories, strays_in
 from headrace.cli.terminal import bytes_text, count_text, print_json
+from headrace.machines.metadata.image import BadMetadata
+from headrace.node.metadata_check import LastStop, check_metadata, epoch_max
+from headrace.node.partitions import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.records.compiled import COMPILED
 from headrace.spark import machine
+from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
+from headrace.storage.errors import StorageError
+from headrace.storage.log_directory import LogDirectory
+from headrace.storage.open_files import OpenFiles
 
 OPEN_FILES_WANTED = 65_536  # a partition has up to four open files, a connection one
 FREE_BYTES_WANTED = 5 * 2**30  # a few segments of Kafka's default size
@@ -134,22 +140,45 @@ def _strays(data: Path) -> Iterator[Finding]:
 
 
 def _metadata(data: Path) -> Iterator[Finding]:
-    """Whether the metadata log is sound: a node with a damaged one does not start."""
+    """Whether a node would accept its metadata log: with a damaged one it does not start."""
     for directory in log_directories(data):
-        metadata = directory / "__cluster_metadata-0"
-        if not metadata.is_dir():
+        if not (directory / METADATA_DIRECTORY).is_dir():
             continue
-        files = [path for path in sorted(metadata.iterdir()) if path.suffix in (".log", ".checkpoint")]
-        faults = [fault for path in files for fault in check(path)]
-        if faults:
-            yield Finding(
-                "metadata",
-                "problem",
-                f"{faults[0].path}: {faults[0].what}",
-                f"`headrace dump --verify {metadata}` shows all; restore it from a backup or a copy.",
-            )
+        try:
+            _check_metadata_log(directory)
+        except OSError as error:
+            advice = "Run this command as the user of the broker."
+            yield Finding("metadata", "warning", f"{error.filename}: {error.strerror}", advice)
+        except (BadMetadata, StorageError) as error:
+            yield Finding("metadata", "problem", f"{error}.")
         else:
-            yield Finding("metadata", "ok", f"{count_text(len(files), 'file')} sound in {metadata}")
+            yield Finding("metadata", "ok", f"the metadata log in {directory} is intact")
+
+
+def _check_metadata_log(directory: Path) -> None:
+    """Raises what the start of a node would raise, which also knows what a crash may leave behind."""
+    from headrace.server.disk import RealDisk
+    from headrace.server.process import boot_id
+
+    root = str(directory)
+    disk = RealDisk(root)
+    owner = parse_properties((directory / META_PROPERTIES).read_bytes())
+    node_id = owner.get("node.id", "")
+    found = LogDirectory.look(
+        disk,
+        root,
+        node_id=int(node_id) if node_id.isdecimal() and len(node_id) <= 10 else -1,
+        cluster_id=owner.get("cluster.id", ""),
+        directory_id_if_new=bytes(16),
+        boot_id=boot_id(),
+        files=OpenFiles(),
+    )
+    stop = LastStop(
+        found.trust,
+        found.recovery_point(METADATA_TOPIC, 0),
+        epoch_max(disk, root, METADATA_DIRECTORY),
+    )
+    check_metadata(disk, root, METADATA_DIRECTORY, stop)
 
 
 def _port(port: int) -> Finding:

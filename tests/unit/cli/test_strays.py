@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.doctor import examine
+from headrace.cli.doctor import Finding, examine
 from headrace.cli.main import run
 from headrace.server.lock import DirectoryLock
 from headrace.storage.strays import parse_stray, stray_name
+from headrace.testing import Broker
 
 SINCE_MS = 1_700_000_000_000
 ORDERS = stray_name("orders-0", bytes(range(16)), SINCE_MS, "unknown")
@@ -111,3 +112,28 @@ def test_the_doctor_sees_strays_and_damaged_metadata(data: Path) -> None:
     assert found["strays"].state == "warning"
     assert "2 partitions" in found["strays"].found
     assert found["metadata"].state == "problem"
+    assert "meta.properties has no node.id" in found["metadata"].found
+
+
+def test_the_doctor_accepts_what_the_node_accepts(tmp_path: Path) -> None:
+    """A batch that a kill has cut short is no damage; a log that is shorter than its checkpoint says is."""
+    with Broker(storage="disk", path=tmp_path, topics=["orders"]):
+        pass
+    log = next(tmp_path.glob("**/__cluster_metadata-0/*.log"))
+    directory, whole = log.parent.parent, log.read_bytes()
+
+    def state() -> Finding:
+        return next(finding for finding in examine(tmp_path, 9) if finding.check == "metadata")
+
+    assert state().state == "ok"
+    last = 0
+    while (following := last + 12 + int.from_bytes(whole[last + 8 : last + 12])) < len(whole):
+        last = following
+    log.write_bytes(whole[:last])
+    assert state().state == "problem"
+    assert "the metadata log is damaged" in state().found
+    log.write_bytes(whole)
+    (directory / ".kafka_cleanshutdown").unlink()
+    next_offset = int.from_bytes(whole[last : last + 8]) + int.from_bytes(whole[last + 23 : last + 27]) + 1
+    log.write_bytes(whole + next_offset.to_bytes(8) + whole[last + 8 : last + 30])
+    assert state().state == "ok"
