@@ -1,7 +1,6 @@
 """Whole numbers in text that a client sent.
 
-`int()` refuses more than 4,300 digits with a ValueError of its own and takes its time for fewer: the length
-is checked first.
+`int()` raises for more than 4,300 digits and is slow for somewhat fewer, so the length is checked first.
 """
 
 INT32_MAX = (1 << 31) - 1

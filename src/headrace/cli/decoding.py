@@ -1,7 +1,7 @@
 """Keys and values decoded by a schema registry, for `consume`: Avro, Protobuf and JSON become JSON.
 
-A record that cannot be decoded is shown as it is, with a note that says why: it does not end the command. A
-registry that does not answer does, because no record is to blame for it.
+A record that cannot be decoded is shown as it is, with a note that says why, and the command continues. If
+the registry does not answer, the command ends, because the records are not the cause.
 """
 
 import base64

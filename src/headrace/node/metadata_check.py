@@ -1,9 +1,9 @@
-"""Is the metadata log sound up to its committed end? Asked before a start changes anything on disk.
+"""Check of the metadata log up to its committed end, before a start changes anything on disk.
 
-The log is read as it lies there: from the newest whole snapshot, every batch in order, with its checksum.
-What a killed process or a lost machine can have left at the end of the last segment is left out; everything
-else that is not a sound batch is `DamagedMetadata`, for the image of a log with a hole would know other
-topics than the node has. After a clean stop the log has to end exactly where its checkpoint says.
+It reads the newest whole snapshot and then every batch in order, with its checksum. It ignores what a kill or
+a power loss can have left at the end of the last segment. Everything else that is not an intact batch raises
+`DamagedMetadata`: with a gap in the log, the node would believe in other topics than it has. After a clean
+stop the log must end exactly where its checkpoint says.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""Answers that are known and wait for those of earlier requests of their connection: how many bytes.
+"""Limits on the bytes of answers that wait for the answer to an earlier request of their connection.
 
-A client may send a hundred requests behind a long poll, and each answer may have many megabytes. A connection
-that has too many bytes waiting is not read from (`Connection.is_full`). When all connections together have,
-the one with the most is closed.
+A client may send a hundred requests behind a long poll, and each answer may have many megabytes. While too
+many bytes of a connection wait, the node reads nothing from it (`Connection.is_full`). When too many bytes of
+all connections wait, the node closes the connection with the most.
 """
 
 from typing import TYPE_CHECKING

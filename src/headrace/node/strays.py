@@ -1,7 +1,7 @@
-"""Stray partitions of this node: counted, reported at the start, and removed when their time is over.
+"""Stray partitions of this node: counts them, reports them at the start, and removes them when they are old.
 
-A stray is a directory whose partition the metadata does not know (`storage/strays.py`). It is kept for
-`headrace.stray.retention.ms`, so that whoever repairs the metadata finds its records again.
+A stray is a directory whose partition the metadata does not know (`storage/strays.py`). The node keeps it for
+`headrace.stray.retention.ms`, so that its records are still there when somebody repairs the metadata.
 """
 
 from typing import TYPE_CHECKING, Any

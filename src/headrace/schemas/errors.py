@@ -28,7 +28,7 @@ class RegistryUnreachable(RegistryTrouble):
     """No registry answered."""
 
     is_retriable = True
-    advice = "Check the address; a broker of Headrace serves one on `headrace.metrics.port`."
+    advice = "Check the address; `headrace up` serves a registry at http://localhost:9644."
 
 
 class NoRegistry(RegistryTrouble):

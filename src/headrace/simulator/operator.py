@@ -1,7 +1,7 @@
 """An operator who changes settings, moves partitions and replaces topics in the middle of the node's work.
 
-Its requests take no time on the way, so that whoever plays mischief can place them between two steps of a
-job. What it changed it sets back when it is told to restore.
+Its requests arrive at once, so that a play can place them between two steps of a job. `restore` undoes its
+changes.
 """
 
 from dataclasses import dataclass

@@ -6,10 +6,10 @@ would move where a log starts or ends.
     93f0aa17 meta.properties
     c4d1e6b2
 
-The file is written before the checkpoints it speaks of, and names the sums of what stands there and of what
-is about to: whatever a crash leaves, a sound checkpoint has one of them. The last line is the sum of all
-before it. Of meta.properties the values count, not its comments. Without the file nothing is compared, as in
-a directory that Kafka wrote.
+The file is written before the checkpoints, with the sums of their old and of their new contents: whatever a
+crash leaves, an intact checkpoint has one of them. The last line is the sum of all lines before it. For
+meta.properties the sum covers the values, not the comments. Without the file, as in a directory that Kafka
+wrote, nothing is compared.
 """
 
 from collections.abc import Mapping

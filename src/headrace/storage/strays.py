@@ -1,4 +1,4 @@
-"""Names of stray partitions: directories that the metadata does not know, put aside and kept.
+"""Names of stray partitions: directories that the metadata does not know, renamed and kept.
 
     orders-0.<topic id, 32 hex>_20261116T162712Z_unknown-stray/
 

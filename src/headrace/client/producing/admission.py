@@ -24,7 +24,7 @@ class TopicUnknown(TimedOut):
 
 
 def unanswered(topic: str, cause: ClientError) -> Unreachable:
-    """Brokers could not be asked about a topic: its name is not to blame."""
+    """The error when no broker could be asked about a topic; its name may be right."""
     error = Unreachable(f"topic {topic!r} could not be looked up: {cause}")
     error.advice = cause.advice
     error.__cause__ = cause

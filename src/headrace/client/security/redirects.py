@@ -16,7 +16,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class RedirectRefused(Exception):
-    """A server redirects to where we do not go."""
+    """A server redirects to another origin, or redirects a request that is not a GET."""
 
     def __init__(self, code: int, target: str) -> None:
         super().__init__(f"it redirects to {target} ({code})")

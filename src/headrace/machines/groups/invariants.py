@@ -1,7 +1,7 @@
-"""What holds of every group between two decisions: counts, indexes, who waits, and which timers run.
+"""Invariants of every group between two decisions: counts, indexes, waiting requests, and timers.
 
-Tests and the simulator ask for it after every step. A count that is wrong by one expels a healthy member at
-the next rebalance; a member or a rebalance without its timer is waited for without end.
+Tests and the simulator check them after every step. If a count is wrong by one, the next rebalance expels a
+healthy member; if a timer is missing, the group waits for a member or a rebalance for ever.
 """
 
 from __future__ import annotations

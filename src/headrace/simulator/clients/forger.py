@@ -1,7 +1,7 @@
-"""A client that repeats a produce request which the node has to refuse, word for word, on one connection.
+"""A client that sends a forbidden produce request again and again, byte for byte, on one connection.
 
-Either it asks for acknowledgements that do not exist, or it writes to a coordinator's topic. Nothing that the
-node remembers of its connection may make the second request succeed.
+The request has an invalid acks, or writes to a coordinator's topic. The node must refuse every repetition,
+whatever it remembers of the connection.
 """
 
 from typing import Any

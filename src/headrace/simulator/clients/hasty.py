@@ -1,8 +1,7 @@
-"""A member of a classic group that does not wait: it leaves while its JoinGroup is still parked, and asks
-more on the same connection. A consumer that closes during a rebalance does that.
+"""A member of a classic group that leaves while its JoinGroup is still parked, and sends more requests on the
+same connection, as a consumer does that closes during a rebalance.
 
-It has a group of its own with others of its kind, so that it disturbs nobody; what it is for is the order of
-its answers.
+It tests the order of the answers. Its group has only members of this kind, so it disturbs no other client.
 """
 
 from typing import Any

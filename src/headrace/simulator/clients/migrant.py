@@ -1,8 +1,8 @@
-"""A client that is a member of its group by both protocols at once, and changes its mind without waiting.
+"""A client that is a member of its group by both group protocols at once.
 
-It sends several requests in one go: the last member of the new protocol leaves, and behind that the classic
-one joins, syncs or leaves, before the coordinator has done anything else. So a group is upgraded and
-downgraded with joins at any moment. Only its own kind is in its group: it disturbs nobody, and reads nothing.
+It sends several requests without waiting: the last member of the new protocol leaves, and the classic member
+joins, syncs or leaves directly behind it. So the group is upgraded and downgraded while members join. Its
+group has only clients of this kind, and reads nothing.
 """
 
 from typing import Any

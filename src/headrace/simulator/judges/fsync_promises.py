@@ -1,7 +1,7 @@
-"""Which batches were promised an fsync before their answer, while settings change: shared by several judges.
+"""Which batches must be fsynced before their answer, while flush.messages changes; shared by several judges.
 
-A topic promises it with flush.messages=1. The promise holds for a batch that was sent after the setting was
-acknowledged and was acknowledged before anybody asked for another value.
+With flush.messages=1 every batch must. That holds for a batch that was sent after this setting was
+acknowledged, and was itself acknowledged before somebody asked for another value.
 """
 
 from headrace.simulator.history import (

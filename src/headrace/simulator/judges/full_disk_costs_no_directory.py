@@ -1,6 +1,6 @@
-"""A disk that is full, or a process that has no more descriptors, refuses a write and costs nothing else.
+"""When the disk is full or descriptors have run out, a write fails and the log directory stays online.
 
-Only an I/O error is a reason to give up a log directory until the next start.
+Only an I/O error takes a log directory offline until the next start.
 """
 
 from headrace.simulator.history import DirectoryGivenUp, Event, Violation

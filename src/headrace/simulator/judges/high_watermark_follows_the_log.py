@@ -1,6 +1,6 @@
-"""Where no follower holds it back, the high watermark is where the log's promise ends, after each job.
+"""Without followers, the high watermark is at the end of what the log may acknowledge, after each job.
 
-One that stays behind until the next append keeps acknowledgements and records from those who wait.
+If it stays behind until the next append, clients wait for acknowledgements and records that are due.
 """
 
 from headrace.simulator.history import Event, HighWatermarkLags, Violation

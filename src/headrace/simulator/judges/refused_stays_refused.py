@@ -1,4 +1,4 @@
-"""What has to be refused is refused each time it comes, whatever the node remembers of its connection."""
+"""The node refuses a forbidden request every time, whatever it remembers of the connection."""
 
 from headrace.protocol.errors import ErrorCode
 from headrace.simulator.history import Event, ForgeryAnswered, Violation
