@@ -408,8 +408,9 @@ class Baseline:
             self._passing.add(tuple(arguments))
             return False
         culprit = outcome.test or alone.test or run.key
-        self.failing[culprit] = alone.said
-        print(f"fails without a mutant, and is left out: {culprit}: {alone.said}", flush=True)
+        if culprit not in self.failing:  # else another worker has found out meanwhile
+            self.failing[culprit] = alone.said
+            print(f"fails without a mutant, and is left out: {culprit}: {alone.said}", flush=True)
         return True
 
 
