@@ -282,6 +282,10 @@ def test_the_leader_epoch_is_compared(version: int, epoch_shift: int, code: int)
 def test_nobody_is_believed_to_be_a_replica() -> None:
     desk = desk_with(batch(b"v"))
     assert only(desk.ask(request(at(0), replica_id=9), 11)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # whoever names an epoch, be it the first one, is told that it has to learn of a later one
+    assert desk.node.partitions.of_name("t")[0].leader.epoch == 0
+    named = only(desk.ask(request(at(0, epoch=0), replica_id=9), 11))
+    assert named.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     topic_id = desk.node.partitions.of_name("t")[0].topic_id
     forged = FetchRequest(
         max_wait_ms=0,

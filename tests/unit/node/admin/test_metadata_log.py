@@ -154,6 +154,20 @@ class TestSnapshots:
         assert len(snapshots(disk, DIRECTORY)) == 1, "the next one succeeded"
         assert len(restarted(desk).node.metadata.image.topics) == 40
 
+    def test_a_failure_while_the_log_is_trimmed_ends_the_node(self) -> None:
+        """The snapshot is whole, and the disk refuses to rename the segments before it."""
+        disk = FaultyDisk(MemoryDisk(), [Fault(Fail(errno.EIO), "rename", ".log")])
+        desk = Desk(self.SETTINGS, disks={"data": disk})
+        made = 0
+        while desk.halted is None and made < 40:
+            made += 1
+            desk.create_topic(f"t{made}", 2)
+        assert desk.halted is not None
+        assert desk.halted.startswith("the metadata directory data failed")
+        assert desk.node.partitions.directories["data"].is_offline
+        assert len(snapshots(disk, DIRECTORY)) == 1
+        assert len(restarted(desk).node.metadata.image.topics) == made
+
 
 class TestTrouble:
     def test_a_full_disk_refuses_and_changes_nothing(self) -> None:
