@@ -81,6 +81,7 @@ class Partitions:
         home = metadata_home(node.settings, disks)
         node.settings = node.settings.but(metadata_log_dir=home)
         self.directories: dict[str, LogDirectory] = {}
+        self._given_up: set[str] = set()  # of these, since the start
         self.commits: dict[str, GroupCommit] = {}
         self._homes: dict[tuple[bytes, int], str] = {}
         self._found: list[tuple[str, str, int, bytes | None]] = []  # what lay on disk at the start
@@ -121,6 +122,7 @@ class Partitions:
         except LogOffline as fault:
             if name == node.settings.metadata_log_dir:
                 raise
+            self._given_up.add(name)
             node.report("error", "log_directory_offline", directory=name, error=str(fault))
             return LogDirectory.unusable(disk, name, self.files, OSError(str(fault)))
 
@@ -429,6 +431,8 @@ class Partitions:
             self._node.report_damage(f"{home}/{name}-{index}/{PARTITION_METADATA}", "the topic's id")
             try:
                 directory.correct_topic_id(name, index, topic.id)
+            except DiskFull:
+                pass  # it is written when the log is opened
             except StorageError as fault:
                 self.go_offline(now, home, fault)
 
@@ -488,6 +492,8 @@ class Partitions:
             try:
                 for job in directory.leftovers():
                     self._remove_directory(home, job)
+            except DiskFull as fault:  # no descriptor is left: the next start finds them
+                self._node.report("error", "disk_full", directory=home, error=str(fault))
             except StorageError as fault:
                 self.go_offline(now, home, fault)
         self.strays.report(now)
@@ -542,10 +548,12 @@ class Partitions:
 
     def go_offline(self, now: Now, directory: str, error: Exception) -> None:
         node = self._node
-        node.report("error", "log_directory_offline", directory=directory, error=str(error))
-        cause = error if isinstance(error, OSError) else OSError(str(error))
-        self.directories[directory].went_offline(cause)
-        self._distrust(directory)
+        if directory not in self._given_up:  # else a partition that was made since is the first to notice
+            self._given_up.add(directory)
+            node.report("error", "log_directory_offline", directory=directory, error=str(error))
+            cause = error if isinstance(error, OSError) else OSError(str(error))
+            self.directories[directory].went_offline(cause)
+            self._distrust(directory)
         if directory == node.settings.metadata_log_dir:
             node.halt(f"the metadata directory {directory} failed: {error}")
             return
@@ -571,6 +579,8 @@ class Partitions:
                 continue
             try:
                 directory.settle_others(settled)
+            except DiskFull:
+                pass  # a start on this boot looks at their logs once more
             except StorageError as fault:
                 self.go_offline(now, name, fault)
 

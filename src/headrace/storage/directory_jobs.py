@@ -9,7 +9,8 @@ from headrace.storage.jobs import JobKind
 # All jobs that write a directory's checkpoints share a lane: what a later one says is on the disk last.
 CHECKPOINT_LANE = "checkpoint"
 
-# Marks a log about which the checkpoints still speak of an earlier topic of its name.
+# Marks a log about which the checkpoints still speak of an earlier topic of its name. The mark's name goes on
+# with the id of the log's own topic: a late checkpoint of another topic does not remove it.
 FRESH = ".headrace_fresh"
 
 
@@ -20,7 +21,7 @@ class CheckpointJob:
     """
 
     files: dict[str, bytes]
-    fresh: list[str]  # directories of those logs
+    marks: list[str]  # their paths
 
     @property
     def kind(self) -> JobKind:
@@ -28,10 +29,10 @@ class CheckpointJob:
 
     def run(self, disk: Disk, /) -> None:
         write_checkpoints(disk, self.files)
-        for directory in self.fresh:
+        for mark in self.marks:
             try:
-                disk.remove(f"{directory}/{FRESH}")
-                disk.sync_dir(directory)
+                disk.remove(mark)
+                disk.sync_dir(mark.rpartition("/")[0])
             except FileNotFoundError:
                 continue  # the log was deleted meanwhile
 
@@ -48,7 +49,9 @@ class RemoveDirectoryJob:
 
     def run(self, disk: Disk, /) -> None:
         try:
-            for name in disk.list(self.directory):
+            names = disk.list(self.directory)
+            disk.sync_dir("")  # or the partition's own name could come back, without some of its files
+            for name in names:
                 disk.remove(f"{self.directory}/{name}")
             disk.remove(self.directory)
         except FileNotFoundError:

@@ -9,7 +9,7 @@
     cleaner-offset-checkpoint           per compacted partition: where its dirty part begins
     .headrace_checkpoint_sums           checksums of the four above and of meta.properties
     <topic>-<partition>/                a log, with partition.metadata
-      .headrace_fresh                   the checkpoints still speak of an earlier topic of this name
+      .headrace_fresh.<topic id>        the checkpoints still speak of an earlier topic of this name
     <topic>-<partition>.<id>-delete/    a log that waits for its removal
     <topic>-<partition>.<…>-stray/      a log that the metadata does not know: see `strays`
     <topic>-<partition>.<id>-future/    a log that comes from another directory, and -moved: see `moving`
@@ -54,6 +54,11 @@ DOOMED = "-delete"
 
 _NAME_BYTES_MAX = 255
 _NUMBER = re.compile("[1-9][0-9]{0,9}")
+_PARTITION_METADATA_BYTES = len(checkpoints.render_partition_metadata(bytes(16)))
+
+
+def _mark(directory: str, topic_id: bytes) -> str:
+    return f"{directory}/{FRESH}.{topic_id.hex()}"
 
 
 def distrusted_ids(disks: Iterable[Disk], boot_id: str) -> set[str]:
@@ -85,10 +90,10 @@ class LogDirectory:
         "_is_same_boot",
         "_log_starts",
         "_logs",
+        "_mentioned",
         "_new_properties",
         "_recovery_points",
         "_sums",
-        "_tainted",
         "_topic_ids",
         "_unopened",
         "damages",
@@ -113,8 +118,12 @@ class LogDirectory:
         self._recovery_points: dict[Partition, int] = {}
         self._sums: Sums = {}  # of the files below, as the last run left them
         self._log_starts: dict[Partition, int] = {}
-        self._tainted: set[Partition] = set()  # deleted, and maybe still in the checkpoints on the disk
-        self._fresh: set[Partition] = set()  # marked so, until a checkpoint is right about them
+        # What the checkpoints on the disk may speak of, now or when a job has run. They name a partition by
+        # its topic's name: a new log under one of these names is marked.
+        self._mentioned: set[Partition] = set()
+        self._fresh: dict[
+            Partition, str
+        ] = {}  # by log, until a checkpoint is right about it: the mark's path
         self._high_watermarks: dict[Partition, int] = {}
         self._cleaner_offsets: dict[Partition, int] = {}
         self._is_marked = True  # the boot id on the disk is this one
@@ -195,10 +204,10 @@ class LogDirectory:
             if self._new_properties:
                 data = checkpoints.render_properties(self._new_properties)
                 write_atomically(disk, checkpoints.META_PROPERTIES, data)
-            if self._unopened and not self._is_same_boot:
+            if not self._is_same_boot:
                 self._is_marked = False
-            else:
-                self._mark_boot()
+                if not self._unopened:
+                    self._try_to_mark_boot()
             if disk.exists(CLEAN_MARKER):
                 disk.remove(CLEAN_MARKER)
                 disk.sync_dir("")  # before anything is appended: the marker must not come back
@@ -247,6 +256,11 @@ class LogDirectory:
         self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
         self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
         self._cleaner_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
+        for offsets in self._offsets():
+            self._mentioned.update(offsets)
+
+    def _offsets(self) -> tuple[dict[Partition, int], ...]:
+        return (self._recovery_points, self._log_starts, self._high_watermarks, self._cleaner_offsets)
 
     def _read_offsets(self, path: str) -> dict[Partition, int]:
         try:
@@ -306,9 +320,15 @@ class LogDirectory:
         except FileNotFoundError:
             return ""
 
-    def _mark_boot(self) -> None:
-        write_atomically(self._disk, BOOT_ID, f"{self._boot_id}\n".encode())
-        self._is_marked = True
+    def _try_to_mark_boot(self) -> None:
+        """If there is no space, a start on this boot looks at everything once more."""
+        try:
+            write_atomically(self._disk, BOOT_ID, f"{self._boot_id}\n".encode())
+        except OSError as error:
+            if not is_transient(error):
+                raise
+        else:
+            self._is_marked = True
 
     # --- logs -------------------------------------------------------------------------------------
 
@@ -441,7 +461,7 @@ class LogDirectory:
                 directory,
                 config,
                 files=self._files,
-                recovery=self._recovery(key),
+                recovery=self._recovery(key, topic_id),
                 wall_ms=wall_ms,
                 roll_jitter_ms=roll_jitter_ms,
                 producer_id_expiration_ms=producer_id_expiration_ms,
@@ -457,9 +477,10 @@ class LogDirectory:
                 if job is not None:
                     log.flushed(job.run(self._disk))
             self._logs[key] = log
-            if self._high_watermarks.get(key, 0) > log.log_end_offset:
-                self._high_watermarks[key] = log.log_end_offset
-                self._is_lowered = True
+            for offsets in (self._high_watermarks, self._recovery_points):
+                if offsets.get(key, 0) > log.log_end_offset:
+                    offsets[key] = log.log_end_offset
+                    self._is_lowered = True
             self._recovered(key)
         except OSError as error:
             raise self._health.met(error) from error
@@ -471,7 +492,7 @@ class LogDirectory:
         if known is None:
             self._disk.make_dir(directory)
             if is_new or not any(name.endswith(".log") for name in self._disk.list(directory)):
-                self._begin_afresh(key, directory)
+                self._begin_afresh(key, directory, topic_id)
             file = self._disk.open(f"{directory}/{checkpoints.PARTITION_METADATA}", create=True)
             try:
                 if file.size():
@@ -482,29 +503,24 @@ class LogDirectory:
         elif known != topic_id:
             raise InconsistentTopicId(f"{directory} belongs to topic id {id_text(known)}")
 
-    def _begin_afresh(self, key: Partition, directory: str) -> None:
+    def _begin_afresh(self, key: Partition, directory: str, topic_id: bytes) -> None:
         """A new log: what the checkpoints on the disk say of an earlier one of its name is never believed."""
-        if self._forget_offsets(key) or key in self._tainted:
-            self._disk.open(f"{directory}/{FRESH}", create=True).close()
+        self._forget_offsets(key)
+        if key in self._mentioned:
+            mark = _mark(directory, topic_id)
+            self._disk.open(mark, create=True).close()
             self._disk.sync_dir(directory)  # where a record survives, the mark must
-            self._fresh.add(key)
+            self._fresh[key] = mark
 
-    def _forget_offsets(self, key: Partition) -> bool:
-        """Whether there was anything to forget."""
-        known = False
-        for offsets in (
-            self._recovery_points,
-            self._log_starts,
-            self._high_watermarks,
-            self._cleaner_offsets,
-        ):
-            known |= offsets.pop(key, None) is not None
-        return known
+    def _forget_offsets(self, key: Partition) -> None:
+        for offsets in self._offsets():
+            offsets.pop(key, None)
 
-    def _recovery(self, key: Partition) -> Recovery:
-        if key in self._found and self._disk.exists(f"{key[0]}-{key[1]}/{FRESH}"):
+    def _recovery(self, key: Partition, topic_id: bytes) -> Recovery:
+        mark = _mark(f"{key[0]}-{key[1]}", topic_id)
+        if key in self._found and self._disk.exists(mark):
             self._forget_offsets(key)
-            self._fresh.add(key)
+            self._fresh[key] = mark
         trust = self.trust
         if trust == "clean" and not (self._is_marked and key in self._recovery_points):
             # The machine was down since: the clean stop has flushed the log, but not its indexes. Or nobody
@@ -528,10 +544,13 @@ class LogDirectory:
                 if self._has_jobs:
                     return  # a start on this boot looks at everything once more
                 # or a kill would seem to have lost what the machine has lost
-                offsets = checkpoints.render_offsets(self._high_watermarks)
-                write_checkpoints(self._disk, {checkpoints.HIGH_WATERMARKS: offsets})
+                files = {
+                    checkpoints.RECOVERY_POINTS: self._rendered(self._recovery_points),
+                    checkpoints.HIGH_WATERMARKS: self._rendered(self._high_watermarks),
+                }
+                write_checkpoints(self._disk, files)
                 self._is_lowered = False
-            self._mark_boot()
+            self._try_to_mark_boot()
         except OSError as error:
             if not is_transient(error):
                 raise self._health.met(error) from error
@@ -556,9 +575,8 @@ class LogDirectory:
         self._recovered(key)
         self._found.discard(key)
         self._topic_ids.pop(directory, None)
-        if self._forget_offsets(key):
-            self._tainted.add(key)
-        self._fresh.discard(key)
+        self._forget_offsets(key)
+        self._fresh.pop(key, None)
         return RemoveDirectoryJob(doomed)
 
     def _doomed_name(self, directory: str, topic_id: bytes) -> str:
@@ -581,8 +599,7 @@ class LogDirectory:
         self._found.discard(key)
         self._topic_ids.pop(directory, None)
         # the checkpoints go on telling where it starts; where it ends is looked for, should it come back
-        if self._recovery_points.pop(key, None) is not None:
-            self._tainted.add(key)  # the file still tells it, and another log may get this name
+        self._recovery_points.pop(key, None)
         self._recovered(key)
         return name
 
@@ -607,14 +624,19 @@ class LogDirectory:
         return [stray for name in self._names() if (stray := parse_stray(name)) is not None]
 
     def has_unflushed_name(self, topic: str, partition: int) -> bool:
-        """Whether the file with its topic's id may never have been written: after a power loss that is no
+        """Whether the file with its topic's id may never have been flushed: after a power loss that is no
         damage, and the directory may be that of an earlier topic of this name.
         """
+        directory = f"{topic}-{partition}"
         try:
-            data = read_whole(self._disk, f"{topic}-{partition}/{checkpoints.PARTITION_METADATA}")
+            data = read_whole(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}")
         except FileNotFoundError:
             data = b""
-        return not self._recovery_points.get((topic, partition)) and not data.strip(b"\0")
+        is_torn = len(data) < _PARTITION_METADATA_BYTES or b"\0" in data
+        if not is_torn or not self._recovery_points.get((topic, partition)):
+            return is_torn
+        # that recovery point is an earlier log's
+        return any(name.startswith(FRESH) for name in self._disk.list(directory))
 
     def correct_topic_id(self, topic: str, partition: int, topic_id: TopicId) -> None:
         """Write the partition's damaged partition.metadata again."""
@@ -640,7 +662,6 @@ class LogDirectory:
         """A log will come that begins there; from this job on the checkpoints say nothing else of it."""
         key = (topic, partition)
         self._forget_offsets(key)
-        self._tainted.discard(key)
         self._recovery_points[key] = 0
         self._log_starts[key] = log_start
         return self.checkpoint_job({})
@@ -694,19 +715,24 @@ class LogDirectory:
         self._high_watermarks.update(high_watermarks)
         return CheckpointJob(
             {
-                checkpoints.RECOVERY_POINTS: checkpoints.render_offsets(self._recovery_points),
-                checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts),
-                checkpoints.HIGH_WATERMARKS: checkpoints.render_offsets(self._high_watermarks),
-                checkpoints.CLEANER_OFFSETS: checkpoints.render_offsets(self._cleaner_offsets),
+                checkpoints.RECOVERY_POINTS: self._rendered(self._recovery_points),
+                checkpoints.LOG_STARTS: self._rendered(self._log_starts),
+                checkpoints.HIGH_WATERMARKS: self._rendered(self._high_watermarks),
+                checkpoints.CLEANER_OFFSETS: self._rendered(self._cleaner_offsets),
             },
-            self._still_fresh(),
+            self._marks(),
         )
 
-    def _still_fresh(self) -> list[str]:
-        """Logs about which the checkpoint that is being made is right, at last."""
+    def _rendered(self, offsets: dict[Partition, int]) -> bytes:
+        """All that is written into checkpoints comes through here."""
+        self._mentioned.update(offsets)
+        return checkpoints.render_offsets(offsets)
+
+    def _marks(self) -> list[str]:
+        """Of logs about which the checkpoint that is being made is right, at last."""
         # a job may fail on a full disk: a log counts as fresh until its mark is seen to be gone
-        self._fresh = {key for key in self._fresh if self._disk.exists(f"{key[0]}-{key[1]}/{FRESH}")}
-        return [f"{topic}-{partition}" for topic, partition in sorted(self._fresh)]
+        self._fresh = {key: mark for key, mark in self._fresh.items() if self._disk.exists(mark)}
+        return sorted(self._fresh.values())
 
     def log_start_job(self, starts: Mapping[Partition, int]) -> CheckpointJob:
         """Make the log starts durable to which records are about to be deleted.
@@ -717,13 +743,13 @@ class LogDirectory:
         self._note_offsets()
         for key, offset in starts.items():
             self._log_starts[key] = max(offset, self._log_starts.get(key, 0))
-        files = {checkpoints.LOG_STARTS: checkpoints.render_offsets(self._log_starts)}
-        fresh = self._still_fresh()
-        if fresh:
-            files[checkpoints.RECOVERY_POINTS] = checkpoints.render_offsets(self._recovery_points)
-            files[checkpoints.CLEANER_OFFSETS] = checkpoints.render_offsets(self._cleaner_offsets)
-            files[checkpoints.HIGH_WATERMARKS] = checkpoints.render_offsets(self._high_watermarks)
-        return CheckpointJob(files, fresh)
+        files = {checkpoints.LOG_STARTS: self._rendered(self._log_starts)}
+        marks = self._marks()
+        if marks or self.damages:  # a mark goes, or a damaged file would get a checksum
+            files[checkpoints.RECOVERY_POINTS] = self._rendered(self._recovery_points)
+            files[checkpoints.CLEANER_OFFSETS] = self._rendered(self._cleaner_offsets)
+            files[checkpoints.HIGH_WATERMARKS] = self._rendered(self._high_watermarks)
+        return CheckpointJob(files, marks)
 
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
         """The same, here and now."""
@@ -744,7 +770,7 @@ class LogDirectory:
 
     def _write_recovery_points(self) -> None:
         self._note_offsets()
-        data = checkpoints.render_offsets(self._recovery_points)
+        data = self._rendered(self._recovery_points)
         write_checkpoints(self._disk, {checkpoints.RECOVERY_POINTS: data})
 
     def close_clean(self, high_watermarks: Mapping[Partition, int]) -> None:

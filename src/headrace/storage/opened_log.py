@@ -171,6 +171,11 @@ class OpenedLog:
         self._producers = PartitionProducers(self._disk, self.directory, segments, found.snapshots)
         start = recovery.log_start_offset
         if not found.bases:
+            if (
+                recovery.recovery_point > start
+            ):  # these offsets were given, and are not given to other records
+                start = recovery.recovery_point
+                self.damages.append(Damage(self.directory, f"the segments before offset {start} are missing"))
             self._start_empty(max(start, 0), wall_ms)
             return
         # what lies wholly before the log start was deleted already, but the deletion did not last

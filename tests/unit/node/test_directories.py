@@ -7,11 +7,13 @@ import pytest
 
 from harness.batches import Batch, Row
 from harness.desk import Desk
+from headrace.node.effects import Report
 from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headrace.storage.errors import LogOffline, StorageError, WrongDirectory
 from headrace.storage.faulty_disk import CHANGES, OPENS, Fail, Fault, FaultyDisk, Operation
+from headrace.storage.log_directory import CLEAN_MARKER
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -123,8 +125,42 @@ def test_a_start_during_which_a_directory_fails_serves_the_others(boot_id: str) 
         assert [one.opened(again.clock.now()).log_end_offset for one in of_t(again)] == [1] * 4
         assert again.node.partitions.strays.count == 0
         skip += 1
-    assert skip > 20
+    assert skip > 15
     assert refused == 1
+
+
+NEEDING_SPACE: frozenset[Operation] = CHANGES - {"sync", "sync_dir", "truncate"}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+@pytest.mark.parametrize("times", [1, 1_000])
+def test_a_start_on_a_full_disk_costs_no_directory(boot_id: str, code: int, times: int) -> None:
+    """Whichever call has no space. A boot id that was there already took a directory offline."""
+    whole = with_records()
+    for skip in range(40):
+        disks = {name: disk.clone() for name, disk in whole.items()}
+        full = Fault(Fail(code), NEEDING_SPACE, skip=skip, times=times)
+        desk = Desk(disks={"a": disks["a"], "b": FaultyDisk(disks["b"], [full])}, boot_id=boot_id)
+        assert not any(one.is_offline for one in desk.node.partitions.directories.values())
+        if skip and full.times == times:
+            break
+        full.times = 0
+        assert [one.opened(desk.clock.now()).log_end_offset for one in of_t(desk)] == [1] * 4
+        again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()}, boot_id=boot_id)
+        assert [one.opened(again.clock.now()).log_end_offset for one in of_t(again)] == [1] * 4
+
+
+def test_a_directory_that_is_offline_since_the_start_is_reported_once() -> None:
+    """Its partitions are made later, and notice it later."""
+    disks = with_records()
+    disks["b"].open(CLEAN_MARKER, create=True).close()
+    broken = FaultyDisk(disks["b"], [Fault(Fail(errno.EIO), "remove", CLEAN_MARKER)])
+    desk = Desk(disks={"a": disks["a"], "b": broken})
+    for one in of_t(desk):
+        desk.ask(desk.produce_request("t", Batch([Row(1, None, b"x")]).sent(), partition=one.index), 9)
+    reports = [one.event for one in desk.effects if isinstance(one, Report)]
+    assert reports.count("log_directory_offline") == 1
 
 
 def of_t(desk: Desk) -> list[Partition]:
