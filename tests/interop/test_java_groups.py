@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -239,8 +240,9 @@ def test_consumer_perf_tool(brokers: Brokers, run: Run, topic: str, protocol: st
             *("--num-records", "20000", "--timeout", "60000", *settings),
         )
         assert outcome.code == 0, outcome
-        header = next(line for line in outcome.lines if line.startswith("start.time"))
-        figures = outcome.lines[outcome.lines.index(header) + 1]  # what it warns of is on stdout as well
+        header, *rest = dropwhile(lambda line: not line.startswith("start.time"), outcome.lines)
+        # what the tool warns of is on stdout as well, before the figures or behind them
+        figures = next(line for line in rest if line.count(", ") == header.count(", "))
         return dict(zip(header.split(", "), figures.split(", ")))["data.consumed.in.nMsg"]
 
     assert assert_same(brokers, story) == "20000"
