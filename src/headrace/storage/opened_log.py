@@ -312,7 +312,11 @@ class OpenedLog:
 
     def producer_state(self, wall_ms: int | None = None) -> ProducerState:
         state = self._producers.state
-        return state or self._producers.load(self._wall_ms if wall_ms is None else wall_ms)
+        return state or self._load_producers(self._wall_ms if wall_ms is None else wall_ms)
+
+    @guarded
+    def _load_producers(self, wall_ms: int) -> ProducerState:
+        return self._producers.load(wall_ms)
 
     @property
     @guarded

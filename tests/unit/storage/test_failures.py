@@ -301,3 +301,17 @@ def test_a_truncation_below_the_recovery_point_lowers_it_first(scene):
     scene.flush()
     scene.log.truncate_to(1)
     assert told == [1]
+
+
+def test_a_question_about_producers_that_finds_no_descriptor_is_asked_again(faulty):
+    """After a clean start the producers are read late, by whoever asks first."""
+    faulty.open()
+    faulty.write(7, 0)
+    faulty.log.close(clean=True)
+    faulty.files = OpenFiles()
+    faulty.open(recovery_point=1)
+    faulty.disk.faults.append(Fault(Fail(errno.EMFILE), "open", ".snapshot"))
+    with pytest.raises(DiskFull):
+        faulty.log.producer_state()
+    assert [one.producer_id for one in faulty.log.producer_state()] == [7]
+    assert not faulty.log.is_offline
