@@ -126,9 +126,9 @@ class Walk:
             crc = self._long_crc(position, size)
         return header if crc == header.crc else None
 
-    def next_valid(self, position: int, least: int) -> tuple[int, BatchHeader] | None:
-        """The next valid batch at or behind `position` with offsets from `least` on. What follows it has to
-        be valid too: a record may hold the bytes of a batch.
+    def next_valid(self, position: int, least: int, *, is_dense: bool = False) -> int | None:
+        """Where the next valid batch at or behind `position` begins, with offsets from `least` on. What
+        follows it has to fit: a record may hold the bytes of a batch, and the checksum covers no offset.
         """
         while position + HEADER_BYTES <= self._end:
             chunk = self._file.read(position, _CHUNK_BYTES)
@@ -136,28 +136,43 @@ class Walk:
             while 0 <= found <= len(chunk) - HEADER_BYTES + MAGIC_AT:
                 header = read_header(chunk, found - MAGIC_AT)
                 at = position + found - MAGIC_AT
-                if least <= header.base_offset < least + _OFFSETS_MAX and self.valid_at(at) is not None:
-                    following = at + header.size
-                    if following == self._end or self.valid_at(following) is not None:
-                        return at, header
+                if (
+                    least <= header.base_offset < least + _OFFSETS_MAX
+                    and self.valid_at(at) is not None
+                    and self._is_followed(at, header, is_dense=is_dense)
+                ):
+                    return at
                 found = chunk.find(MAGIC, found + 1)
             if len(chunk) < _CHUNK_BYTES:
                 break
             position += len(chunk) - HEADER_BYTES
         return None
 
-    def behind(self, position: int, least: int) -> int | None:
+    def _is_followed(self, position: int, header: BatchHeader, *, is_dense: bool) -> bool:
+        """By a valid batch with the next offsets, or by nothing."""
+        following = position + header.size
+        if following == self._end:
+            return True
+        after = self.valid_at(following)
+        if after is None:
+            return False
+        return after.base_offset == header.next_offset or (
+            not is_dense and after.base_offset > header.last_offset
+        )
+
+    def behind(self, position: int, least: int, *, is_dense: bool = False) -> int | None:
         """Where the batch ends that is damaged at `position`, by its own length or by the next valid one;
-        None when nothing tells.
+        None when nothing tells. In a dense log no offset is missing between two batches.
         """
         if position + HEADER_BYTES <= self._end:
-            following = position + read_header(self._file.read(position, HEADER_BYTES)).size
+            damaged = read_header(self._file.read(position, HEADER_BYTES))
+            following = position + damaged.size
             if position + HEADER_BYTES <= following <= self._end:
                 header = self.valid_at(following)
-                if header is not None and header.base_offset >= least:
+                # the length alone may be damaged, and lead past others
+                if header is not None and header.base_offset == least + damaged.last_offset_delta >= least:
                     return following
-        found = self.next_valid(position + 1, least)
-        return None if found is None else found[0]
+        return self.next_valid(position + 1, least, is_dense=is_dense)
 
     def _read(self, position: int) -> None:
         self._chunk = memoryview(self._file.read(position, _CHUNK_BYTES))

@@ -8,6 +8,7 @@ old one's place is told in `swapping`.
 
 from dataclasses import dataclass
 
+from headrace.base.numbers import INT32_MAX
 from headrace.records.batch import CODEC_MASK, check_crc
 from headrace.records.errors import BadRecords
 from headrace.storage.admission import codec_number, recode
@@ -75,6 +76,7 @@ class RecompressJob:
     def _copy(self, source: File, writer: SegmentWriter) -> None:
         codec = codec_number(self.codec)
         position = 0
+        least = self.base_offset
         end = source.size()
         while position < end:
             batch, size = _batch_at(source, position, end)
@@ -85,6 +87,13 @@ class RecompressJob:
                 # damaged at rest: what it means is for whoever verifies, not for us to lose
                 writer.add_unread(batch)
                 continue
+            if not least <= header.base_offset <= header.last_offset <= self.base_offset + INT32_MAX:
+                writer.add_unread(batch)  # the same: offsets are outside of the checksum
+                continue
+            if position + 8 <= end and int.from_bytes(source.read(position, 8)) <= header.last_offset:
+                writer.add_unread(batch)  # one of the two is
+                continue
+            least = header.next_offset
             kept: bytes | memoryview = batch
             if not header.is_control and header.attributes & CODEC_MASK != codec:
                 try:

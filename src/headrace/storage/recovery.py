@@ -217,7 +217,7 @@ def _scan(
             if header.leader_epoch >= 0 and (not epochs or header.leader_epoch > epochs[-1][0]):
                 epochs.append((header.leader_epoch, header.base_offset))
             continue
-        behind = walk.behind(segment.size, offset + 1)
+        behind = walk.behind(segment.size, offset + 1, is_dense=not has_gaps)
         if _is_torn(segment, offset, behind, size, kept):
             break
         offset = _pass_by(segment, scanned, offset, behind, size, kept, following)
@@ -319,11 +319,20 @@ def _pass_by(
 
 
 def _claimed_end(segment: Segment, offset: int, size: int) -> int | None:
-    """Where a damaged batch at the end of the log says that it ends, if two of its fields agree."""
+    """Where damaged batches at the end of the log say that they end, if two fields of each agree. The later
+    ones are whole but for their offsets, which are outside of the checksum.
+    """
     position = segment.size
     if position + HEADER_BYTES > size:
         return None
-    header = read_header(segment.file().read(position, HEADER_BYTES))
-    if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
-        return None
-    return offset + header.record_count
+    walk = Walk(segment.file())
+    header: BatchHeader | None = read_header(segment.file().read(position, HEADER_BYTES))
+    claimed = None
+    while header is not None:
+        if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
+            break
+        offset += header.record_count
+        claimed = offset
+        position += header.size
+        header = walk.valid_at(position) if header.size >= HEADER_BYTES else None
+    return claimed

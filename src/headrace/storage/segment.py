@@ -347,6 +347,8 @@ class Segment:
             ) and not self.is_sound(position, least):
                 return self._locate_carefully(offset)
             if base + delta >= offset:
+                if base < offset and not self._may_follow(following, base + delta, self.size):
+                    return self._locate_carefully(offset)  # its last offset may be damaged, too
                 return position, length + LENGTH_OVERHEAD
             position = following
             least = base + delta + 1
@@ -445,6 +447,7 @@ class Segment:
         file = self.file()
         chunk_at, chunk = position, b""
         least = self.base_offset
+        is_dense = position == 0  # else an index led here, and which offset is the next is not known yet
         while position + HEADER_BYTES <= end:
             at = position - chunk_at
             if at + HEADER_BYTES > len(chunk):
@@ -468,7 +471,9 @@ class Segment:
                 ] == header.next_offset.to_bytes(8)
                 if not is_continued and not self._may_follow(following, header.last_offset, end):
                     # one of the two is damaged; offset and length are outside of the checksum
-                    is_sound = header.base_offset == least and Walk(file, end).valid_at(position) is not None
+                    is_next = header.base_offset == least or not is_dense
+                    is_sound = is_next and Walk(file, end).valid_at(position) is not None
+            is_dense = True
             if not is_sound:
                 least += 1  # a damaged batch had an offset, too
                 behind = Walk(file, end).behind(position, least)
