@@ -316,9 +316,12 @@ class LogDirectory:
 
     def _read_boot_id(self) -> str:
         try:
-            return read_whole(self._disk, BOOT_ID).decode(errors="replace").strip()
+            data = read_whole(self._disk, BOOT_ID)
         except FileNotFoundError:
             return ""
+        if not data.endswith(b"\n"):  # a note of distrust that the failing disk has cut short
+            return _DISTRUSTED + self._boot_id
+        return data.decode(errors="replace").strip()
 
     def _try_to_mark_boot(self) -> None:
         """If there is no space, a start on this boot looks at everything once more."""

@@ -121,6 +121,21 @@ def test_a_kill_soon_after_the_loss_of_the_machine_has_lost_nothing_more(has_job
     assert (again.log_end_offset, again.damages) == (3, [])
 
 
+@pytest.mark.parametrize("written", [0, 5])
+def test_a_note_of_distrust_that_was_cut_short_is_one(written):
+    disk = FaultyDisk(MemoryDisk())
+    directory = open_directory(disk)
+    append(open_log(directory))
+    disk.faults.append(Fault(Fail(errno.ENOSPC, written), "append", ".headrace_boot_id"))
+    assert not directory.distrust()
+    disk.calls.clear()
+    again = open_directory(disk)
+    assert again.trust == "lost"
+    assert open_log(again).log_end_offset == 1
+    written_again = "orders-0/00000000000000000000.log.tmp"
+    assert any(call.operation == "append" and call.path == written_again for call in disk.calls)
+
+
 def test_a_log_not_opened_since_a_kill_is_not_vouched_for():
     """Logs open late: a clean stop must not turn an old recovery point into the log's end."""
     disk = MemoryDisk()
