@@ -211,6 +211,10 @@ class Partitions:
             self._take(now, image, topic)
         for place, home in lost.items():
             self._leave_offline(now, place, home)
+        for partition in self.all():
+            # its directory was read, and failed before there was a partition to tell
+            if self.directories[partition.directory].is_offline and not partition.is_offline:
+                partition.go_offline(now)
         for name, directory in self.directories.items():
             if directory.trust == "lost":
                 self._recover_all(now, name)

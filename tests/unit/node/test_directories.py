@@ -119,6 +119,9 @@ def test_a_start_during_which_a_directory_fails_serves_the_others(boot_id: str) 
             assert desk.halted is None
             sound = [one for one in of_t(desk) if one.directory == "a"]
             assert [one.opened(desk.clock.now()).log_end_offset for one in sound] == [1, 1]
+            # clients are told at once, and not when somebody first touches the log
+            is_offline = desk.node.partitions.directories["b"].is_offline
+            assert [one.is_offline for one in of_t(desk) if one.directory == "b"] == [is_offline] * 2
         if fault.times:
             break
         again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()}, boot_id=boot_id)
