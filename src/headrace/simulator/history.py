@@ -173,6 +173,14 @@ class CommittedRead:
 
 
 @dataclass(slots=True)
+class JoinAsked:
+    """A member is about to join a group by one of the two protocols; nobody may hear what becomes of it."""
+
+    group: str
+    is_classic: bool
+
+
+@dataclass(slots=True)
 class Assigned:
     """A member was told its partitions in a generation; a static one goes by the name of its instance."""
 
@@ -434,6 +442,7 @@ Event = (
     | CommitOfTransactionAsked
     | TransactionEnded
     | CommittedRead
+    | JoinAsked
     | Assigned
     | PartitionsHeld
     | Polled

@@ -30,6 +30,7 @@ from headrace.simulator.history import (
     CommitAccepted,
     CommitAsked,
     CommittedOffsetTold,
+    JoinAsked,
     PartitionKey,
 )
 
@@ -90,6 +91,7 @@ class Membership:
         """Join and sync until this member has its part of a generation."""
         while True:
             self.partitions = []
+            self._client.history.add(JoinAsked(self.group, is_classic=True))
             answer = yield Ask(JOIN_GROUP, 9, self._join_request())
             if answer is None:
                 continue

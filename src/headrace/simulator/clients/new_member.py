@@ -13,7 +13,7 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
 )
 from headrace.simulator.clients.member import REBALANCE_TIMEOUT_MS, Membership, Step
 from headrace.simulator.clients.session import Ask, Pause
-from headrace.simulator.history import Assigned, PartitionKey, PartitionsHeld
+from headrace.simulator.history import Assigned, JoinAsked, PartitionKey, PartitionsHeld
 from headrace.simulator.holding import held
 
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -98,6 +98,8 @@ class NewMembership(Membership):
             topic_partitions=partitions,
         )
         identity = self.identity
+        if epoch == JOINING:
+            self._client.history.add(JoinAsked(self.group, is_classic=False))
 
         def promised(answer: Any) -> None:
             client = self._client

@@ -1,10 +1,10 @@
 """In one generation of a group a partition belongs to one member.
 
-A group that has changed its protocol is left to other judges: an empty one that does so counts from the
+A group that may have changed its protocol is left to other judges: an empty one that does so counts from the
 beginning.
 """
 
-from headrace.simulator.history import Assigned, Event, PartitionKey, Violation
+from headrace.simulator.history import Assigned, Event, JoinAsked, PartitionKey, Violation
 
 
 class OneOwnerPerGeneration:
@@ -16,11 +16,11 @@ class OneOwnerPerGeneration:
         self._owners: dict[tuple[str, int, PartitionKey], str] = {}
 
     def see(self, event: Event, /) -> None:
-        if not isinstance(event, Assigned):
+        if not isinstance(event, Assigned | JoinAsked):
             return
         if self._protocols.setdefault(event.group, event.is_classic) != event.is_classic:
             self._changed.add(event.group)
-        if event.group in self._changed:
+        if event.group in self._changed or isinstance(event, JoinAsked):
             return
         for partition in event.partitions:
             owner = self._owners.setdefault((event.group, event.generation, partition), event.member)
