@@ -1,4 +1,4 @@
-"""`headrace consume` by a registry and as a group: decoded values, commits, and a clean good-bye."""
+"""`headrace consume` by a registry and as a group: decoded values, commits, and a clean leave."""
 
 from __future__ import annotations
 
