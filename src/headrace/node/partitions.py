@@ -35,7 +35,7 @@ from headrace.protocol.metadata_records import (
     TopicRecord,
 )
 from headrace.storage.checkpoints import META_PROPERTIES, PARTITION_METADATA, parse_properties
-from headrace.storage.directory_jobs import CHECKPOINT_LANE
+from headrace.storage.directory_jobs import CHECKPOINT_LANE, RemoveDirectoryJob
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.errors import (
     DiskFull,
@@ -47,7 +47,7 @@ from headrace.storage.errors import (
 )
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
-from headrace.storage.log_directory import LogDirectory, distrusted_ids
+from headrace.storage.log_directory import LogDirectory, distrusted_ids, doomed_name
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.strays import Why
 
@@ -86,6 +86,7 @@ class Partitions:
         self._homes: dict[tuple[bytes, int], str] = {}
         self._found: list[tuple[str, str, int, bytes | None]] = []  # what lay on disk at the start
         self._crowds: dict[str, int] = {}  # partitions per directory
+        self._departed: set[str] = set()  # what moves to directories that are offline have left behind
         self._arriving: dict[Partition, Awaited] = {}  # logs that have moved and not got their name yet
         self._configs: TopicConfigs | None = None
         self.moves = ReplicaMoves(node)
@@ -223,7 +224,8 @@ class Partitions:
 
     def _unreachable(self, image: ClusterImage) -> dict[tuple[bytes, int], str]:
         """Partitions whose log was not found, because the metadata places it in a directory that is offline
-        or that this node was not given: to begin them again would give their offsets to other records.
+        or that this node was not given, or because it had just moved to one: to begin them again would give
+        their offsets to other records.
         """
         online = {each.directory_id for each in self.directories.values() if not each.is_offline}
         broken = [name for name, each in self.directories.items() if each.is_offline]
@@ -231,11 +233,23 @@ class Partitions:
         for topic in image.topics.values():
             for index, state in topic.partitions.items():
                 placed = _placed(state, self._node.id)
-                if (topic.id, index) in self._homes or placed is None or placed in online:
+                if (topic.id, index) in self._homes or placed is None:
                     continue
-                if int.from_bytes(placed) > RESERVED_ID_MAX:
+                if placed in online:
+                    # the log that a move leaves behind gets this name before the metadata tells of the move
+                    departed = doomed_name(f"{topic.name}-{index}", int.from_bytes(topic.id))
+                    if broken and any(self._has(home, departed) for home in self.directories):
+                        self._departed.add(departed)
+                        found[(topic.id, index)] = min(broken)
+                elif int.from_bytes(placed) > RESERVED_ID_MAX:
                     found[(topic.id, index)] = min(broken or self.directories)
         return found
+
+    def _has(self, home: str, name: str) -> bool:
+        try:
+            return not self.directories[home].is_offline and self.disks[home].exists(name)
+        except OSError:
+            return True  # nobody can tell
 
     def _leave_offline(self, now: Now, place: tuple[bytes, int], home: str) -> None:
         topic_id, index = place
@@ -494,8 +508,9 @@ class Partitions:
             if directory.is_offline:
                 continue
             try:
-                for job in directory.leftovers():
-                    self._remove_directory(home, job)
+                for name in directory.leftovers():
+                    if name not in self._departed:
+                        self._remove_directory(home, RemoveDirectoryJob(name))
             except DiskFull as fault:  # no descriptor is left: the next start finds them
                 self._node.report("error", "disk_full", directory=home, error=str(fault))
             except StorageError as fault:

@@ -73,6 +73,11 @@ def distrusted_ids(disks: Iterable[Disk], boot_id: str) -> set[str]:
     return found
 
 
+def doomed_name(directory: str, number: int) -> str:
+    suffix = f".{number:032x}{DOOMED}"
+    return directory[: _NAME_BYTES_MAX - len(suffix)] + suffix
+
+
 class LogDirectory:
     __slots__ = (
         "_boot_id",
@@ -585,12 +590,9 @@ class LogDirectory:
     def _doomed_name(self, directory: str, topic_id: bytes) -> str:
         """As Kafka names it: a long topic name loses its end, the id keeps it unique."""
         number = int.from_bytes(topic_id, "big")
-        while True:
-            suffix = f".{number:032x}{DOOMED}"
-            name = directory[: _NAME_BYTES_MAX - len(suffix)] + suffix
-            if not self._disk.exists(name):
-                return name
+        while self._disk.exists(name := doomed_name(directory, number)):
             number = (number + 1) % (1 << 128)
+        return name
 
     # --- logs that the metadata does not know -----------------------------------------------------
 
@@ -705,9 +707,9 @@ class LogDirectory:
             raise self._health.met(error) from error
         return RemoveDirectoryJob(doomed)
 
-    def leftovers(self) -> list[RemoveDirectoryJob]:
+    def leftovers(self) -> list[str]:
         """Directories whose removal the last run did not live to see."""
-        return [RemoveDirectoryJob(name) for name in self._names() if name.endswith(DOOMED)]
+        return [name for name in self._names() if name.endswith(DOOMED)]
 
     # --- checkpoints ------------------------------------------------------------------------------
 

@@ -227,7 +227,7 @@ def test_a_doomed_partition_frees_its_name_at_once():
     assert open_log(directory, topic_id=bytes(range(1, 17))).log_end_offset == 0
     doomed = [name for name in disk.list("") if name.endswith("-delete")]
     assert doomed == [f"orders-0.{TOPIC_ID.hex()}-delete"]
-    assert [one.directory for one in open_directory(disk).leftovers()] == doomed
+    assert open_directory(disk).leftovers() == doomed
     job.run(disk)
     job.run(disk)
     assert not disk.exists(doomed[0])

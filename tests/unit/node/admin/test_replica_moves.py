@@ -23,6 +23,7 @@ from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
+from headrace.server.disk import UnusableDisk
 from headrace.storage.disk import Disk
 from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
@@ -373,3 +374,33 @@ def test_a_crash_at_every_disk_call(kind: Any, broken: str) -> None:
         assert rest == [], f"left over at {place}"
         assert move(desk, other(home(desk))) == 0
         assert values(desk) == found, f"lost by the next move at {place}"
+
+
+def test_a_move_that_a_kill_cut_short_waits_for_a_target_that_cannot_be_read() -> None:
+    """The metadata does not tell of the move yet: nothing may begin again in the old directory."""
+    settings = {"metadata.log.dir": "two"}
+    for skip in range(1000):
+        faulty = {name: FaultyDisk(MemoryDisk()) for name in ("one", "two")}
+        desk = Desk(settings, disks=dict[str, Disk](faulty))
+        desk.create_topic("t", **SEGMENT)
+        assert home(desk) == "two"
+        for number in range(3):
+            assert produce(desk, number) == 0
+        crash = Fault(Crash(), skip=skip)
+        for disk in faulty.values():
+            disk.faults.append(crash)
+        try:
+            move(desk, "one")
+        except DiskCrashed:
+            pass
+        left = {name: disk.disk.crash("killed") for name, disk in faulty.items()}
+        unreadable = UnusableDisk(OSError(errno.EIO, "Input/output error"))
+        for _ in range(2):
+            again = Desk(settings, disks={"one": unreadable, "two": left["two"]}, seed=5)
+            again.advance(120)
+            (held,) = again.node.partitions.of_name("t") or []
+            assert held.is_offline or held.opened(again.clock.now()).log_end_offset == 3
+        whole = Desk(settings, disks=dict[str, Disk](left), seed=6)
+        assert values(whole) == expected(*range(3))
+        if crash.times:
+            return
