@@ -82,7 +82,6 @@ class PartitionProducers:
             batch = segment.file().read(position, header.size) if header.is_control else b""
             is_indexed = aborts_from is None or header.base_offset < aborts_from
             self._replay(state, segment, header, batch, wall_ms, is_indexed=is_indexed)
-        state.is_changed = False
 
     def _newest_snapshot(self, limit: int | None, wall_ms: int) -> tuple[ProducerState, int]:
         for offset in reversed(self._snapshots[:]):

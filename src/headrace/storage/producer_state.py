@@ -67,7 +67,7 @@ class ProducerEntry:
 
 
 class ProducerState:
-    __slots__ = ("_open", "_undecided", "entries", "is_changed")
+    __slots__ = ("_open", "_undecided", "entries")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
@@ -79,7 +79,6 @@ class ProducerState:
         }
         # ended, but maybe not yet below the high watermark: first offset, offset of the marker
         self._undecided: list[tuple[int, int]] = []
-        self.is_changed = False  # since the last snapshot
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         return iter(self.entries.values())
@@ -159,7 +158,6 @@ class ProducerState:
         if is_transactional and entry.transaction_start < 0:
             entry.transaction_start = base_offset
             self._open[producer_id] = base_offset
-        self.is_changed = True
 
     def replayed(self, header: BatchHeader, wall_ms: int) -> None:
         """A data batch that stands in the log already, whoever admitted it."""
@@ -193,7 +191,6 @@ class ProducerState:
         entry.timestamp = timestamp
         entry.seen_ms = wall_ms
         entry.transaction_start = -1
-        self.is_changed = True
         first_offset = self._open.pop(producer_id, None)
         if first_offset is not None:
             self._undecided.append((first_offset, offset))
@@ -248,5 +245,4 @@ class ProducerState:
         ]
         for producer_id in silent:
             del self.entries[producer_id]
-        self.is_changed |= bool(silent)
         return len(silent)

@@ -86,7 +86,6 @@ def write_snapshot(disk: Disk, directory: str, offset: int, state: ProducerState
         file.append(encode_snapshot(state))
     finally:
         file.close()
-    state.is_changed = False
 
 
 def read_snapshot(disk: Disk, directory: str, offset: int, wall_ms: int) -> ProducerState:

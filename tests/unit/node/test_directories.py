@@ -10,6 +10,7 @@ from harness.desk import Desk
 from headrace.node.effects import Report
 from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headrace.storage.errors import LogOffline, StorageError, WrongDirectory
 from headrace.storage.faulty_disk import CHANGES, OPENS, Fail, Fault, FaultyDisk, Operation
@@ -164,6 +165,22 @@ def test_a_directory_that_is_offline_since_the_start_is_reported_once() -> None:
         desk.ask(desk.produce_request("t", Batch([Row(1, None, b"x")]).sent(), partition=one.index), 9)
     reports = [one.event for one in desk.effects if isinstance(one, Report)]
     assert reports.count("log_directory_offline") == 1
+
+
+def test_a_log_that_cannot_be_renamed_for_its_deletion_costs_the_directory() -> None:
+    disks = with_records()
+    broken = FaultyDisk(disks["b"], [Fault(Fail(errno.EIO), "rename", "t-")])
+    desk = Desk(disks={"a": disks["a"], "b": broken})
+    desk.create_topic("other", 2)
+    doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1_000)
+    assert desk.ask(doomed, 6).responses[0].error_code == 0, "the metadata says so already"
+    assert desk.node.partitions.directories["b"].is_offline
+    others = desk.node.partitions.of_name("other") or []
+    assert {one.directory: one.is_offline for one in others} == {"a": False, "b": True}
+    # and the next start deletes what is left
+    again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()})
+    again.advance(120)
+    assert not [name for disk in again.disks.values() for name in disk.list("") if name.startswith("t-")]
 
 
 def of_t(desk: Desk) -> list[Partition]:
