@@ -265,10 +265,12 @@ class Partitions:
 
     def _settle_homes(self, image: ClusterImage) -> None:
         """Where each partition lies; of two directories with the same one, where the metadata says."""
-        for home, _, index, topic_id in self._found:
+        for home, name, index, topic_id in self._found:
             if topic_id is None:
                 continue
             topic = image.topics_by_id.get(TopicId(topic_id))
+            if topic is not None and topic.name != name:
+                continue  # somebody renamed the directory
             state = topic.partitions.get(index) if topic is not None else None
             placed = _placed(state, self._node.id)
             if (topic_id, index) not in self._homes or self.directories[home].directory_id == placed:
@@ -492,14 +494,17 @@ class Partitions:
         for home, topic, index, topic_id in self._found:
             directory = self.directories[home]
             known = self._by_id.get(topic_id) if topic_id is not None else None
-            is_known = known is not None and index < len(known)
+            is_renamed = known is not None and known[0].topic != topic
+            is_known = known is not None and index < len(known) and not is_renamed
             if directory.is_offline or (is_known and self._homes[(topic_id or b"", index)] == home):
                 continue
             try:
                 if topic_id in removed:
                     self._remove_directory(home, directory.doom(topic, index))
                     continue
-                why: Why = "duplicate" if is_known else "unknown" if known is None else "partition"
+                why: Why = "unknown"
+                if known is not None:
+                    why = "renamed" if is_renamed else "duplicate" if is_known else "partition"
                 directory.put_aside(topic, index, why, now.wall_ms)
             except StorageError as fault:
                 self.go_offline(now, home, fault)

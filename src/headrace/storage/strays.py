@@ -12,12 +12,13 @@ from typing import Literal, NamedTuple
 
 STRAY = "-stray"
 
-Why = Literal["unknown", "partition", "duplicate"]
+Why = Literal["unknown", "partition", "duplicate", "renamed"]
 
 REASONS: dict[str, str] = {
     "unknown": "the metadata does not know its topic",
     "partition": "its topic has fewer partitions",
     "duplicate": "another log directory has the same partition",
+    "renamed": "its topic has another name than its directory",
 }
 
 _NAME_BYTES_MAX = 255

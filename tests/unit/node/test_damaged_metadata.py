@@ -231,3 +231,15 @@ def test_a_snapshot_of_more_than_the_segments_hold_begins_the_log_again() -> Non
         again = Desk(SNAPSHOT_SETTINGS, disks={"data": lost}, boot_id="boot-2")
         assert sorted(again.node.metadata.image.topics) == topics
         lost = lost.crash("killed")
+
+
+def test_a_directory_that_somebody_renamed_is_put_aside_and_reported() -> None:
+    disk = a_node(is_stopped=True)
+    records = read_whole(disk, "orders-0/00000000000000000000.log")
+    disk.rename("orders-0", "mislaid-0")
+    desk = Desk(disks={"data": disk})
+    (stray,) = [name for name in disk.list("") if name.endswith("-stray")]
+    assert (parsed := parse_stray(stray)) is not None
+    assert (parsed.original, parsed.why) == ("mislaid-0", "its topic has another name than its directory")
+    assert read_whole(disk, f"{stray}/00000000000000000000.log") == records
+    assert any(isinstance(effect, Report) and effect.event == "stray_partition" for effect in desk.effects)
