@@ -232,8 +232,8 @@ class PartitionLog(CompactedLog):
         if self._is_dirty:
             files.append(f"{self.directory}/{EPOCHS_FILE}")
         directories = [self.directory] if self._is_renamed or self._is_unlisted or snapshots else []
-        if self._is_unlisted:
-            files.append(f"{self.directory}/{PARTITION_METADATA}")
+        if self._is_unlisted:  # first: where a record is durable, it is known whose it is
+            files.insert(0, f"{self.directory}/{PARTITION_METADATA}")
             directories.append(self.directory.rpartition("/")[0])
         self._is_dirty = self._is_renamed = self._is_unlisted = False
         return FlushJob(self.directory, self.generation, self.log_end_offset, files, directories, snapshots)

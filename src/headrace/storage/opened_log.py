@@ -6,15 +6,17 @@ read and kept in `log`.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from headrace.storage import recovery as recovering
 from headrace.storage.admission import opens_batches
+from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.cleaning import Rewritten
 from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
-from headrace.storage.disk import Disk
+from headrace.storage.disk import Disk, read_whole, write_atomically
 from headrace.storage.flushing import FlushClock
 from headrace.storage.health import Health
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
@@ -248,6 +250,9 @@ class OpenedLog:
         """Bring what was not flushed to other pages: the kernel takes those that a failed fsync left behind
         for written, and the next fsync of them would succeed without having done anything.
         """
+        with suppress(FileNotFoundError):  # first, as in a flush
+            metadata = f"{self.directory}/{PARTITION_METADATA}"
+            write_atomically(self._disk, metadata, read_whole(self._disk, metadata))
         for segment in self._segments.from_offset(offset):
             path = f"{segment.path}.log"
             old, new = self._disk.open(path), self._disk.open(path + TEMPORARY, create=True)

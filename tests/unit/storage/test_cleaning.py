@@ -358,3 +358,19 @@ def test_a_swap_that_a_full_disk_interrupts_is_read_as_before_and_finished_later
     scene.log.retire(scene.wall_ms)
     assert records(scene) == [*after, (7, "y", "1")]
     assert not scene.log.is_offline
+
+
+@pytest.mark.parametrize("damage", [{8: 0x80}, {8: 0xFF, 9: 0xFF, 10: 0xFF, 11: None}])
+def test_a_start_takes_no_segment_whose_length_is_damaged(compact, damage):
+    put(compact, ("a", "1"), ("b", "1"))
+    put(compact, ("a", "2"))
+    seal(compact)
+    put(compact, ("z", "9"))
+    before = records(compact)
+    compact.log.clean_job(compact.wall_ms, compact.log.log_end_offset).run(compact.disk)
+    path = "orders-0/00000000000000000000.log.swap"
+    low = compact.disk.open(path).read(11, 1)[0]
+    for position, mask in damage.items():  # a negative length, and the one that leads nowhere
+        compact.disk.flip(path, position, low ^ 0xF4 if mask is None else mask)
+    compact.open("killed", recovery_point=3)
+    assert records(compact) == before
