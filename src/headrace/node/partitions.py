@@ -441,7 +441,7 @@ class Partitions:
             if topic is None or topic_id == topic.id or index not in topic.partitions:
                 continue
             if topic_id is None:
-                if directory.trust == "lost" and directory.has_unflushed_name(name, index):
+                if directory.trust == "lost" and directory.has_unflushed_name(name, index, topic.id):
                     continue
             elif topic_id in removed or _bits_apart(topic_id, topic.id) > DAMAGED_ID_BITS_MAX:
                 continue

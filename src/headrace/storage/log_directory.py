@@ -54,7 +54,8 @@ DOOMED = "-delete"
 
 _NAME_BYTES_MAX = 255
 _NUMBER = re.compile("[1-9][0-9]{0,9}")
-_PARTITION_METADATA_BYTES = len(checkpoints.render_partition_metadata(bytes(16)))
+# A partition.metadata that is cut short still tells whose it is, if it has this much of the id's 22 characters.
+_ID_CHARACTERS_MAX_LOST = 18
 
 
 def _mark(directory: str, topic_id: bytes) -> str:
@@ -628,20 +629,26 @@ class LogDirectory:
     def strays(self) -> list[Stray]:
         return [stray for name in self._names() if (stray := parse_stray(name)) is not None]
 
-    def has_unflushed_name(self, topic: str, partition: int) -> bool:
+    def has_unflushed_name(self, topic: str, partition: int, topic_id: bytes) -> bool:
         """Whether the file with its topic's id may never have been flushed: after a power loss that is no
-        damage, and the directory may be that of an earlier topic of this name.
+        damage, and unless something is left that speaks for `topic_id`, the directory may be that of an
+        earlier topic of this name.
         """
         directory = f"{topic}-{partition}"
         try:
             data = read_whole(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}")
         except FileNotFoundError:
             data = b""
-        is_torn = len(data) < _PARTITION_METADATA_BYTES or b"\0" in data
-        if not is_torn or not self._recovery_points.get((topic, partition)):
-            return is_torn
-        # that recovery point is an earlier log's
-        return any(name.startswith(FRESH) for name in self._disk.list(directory))
+        whole = checkpoints.render_partition_metadata(topic_id)
+        if len(data) >= len(whole) and b"\0" not in data:
+            return False
+        begun = data.rstrip(b"\0")
+        if whole.startswith(begun) and len(begun) >= len(whole) - _ID_CHARACTERS_MAX_LOST:
+            return False
+        marks = [name for name in self._disk.list(directory) if name.startswith(FRESH)]
+        if marks:  # the recovery point is an earlier log's
+            return _mark(directory, topic_id) not in [f"{directory}/{name}" for name in marks]
+        return not self._recovery_points.get((topic, partition))
 
     def correct_topic_id(self, topic: str, partition: int, topic_id: TopicId) -> None:
         """Write the partition's damaged partition.metadata again."""

@@ -5,6 +5,7 @@ of an earlier one.
 """
 
 import errno
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from headrace.records.builder import build_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DiskFull
-from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.faulty_disk import CHANGES, Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.log_directory import LogDirectory
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
@@ -148,7 +149,40 @@ def test_a_log_whose_topic_id_was_not_flushed_may_be_another_topics(left, is_mar
     file = disk.open("orders-0/partition.metadata")
     file.truncate(0)
     file.append(left)
-    assert open_directory(disk, "boot-2").has_unflushed_name(*ORDERS)
+    assert open_directory(disk, "boot-2").has_unflushed_name(*ORDERS, THIRD)
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_what_is_left_of_an_unflushed_topic_id_speaks_for_the_log(is_marked):
+    disk = MemoryDisk()
+    if is_marked:
+        with_first(disk).doom(*ORDERS)
+    append(open_log(open_directory(disk), SECOND), 3)
+    file = disk.open("orders-0/partition.metadata")
+    file.truncate(0 if is_marked else file.size() - 15)
+    assert not open_directory(disk, "boot-2").has_unflushed_name(*ORDERS, SECOND)
+    assert open_directory(disk, "boot-2").has_unflushed_name(*ORDERS, THIRD)
+
+
+@pytest.mark.parametrize("flushes", ["by a flush", "after a failed fsync"])
+def test_where_a_record_is_durable_it_is_known_whose_it_is(flushes):
+    """The log was synced before its topic's id: a machine that was lost in between put it aside."""
+    for calls in range(30):
+        disk = MemoryDisk()
+        directory = open_directory(disk)
+        log = open_log(directory, SECOND)
+        append(log, 3)
+        faulty = FaultyDisk(disk, [Fault(Crash(), CHANGES, skip=calls)])
+        with suppress(DiskCrashed):
+            if flushes == "by a flush":
+                log.flush_job().run(faulty)
+            else:
+                directory.distrust()
+                open_log(open_directory(faulty), SECOND)
+        for seed in range(8):
+            after = disk.crash("lost", Random(seed))
+            if after.exists(LOG) and disk.durable(LOG):
+                assert open_directory(after, "boot-2").topic_id_of(*ORDERS) == SECOND
 
 
 def test_a_topic_id_that_was_flushed_and_is_damaged_is_known_by_its_size():
@@ -158,7 +192,7 @@ def test_a_topic_id_that_was_flushed_and_is_damaged_is_known_by_its_size():
     text = file.read(0, 1000)
     file.truncate(0)
     file.append(text.replace(b"topic_id", b"topic!id"))
-    assert not open_directory(disk, "boot-2").has_unflushed_name(*ORDERS)
+    assert not open_directory(disk, "boot-2").has_unflushed_name(*ORDERS, THIRD)
 
 
 def test_a_kill_after_a_loss_below_the_recovery_point_leaves_no_gap():
