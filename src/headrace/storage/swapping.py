@@ -91,6 +91,8 @@ def _end_offset(disk: Disk, path: str) -> int:
         end, position, size = -1, 0, file.size()
         while position + HEADER_BYTES <= size:
             header = read_header(file.read(position, HEADER_BYTES))
+            if header.size < HEADER_BYTES:
+                return -1  # damaged: no segment begins there
             end = header.next_offset
             position += header.size
         return end
