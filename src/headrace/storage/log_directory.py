@@ -54,7 +54,7 @@ DOOMED = "-delete"
 
 _NAME_BYTES_MAX = 255
 _NUMBER = re.compile("[1-9][0-9]{0,9}")
-# A partition.metadata that is cut short still tells whose it is, if it has this much of the id's 22 characters.
+# A partition.metadata that is cut short still tells whose it is, if it has four of the id's 22 characters.
 _ID_CHARACTERS_MAX_LOST = 18
 
 
