@@ -30,7 +30,3 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.body = body
-
-    @property
-    def principal(self) -> str:
-        return self.connection.principal
