@@ -457,12 +457,14 @@ class LogDirectory:
     ) -> PartitionLog:
         """The partition's log, made when absent. InconsistentTopicId when another topic had this name."""
         key = (topic, partition)
+        directory = f"{topic}-{partition}"
         log = self._logs.get(key)
         if log is not None:
+            if self._topic_ids.get(directory) != topic_id:  # its removal has no space for the new name yet
+                raise InconsistentTopicId(f"{directory} still belongs to an earlier topic of its name")
             return log
         if self._health.error is not None:
             raise self._health.offline()
-        directory = f"{topic}-{partition}"
         try:
             self._claim(key, directory, topic_id)
             log = PartitionLog.open(
@@ -486,6 +488,7 @@ class LogDirectory:
                 if job is not None:
                     log.flushed(job.run(self._disk))
             self._logs[key] = log
+            self._topic_ids[directory] = TopicId(topic_id)
             for offsets in (self._high_watermarks, self._recovery_points):
                 if offsets.get(key, 0) > log.log_end_offset:
                     offsets[key] = log.log_end_offset

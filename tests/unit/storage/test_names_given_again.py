@@ -12,7 +12,7 @@ import pytest
 
 from headrace.records.builder import build_batch
 from headrace.storage.config import LogConfig
-from headrace.storage.errors import DiskFull
+from headrace.storage.errors import DiskFull, InconsistentTopicId
 from headrace.storage.faulty_disk import CHANGES, Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.log_directory import LogDirectory
 from headrace.storage.memory_disk import MemoryDisk
@@ -96,6 +96,19 @@ def test_the_third_log_is_marked_where_no_checkpoint_spoke_of_the_second():
     directory.doom(*ORDERS)
     append(open_log(directory, THIRD), 6)
     assert_ends_at(disk, THIRD, 6)
+
+
+def test_a_log_that_could_not_be_renamed_away_is_not_opened_for_the_next_topic():
+    """It was: the second topic had the first one's records, and appended behind them."""
+    disk = FaultyDisk(MemoryDisk())
+    directory = with_first(disk)
+    disk.faults.append(Fault(Fail(errno.EDQUOT), "rename"))
+    with pytest.raises(DiskFull):
+        directory.doom(*ORDERS)
+    with pytest.raises(InconsistentTopicId):
+        open_log(directory, SECOND)
+    directory.doom(*ORDERS)
+    assert open_log(directory, SECOND).log_end_offset == 0
 
 
 @pytest.mark.parametrize("kind", ["log starts", "everything"])
