@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.simulator.history import Assigned, JoinAsked, PartitionKey, Violation
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.history import Assigned, History, JoinAsked, PartitionKey, Violation
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
+from headrace.simulator.machine import Machine
+from headrace.simulator.operator import Operator
+from headrace.simulator.world import World
 
 SOURCE = PartitionKey("source", bytes(16), 2)
 
@@ -27,3 +31,19 @@ def test_a_partition_has_one_owner_in_a_generation() -> None:
     judge.see(Assigned("plain", "first", 2, (SOURCE,), is_classic=False))
     with pytest.raises(Violation):
         judge.see(Assigned("plain", "second", 2, (SOURCE,), is_classic=False))
+
+
+def test_an_operator_without_a_connection_forgets_no_topic() -> None:
+    """A topic gave its place to a namesake that was never made. When that one was deleted by its name, the
+    first was gone, and clients waited for it.
+    """
+    world = World(1)
+    machine = Machine(world, History(world, []), ["a"], lambda *_: pytest.fail("nobody starts it"))
+    topic = Topic("passing", 1, {}, is_asked=True)
+    topic.created(bytes(16))
+    topics, known = [topic], [topic]
+    operator = Operator(machine, "operator", [], topics, known)
+    for _ in range(20):
+        operator.replace_topic()
+    assert topics == known == [topic]
+    assert topic.is_there

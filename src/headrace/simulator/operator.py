@@ -126,6 +126,8 @@ class Operator(Session):
         """Make it, or delete it and mostly make another under its name at once."""
         if not self._passing:
             return "no topic to replace"
+        if self.wire is None:  # a topic that nobody deletes is not to be forgotten for its namesake
+            return "the operator is not connected"
         number = self.world.dice.randrange(len(self._passing))
         topic = self._passing[number]
         if not topic.is_doomed and topic.is_asked:
