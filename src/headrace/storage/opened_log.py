@@ -17,6 +17,7 @@ from headrace.storage.cleaning import Rewritten
 from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
 from headrace.storage.disk import Disk, read_whole, write_atomically
+from headrace.storage.errors import StorageError
 from headrace.storage.flushing import FlushClock
 from headrace.storage.health import Health
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
@@ -159,7 +160,11 @@ class OpenedLog:
         log._roll_jitter_ms = roll_jitter_ms
         log.config = config
         log._lowered = recovery_point_lowered
-        log._open(recovery, wall_ms)
+        try:
+            log._open(recovery, wall_ms)
+        except StorageError:
+            files.forget_directory(disk, directory)  # the next try clears away what this one has open
+            raise
         return log
 
     @guarded

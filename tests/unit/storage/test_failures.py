@@ -315,3 +315,29 @@ def test_a_question_about_producers_that_finds_no_descriptor_is_asked_again(faul
         faulty.log.producer_state()
     assert [one.producer_id for one in faulty.log.producer_state()] == [7]
     assert not faulty.log.is_offline
+
+
+@pytest.mark.parametrize("operation", ["append", "rename", "create"])
+def test_a_log_whose_opening_had_no_space_is_opened_later(faulty, operation):
+    """An index that the first try had begun was cleared away by the second, which wrote to it all the same:
+    the missing file cost the directory.
+    """
+    for skip in range(12):
+        faulty.disk = FaultyDisk(MemoryDisk())
+        faulty.files = OpenFiles()
+        faulty.config = LogConfig(segment_bytes=300, index_interval_bytes=0)
+        faulty.open()
+        for number in range(8):
+            faulty.write(7, number)
+        faulty.files = OpenFiles()
+        for name in faulty.disk.list("orders-0"):
+            if name.endswith("index"):
+                faulty.disk.remove(f"orders-0/{name}")
+        faulty.disk.faults.append(Fault(Fail(errno.EDQUOT), operation, skip=skip, times=3))
+        for _ in range(4):
+            try:
+                log = faulty.open("lost", recovery_point=8)
+            except DiskFull:
+                continue
+        assert not log.is_offline
+        assert log.log_end_offset == 8
