@@ -198,6 +198,7 @@ def test_damage(state: str, boot_id: str, kind: str) -> None:
     [
         Case("stopped", "boot-1", "flip", "__cluster_metadata-0/partition.metadata", 41),
         Case("killed", "boot-2", "cut", "orders-0/00000000000000000006.log", 0),
+        Case("killed", "boot-2", "cut", "orders-0/00000000000000000000.log", 151),
     ],
     ids=str,
 )

@@ -11,6 +11,7 @@ wrong. A batch that is damaged below that, or one that a kill cannot explain, st
 reported: it costs no other batch, and its offsets are never given to other records.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -132,11 +133,13 @@ def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, 
         following = segments[number + 1].base_offset
         if following > recovery_point:
             break
+        indexed = _indexed_offset(segments[number])  # loading may make the indexes again, from what is left
         segments[number].load()
         if segments[number].end_offset() == following:
             continue
         end = _valid_end(segments[number], has_gaps=False)
-        if end is not None and end < following and not _is_cut_off(segments[number], end):
+        is_cut_off = end == segments[number].base_offset or indexed >= (end or 0)
+        if end is not None and end < following and not is_cut_off:
             start = number + 1
         elif end != following:
             path = f"{segments[number].path}.log"
@@ -144,14 +147,16 @@ def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, 
     return start, damages
 
 
-def _is_cut_off(segment: Segment, end_offset: int) -> bool:
-    """Whether a sealed segment once held more than it does: it is empty, or its index leads further."""
-    if end_offset == segment.base_offset:
-        return True
-    try:
-        return len(segment.index) > 0 and segment.index.at(-1)[0] >= end_offset
-    except FileNotFoundError:
-        return False
+def _indexed_offset(segment: Segment) -> int:
+    """The highest offset that its indexes know: a segment that ends before it was longer. -1 without any."""
+    highest = -1
+    with suppress(FileNotFoundError):
+        if len(segment.index):
+            highest = segment.index.at(-1)[0]
+    with suppress(FileNotFoundError):
+        if len(segment.time_index):
+            highest = max(highest, segment.time_index.last()[1])
+    return highest
 
 
 def _last_indexed(segment: Segment) -> tuple[int, int]:
