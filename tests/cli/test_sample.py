@@ -118,13 +118,13 @@ def test_ctrl_c_ends_it_and_a_node_that_died_is_told_of(start: Any) -> None:
     assert told["sample"] == {"topics": ["impressions", "clicks"], "impressions_per_second": 2}
     assert told["pids"] == [up.pid]
     up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(30) == 0
+    assert up.process.wait(WAIT_S) == 0
     assert up.process.stderr.read() == b""
     assert not (up.node / "pid").exists()
 
     again = start(*SAMPLE)
     os.kill(again.pid, signal.SIGKILL)
-    assert again.process.wait(30) == 1
+    assert again.process.wait(WAIT_S) == 1
     assert (
         again.process.stderr.read().decode().startswith("Error: the node ended by itself with code -9; see ")
     )

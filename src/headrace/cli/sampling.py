@@ -68,6 +68,8 @@ class ClicksSample:
         self._events = world.events()
         self._next = next(self._events)
         self._writer = Writer(self._bootstrap, TIMEOUT_S)
+        for topic in TOPICS:  # now: the first click may be due when the node is gone, and would wait for it
+            self._writer.find(topic)
         return self
 
     def __exit__(

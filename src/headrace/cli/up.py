@@ -191,8 +191,8 @@ def _publish_sample(node: LocalNode, data: Path, port: int, rate: float, as_json
             _say_ready(node, data, as_json, {"sample": {"topics": TOPICS, "impressions_per_second": rate}})
             _hint_sample(node, port)
             while node.is_running:
-                time.sleep(SAMPLE_TICK_S)
                 sample.publish()
+                time.sleep(SAMPLE_TICK_S)
             raise _ended_by_itself(node)  # in here, so that nothing waits for its acknowledgements
     except ClientError as error:
         if node.is_running:
