@@ -7,7 +7,6 @@ the topic's id, since when the directory is a stray, and why.
 """
 
 import re
-from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 STRAY = "-stray"
@@ -35,6 +34,8 @@ class Stray(NamedTuple):
 
 
 def stray_name(original: str, topic_id: bytes, since_ms: int, why: str) -> str:
+    from datetime import UTC, datetime  # few nodes ever have a stray: no start waits for this module
+
     stamp = datetime.fromtimestamp(since_ms // 1000, UTC).strftime(_STAMP)
     suffix = f".{topic_id.hex()}_{stamp}_{why}{STRAY}"
     return original[: _NAME_BYTES_MAX - len(suffix)] + suffix
@@ -47,6 +48,8 @@ def parse_stray(name: str) -> Stray | None:
     match = _OURS.fullmatch(name)
     if match is None:
         return Stray(name, name.rpartition(".")[0], None, None, "put aside by Kafka")
+    from datetime import UTC, datetime
+
     try:
         since = datetime.strptime(match[3], _STAMP).replace(tzinfo=UTC)
     except ValueError:
