@@ -4,7 +4,6 @@ Somebody has pressed Tab and waits, so a broker or registry has `TIMEOUT_S` in a
 shell gets no names and nothing is printed: the command itself will report the error.
 """
 
-import socket
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -161,6 +160,8 @@ def _ask_broker(context: click.Context, names: Callable[["Admin"], list[str]]) -
 
 
 def _listens(address: str) -> bool:
+    import socket  # only when Tab was pressed
+
     host, _, port = address.strip().rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S).close()

@@ -1,13 +1,14 @@
 """Options that many commands share, and values as people write them: `key=value`, sizes, durations."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from headrace.cli.quantities import NotAQuantity, parse_duration_ms, parse_size, setting_value
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -146,14 +147,18 @@ class OneOf(click.ParamType[str]):
         for name in self.names:
             if name.lower() == str(value).lower():
                 return name
+        from difflib import get_close_matches
+
         found = get_close_matches(str(value).lower(), [name.lower() for name in self.names], n=1)
         hint = next((f"; did you mean {name}?" for name in self.names if [name.lower()] == found), "")
         self.fail(f"{value!r} is not one of {', '.join(self.names)}{hint}", parameter, context)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem[Any]]:
+    ) -> "list[CompletionItem[Any]]":
         begun = incomplete.lower()
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(name) for name in self.names if name.lower().startswith(begun)]
 
 

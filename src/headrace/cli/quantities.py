@@ -6,7 +6,6 @@ in Kafka's own tools; what is printed for people can be typed back.
 
 import re
 from collections.abc import Callable
-from fractions import Fraction
 
 _DURATIONS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SHOWN_MS = ("d", "h", "m", "s", "ms")  # a week is shown as 7d
@@ -36,6 +35,8 @@ def parse_duration_ms(text: str) -> int:
     if not _DURATION.fullmatch(text.strip().lower()):
         raise NotAQuantity(f"{text!r} is not a duration; write 500ms, 90s, 15m, 12h, 7d or 1h30m")
     pieces = re.findall(_PIECE, text.lower())
+    from fractions import Fraction  # loads decimal too: no broker's start waits for it
+
     total = sum(Fraction(number) * _DURATIONS_MS[unit] for number, unit in pieces)
     if total.denominator != 1:
         raise NotAQuantity(f"{text!r} is not a whole number of milliseconds")
@@ -47,6 +48,8 @@ def parse_size(text: str) -> int:
     read = _SIZE.fullmatch(text.strip().lower().replace("_", ""))
     if read is None or read[2] not in _SIZES:
         raise NotAQuantity(f"{text!r} is not a size; write 1000, 1M (1,000,000) or 64KiB (65,536)")
+    from fractions import Fraction
+
     return int(Fraction(read[1]) * _SIZES[read[2]])
 
 

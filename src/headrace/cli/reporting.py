@@ -5,7 +5,6 @@ the same spelling elsewhere. Usage errors are found before click knows any optio
 """
 
 import errno
-import json
 import logging
 import re
 import sys
@@ -120,6 +119,8 @@ def _name_of(kind: type[BaseException], *, otherwise: str = "") -> str:
 
 def _print_json(report: Report) -> None:
     sys.stdout.flush()  # results that came before it come first
+    import json
+
     click.echo(json.dumps(_as_json(report), ensure_ascii=False), err=True)
 
 
@@ -155,6 +156,8 @@ class _Warnings(logging.Handler):
         if self._as_json and _is_early_outage_warning(record):
             return
         text = record.getMessage()
+        import json
+
         shown = json.dumps({"warning": text}, ensure_ascii=False) if self._as_json else f"Warning: {text}"
         click.echo(shown, err=True)
 
