@@ -21,7 +21,7 @@ from headrace.node.parking import Waitable
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
 from headrace.storage.admission import AdmitJob, Admitted
-from headrace.storage.errors import MustBeOpenedFirst
+from headrace.storage.errors import MustBeOpenedFirst, is_transient
 from headrace.storage.growing_log import Appended
 
 if TYPE_CHECKING:
@@ -227,9 +227,11 @@ class PartitionGate:
                 held.admitted = result.header
             elif isinstance(result, FAULTS):
                 refusal = refusal_of(result)
-            else:  # the job itself failed: its process was killed, or has no memory
+            else:  # the job itself failed: no process could be started, or it was killed
                 node.report("error", "admission_failed", error=repr(result))
-                refusal = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be opened")
+                is_passing = isinstance(result, OSError) and is_transient(result)
+                code = ErrorCode.KAFKA_STORAGE_ERROR if is_passing else ErrorCode.UNKNOWN_SERVER_ERROR
+                refusal = Refused(code, f"the broker could not decompress and check the batch: {result}")
             self.checked(now, held, refusal)
 
         name = f"{partition.topic}-{partition.index}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -287,6 +288,21 @@ def test_a_job_that_fails_itself_is_not_the_clients_fault() -> None:
     desk.settle()
     assert only(desk.receive(connection)) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
     assert only(desk.receive(connection)) == (0, 0)
+
+
+def test_a_job_that_finds_no_process_is_tried_again_by_the_client() -> None:
+    """Processes run out as disk space does. UNKNOWN_SERVER_ERROR would end the producer's retries."""
+    desk = desk_with()
+    connection = desk.connect()
+    produce(desk, connection, large(b"a"))
+    error = BlockingIOError(errno.EAGAIN, "no worker process can be started")
+    desk.node.completed(desk.clock.now(), desk.jobs.popleft().ticket, error)
+    desk.settle()
+    assert only(desk.receive(connection)) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    produce(desk, connection, large(b"a"))
+    desk.run_jobs()
+    assert only(desk.receive(connection)) == (ErrorCode.NONE, 0)
+    assert not partition_of(desk).is_offline
 
 
 def test_many_that_queued_are_let_through_a_few_at_a_time() -> None:
