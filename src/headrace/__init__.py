@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client.administration.acls import (
+    from headrace.client.admin.acls import (
         Acl,
         AclFilter,
         AclOperation,
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
         AclPermission,
         AclResource,
     )
-    from headrace.client.administration.cluster import FeatureChange
-    from headrace.client.administration.configs import Append, Resource, ResourceKind, Subtract
-    from headrace.client.administration.log_dirs import Replica
-    from headrace.client.administration.offsets import OffsetAt
-    from headrace.client.administration.quotas import QuotaEntity
-    from headrace.client.administration.topics import NewTopic
+    from headrace.client.admin.cluster import FeatureChange
+    from headrace.client.admin.configs import Append, Resource, ResourceKind, Subtract
+    from headrace.client.admin.log_dirs import Replica
+    from headrace.client.admin.offsets import OffsetAt
+    from headrace.client.admin.quotas import QuotaEntity
+    from headrace.client.admin.topics import NewTopic
     from headrace.client.cluster import TopicPartition
     from headrace.client.configuration import InvalidSetting
-    from headrace.client.consuming.deserializing import UndecodableRecord
-    from headrace.client.consuming.listeners import RebalanceListener
-    from headrace.client.consuming.searches import OffsetAndTimestamp
+    from headrace.client.consumer.deserializing import UndecodableRecord
+    from headrace.client.consumer.listeners import RebalanceListener
+    from headrace.client.consumer.searches import OffsetAndTimestamp
     from headrace.client.errors import (
         AuthenticationFailed,
         BadResponse,
@@ -160,18 +160,18 @@ __all__ = [
 
 # Where each name lives, one line per module.
 _HOMES = {
-    "headrace.client.administration.acls": "Acl AclFilter AclOperation AclPattern AclPermission AclResource",
-    "headrace.client.administration.cluster": "FeatureChange",
-    "headrace.client.administration.configs": "Append Resource ResourceKind Subtract",
-    "headrace.client.administration.log_dirs": "Replica",
-    "headrace.client.administration.offsets": "OffsetAt",
-    "headrace.client.administration.quotas": "QuotaEntity",
-    "headrace.client.administration.topics": "NewTopic",
+    "headrace.client.admin.acls": "Acl AclFilter AclOperation AclPattern AclPermission AclResource",
+    "headrace.client.admin.cluster": "FeatureChange",
+    "headrace.client.admin.configs": "Append Resource ResourceKind Subtract",
+    "headrace.client.admin.log_dirs": "Replica",
+    "headrace.client.admin.offsets": "OffsetAt",
+    "headrace.client.admin.quotas": "QuotaEntity",
+    "headrace.client.admin.topics": "NewTopic",
     "headrace.client.cluster": "TopicPartition",
     "headrace.client.configuration": "InvalidSetting",
-    "headrace.client.consuming.deserializing": "UndecodableRecord",
-    "headrace.client.consuming.listeners": "RebalanceListener",
-    "headrace.client.consuming.searches": "OffsetAndTimestamp",
+    "headrace.client.consumer.deserializing": "UndecodableRecord",
+    "headrace.client.consumer.listeners": "RebalanceListener",
+    "headrace.client.consumer.searches": "OffsetAndTimestamp",
     "headrace.client.errors": (
         "AuthenticationFailed BadResponse BufferExhausted ClientBroken ClientError Closed ConcurrentUse"
         " ConnectionLost InvalidInput KafkaError OutsideTransaction PartitionsLost PartlyFailed"

@@ -26,10 +26,10 @@ from clients.samples import BASE_MS
 from harness.broker import Broker
 from harness.members import CLIENTS
 from harness.wait import WAIT_S, eventually
-from headrace.client.administration.configs import Append, Resource, ResourceKind, Subtract
-from headrace.client.administration.log_dirs import Replica
-from headrace.client.administration.offsets import OffsetAt
-from headrace.client.administration.topics import NewTopic
+from headrace.client.admin.configs import Append, Resource, ResourceKind, Subtract
+from headrace.client.admin.log_dirs import Replica
+from headrace.client.admin.offsets import OffsetAt
+from headrace.client.admin.topics import NewTopic
 from headrace.client.aio.admin import Admin as AsyncAdmin
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import Closed, InvalidInput, KafkaError, PartlyFailed, TimedOut, Unreachable

@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 
 from harness.broker import Broker
 from harness.wait import WAIT_S
-from headrace.client import administration
-from headrace.client.administration import ranges, sinks
+from headrace.client import admin
+from headrace.client.admin import ranges, sinks
 from headrace.client.aio import admin as asyncly
 from headrace.client.cluster import TopicPartition
 from headrace.client.membership.events import CommittedOffset
@@ -33,10 +33,7 @@ def operations() -> dict[str, Any]:
 
 def values() -> dict[str, Any]:
     """Public classes of the modules in which operations are written."""
-    modules = {
-        import_module(f"{administration.__name__}.{one.name}")
-        for one in iter_modules(administration.__path__)
-    }
+    modules = {import_module(f"{admin.__name__}.{one.name}") for one in iter_modules(admin.__path__)}
     homes = {
         module
         for module in modules
@@ -44,7 +41,7 @@ def values() -> dict[str, Any]:
             inspect.isgeneratorfunction(one) and name in operations() for name, one in vars(module).items()
         )
     }
-    homes |= {import_module(f"{administration.__name__}.{name}") for name in ("group_values", "lag")}
+    homes |= {import_module(f"{admin.__name__}.{name}") for name in ("group_values", "lag")}
     return {
         name: made
         for module in homes

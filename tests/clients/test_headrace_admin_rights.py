@@ -12,9 +12,9 @@ import pytest
 from clients.headrace_admins import opened
 from harness.broker import Broker
 from harness.wait import eventually
-from headrace.client.administration.acls import Acl, AclFilter, AclOperation, AclPattern, AclResource
-from headrace.client.administration.quotas import QuotaEntity
-from headrace.client.administration.users import ScramCredential
+from headrace.client.admin.acls import Acl, AclFilter, AclOperation, AclPattern, AclResource
+from headrace.client.admin.quotas import QuotaEntity
+from headrace.client.admin.users import ScramCredential
 from headrace.client.errors import KafkaError, UnsupportedByBroker
 
 GUARD = {

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from headrace.base.time import Instant
-from headrace.client.administration.asking import Operation
-from headrace.client.administration.session import Administration
-from headrace.client.administration.settings import AdminSettings
+from headrace.client.admin.asking import Operation
+from headrace.client.admin.session import Administration
+from headrace.client.admin.settings import AdminSettings
 from headrace.client.cluster import Address
 from headrace.client.connection import ByVersion
 from headrace.client.mailbox import Answer, Outgoing

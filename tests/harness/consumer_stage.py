@@ -12,8 +12,8 @@ from harness.batches import ABORT, COMMIT, TRANSACTIONAL, Batch, Row, marker
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
-from headrace.client.consuming.session import ConsumerSession
-from headrace.client.consuming.settings import ConsumerSettings, parse_reset
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.consumer.settings import ConsumerSettings, parse_reset
 from headrace.client.mailbox import Outgoing
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (

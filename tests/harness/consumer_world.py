@@ -16,9 +16,9 @@ from harness.producer_stage import FEW_SHARDS, Letter, Link
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
-from headrace.client.consuming.events import ConsumerEvent
-from headrace.client.consuming.session import ConsumerSession
-from headrace.client.consuming.settings import ConsumerSettings, parse_reset
+from headrace.client.consumer.events import ConsumerEvent
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.consumer.settings import ConsumerSettings, parse_reset
 from headrace.client.errors import ClientError, ConnectionLost
 from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import Assigned, Lost, Revoked

@@ -26,7 +26,7 @@ from headrace import (
     TopicPartition,
     WokenUp,
 )
-from headrace.client.consuming import attention
+from headrace.client.consumer import attention
 from headrace.testing import Broker, Record
 
 ORDERS = TopicPartition("orders", 0)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace.client.consuming import fetching
-from headrace.client.consuming.fetching import _Asked
-from headrace.client.consuming.position import Position
-from headrace.client.consuming.session import ConsumerSession
+from headrace.client.consumer import fetching
+from headrace.client.consumer.fetching import _Asked
+from headrace.client.consumer.position import Position
+from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.leadership import Leadership

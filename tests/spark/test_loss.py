@@ -14,8 +14,8 @@ import headrace
 from harness.headrace import Headrace
 from harness.kafka import Kafka
 from harness.wait import eventually
-from headrace.client.administration.configs import Resource
-from headrace.client.administration.offsets import OffsetAt
+from headrace.client.admin.configs import Resource
+from headrace.client.admin.offsets import OffsetAt
 
 
 def rows(*offsets):

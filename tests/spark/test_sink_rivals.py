@@ -19,7 +19,7 @@ from harness.committed import committed_texts
 from harness.headrace import Headrace
 from harness.spark_cluster import environment, spark_cluster
 from harness.wait import eventually
-from headrace.client.administration.sinks import Sink
+from headrace.client.admin.sinks import Sink
 from headrace.client.errors import KafkaError
 from headrace.client.sinks.attempt import Place, State
 from headrace.client.threads.sink_attempt import SinkAttempt

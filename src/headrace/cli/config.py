@@ -9,7 +9,7 @@ from headrace.cli.options import KEY_VALUE, SETTING
 from headrace.cli.quantities import setting_text
 from headrace.cli.suggestions import closest, suggesting_topics
 from headrace.cli.terminal import count_text, note, print_json, print_table
-from headrace.client.administration.configs import Append, Resource, ResourceKind, Setting, Subtract
+from headrace.client.admin.configs import Append, Resource, ResourceKind, Setting, Subtract
 from headrace.client.errors import InvalidInput
 
 KIND = click.Choice(["topic", "broker", "group"])

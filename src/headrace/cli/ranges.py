@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.cli.moments import AtOffset, AtTime, BeforeEnd, Edge, Moment
-from headrace.client.administration.offsets import OffsetAt
+from headrace.client.admin.offsets import OffsetAt
 from headrace.client.cluster import TopicPartition
 from headrace.client.threads.admin import Admin
 

@@ -20,9 +20,9 @@ from headrace.cli.terminal import (
     printed_even_if_it_fails,
 )
 from headrace.cli.topic_removal import delete, trim
-from headrace.client.administration.configs import Resource
-from headrace.client.administration.offsets import OffsetAt
-from headrace.client.administration.topic_descriptions import TopicDescription
+from headrace.client.admin.configs import Resource
+from headrace.client.admin.offsets import OffsetAt
+from headrace.client.admin.topic_descriptions import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError, UnsupportedByBroker
 from headrace.client.threads.admin import Admin

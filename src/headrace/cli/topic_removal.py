@@ -20,8 +20,8 @@ from headrace.cli.terminal import (
     print_table,
     printed_even_if_it_fails,
 )
-from headrace.client.administration.offsets import OffsetAt
-from headrace.client.administration.topic_descriptions import TopicDescription
+from headrace.client.admin.offsets import OffsetAt
+from headrace.client.admin.topic_descriptions import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, InvalidInput, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin

@@ -12,7 +12,7 @@ from headrace.cli.moments import iso_time
 from headrace.cli.options import Seconds
 from headrace.cli.partitions import partitions_text
 from headrace.cli.terminal import print_json, print_table
-from headrace.client.administration.transactions import OpenTransaction, Transaction
+from headrace.client.admin.transactions import OpenTransaction, Transaction
 from headrace.client.cluster import TopicPartition
 
 # Kafka's default of transaction.max.timeout.ms: an open transaction that is older was to be aborted long ago.

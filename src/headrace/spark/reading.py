@@ -16,8 +16,8 @@ from typing import NamedTuple
 from headrace.base.ids import id_text
 from headrace.client.clock import clock, wall_ms
 from headrace.client.configuration import Configuration, consumer_keys
-from headrace.client.consuming.session import ConsumerSession
-from headrace.client.consuming.settings import consumer_settings
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.consumer.settings import consumer_settings
 from headrace.client.errors import ClientError, KafkaError, LogTruncation, TimedOut
 from headrace.client.network_settings import network_settings
 from headrace.client.threads.driver import Driver

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from headrace.client.administration.configs import Resource
-from headrace.client.administration.offsets import ListedOffset
-from headrace.client.administration.topic_descriptions import TopicDescription
+from headrace.client.admin.configs import Resource
+from headrace.client.admin.offsets import ListedOffset
+from headrace.client.admin.topic_descriptions import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin

@@ -6,7 +6,7 @@ Each call opens a connection of its own and closes it, so that no helper remembe
 import time
 from collections.abc import Iterable, Mapping
 
-from headrace.client.administration.offsets import OffsetAt
+from headrace.client.admin.offsets import OffsetAt
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError
 from headrace.client.threads.admin import Admin

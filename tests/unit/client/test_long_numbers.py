@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from headrace import Resource
-from headrace.client.administration.configs import describe_config
+from headrace.client.admin.configs import describe_config
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.configuration import Configuration, producer_keys
-from headrace.client.consuming.settings import parse_reset
+from headrace.client.consumer.settings import parse_reset
 from headrace.client.errors import InvalidInput
 
 MANY = "9" * 5000

@@ -1,6 +1,6 @@
 """The admin client for asyncio: `headrace.aio.Admin`.
 
-What the methods do is written once for all shells, in client/administration; here an operation is begun, and
+What the methods do is written once for all shells, in client/admin; here an operation is begun, and
 the task waits for it.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from headrace.client.administration import (
+from headrace.client.admin import (
     acls,
     cluster,
     configs,
@@ -31,10 +31,10 @@ from headrace.client.administration import (
     transactions,
     users,
 )
-from headrace.client.administration.asking import Operation
-from headrace.client.administration.methods import present
-from headrace.client.administration.session import Administration
-from headrace.client.administration.settings import admin_settings
+from headrace.client.admin.asking import Operation
+from headrace.client.admin.methods import present
+from headrace.client.admin.session import Administration
+from headrace.client.admin.settings import admin_settings
 from headrace.client.aio.driver import Driver
 from headrace.client.clock import clock
 from headrace.client.configuration import Configuration, admin_keys, given_settings

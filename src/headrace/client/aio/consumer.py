@@ -1,6 +1,6 @@
 """The consumer for asyncio: `headrace.aio.Consumer`.
 
-The same calls as the blocking one (threads/consumer.py), decided in the same place (consuming/calls.py):
+The same calls as the blocking one (threads/consumer.py), decided in the same place (consumer/calls.py):
 what waits is a coroutine, what does not is a plain method. Listeners and callbacks may be coroutines.
 """
 
@@ -21,13 +21,13 @@ from headrace.client.aio.steps import take
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.configuration import Configuration, consumer_keys, given_settings
-from headrace.client.consuming.calls import ConsumerCalls, P, Place
-from headrace.client.consuming.deserializing import Deserializer, Deserializers, as_serializer
-from headrace.client.consuming.listeners import Functions, Listening, RebalanceListener
-from headrace.client.consuming.searches import OffsetAndTimestamp
-from headrace.client.consuming.session import ConsumerSession
-from headrace.client.consuming.settings import consumer_settings
-from headrace.client.consuming.telling import Committed, OnCommit
+from headrace.client.consumer.calls import ConsumerCalls, P, Place
+from headrace.client.consumer.deserializing import Deserializer, Deserializers, as_serializer
+from headrace.client.consumer.listeners import Functions, Listening, RebalanceListener
+from headrace.client.consumer.searches import OffsetAndTimestamp
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.consumer.settings import consumer_settings
+from headrace.client.consumer.telling import Committed, OnCommit
 from headrace.client.errors import Closed, InvalidInput
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription, subscription_of

@@ -5,7 +5,7 @@
 
 The coordinator gives the attempt a producer of its own and keeps the batch open as long as one of its
 attempts is heard of: while it writes, an attempt joins again and again. It never ends its transaction. Who
-made all attempts of the batch names those that count, in one commit (`administration.sinks.commit_sink`).
+made all attempts of the batch names those that count, in one commit (`admin.sinks.commit_sink`).
 """
 
 from __future__ import annotations

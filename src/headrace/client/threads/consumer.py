@@ -1,7 +1,7 @@
 """The blocking consumer: `headrace.Consumer`.
 
 Connections, heartbeats and prefetching live in a thread of their own (threads/driver.py); what the calls do
-is decided in consuming/calls.py. Listeners and callbacks run on the thread that calls.
+is decided in consumer/calls.py. Listeners and callbacks run on the thread that calls.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headrace.base.extras import require
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.configuration import Configuration, consumer_keys, given_settings
-from headrace.client.consuming.calls import ConsumerCalls, P, Place
-from headrace.client.consuming.deserializing import Deserializer, Deserializers, as_serializer
-from headrace.client.consuming.listeners import Functions, Listening, RebalanceListener
-from headrace.client.consuming.searches import OffsetAndTimestamp
-from headrace.client.consuming.session import ConsumerSession
-from headrace.client.consuming.settings import consumer_settings
-from headrace.client.consuming.telling import Committed, OnCommit
+from headrace.client.consumer.calls import ConsumerCalls, P, Place
+from headrace.client.consumer.deserializing import Deserializer, Deserializers, as_serializer
+from headrace.client.consumer.listeners import Functions, Listening, RebalanceListener
+from headrace.client.consumer.searches import OffsetAndTimestamp
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.consumer.settings import consumer_settings
+from headrace.client.consumer.telling import Committed, OnCommit
 from headrace.client.errors import Closed, ConcurrentUse
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription, subscription_of

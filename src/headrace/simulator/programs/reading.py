@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from headrace.client.cluster import TopicPartition
 from headrace.client.configuration import Configuration, consumer_keys
-from headrace.client.consuming.session import ConsumerSession
-from headrace.client.consuming.settings import consumer_settings
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.consumer.settings import consumer_settings
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.events import Assigned, Lost, Partitions, Revoked
 from headrace.protocol.errors import ErrorCode

@@ -1,0 +1,201 @@
+"""One `Ask` under way: each subject until it has its value or its error.
+
+    open --its place is found--> sent --answered--> settled
+         <--an error that may pass, after a pause--     (value, final error, or out of time)
+
+Subjects that wait for the same broker travel in one request, also when they are tried again: whatever fails
+during a pause waits for the end of that pause.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.admin.asking import Ask, Outcome, Place, Sent
+from headrace.client.admin.directory import LONG_AGO, Directory, Found
+from headrace.client.admin.settings import AdminSettings
+from headrace.client.attempts import backoff
+from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
+from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.reachability import Reachability
+from headrace.protocol.messages.metadata import MetadataResponse
+
+# How often an inquiry sees whether brokers are out of reach, if it is to end because of that.
+LOOK_S = 1.0
+
+
+@dataclass(slots=True)
+class _Open:
+    """A subject that has no answer yet."""
+
+    place: Place
+    after: Instant = LONG_AGO  # older news of its place led us astray
+    retry_at: Instant = LONG_AGO
+    error: ClientError | None = None  # of the last try
+    is_sent: bool = False
+    is_sought: bool = False  # its place is being looked up
+
+
+class Inquiry:
+    """Invariant: every subject is either in `_open` or in `_settled`."""
+
+    def __init__(
+        self,
+        now: Instant,
+        question: Ask[Any, Any],
+        deadline: Instant,
+        *,
+        mailbox: Mailbox,
+        directory: Directory,
+        settings: AdminSettings,
+        dice: Dice,
+        reachability: Reachability,
+    ) -> None:
+        self._question = question
+        self._began = now
+        self._deadline = deadline
+        self._mailbox = mailbox
+        self._directory = directory
+        self._settings = settings
+        self._dice = dice
+        self._reachability = reachability
+        self._open = {subject: _Open(place) for subject, place in question.places.items()}
+        self._settled: Outcome[Hashable, Any] = {}
+        self._looked_at = now
+        self._failures = 0  # pauses that were taken
+        self._retry_at = LONG_AGO  # the end of the last one
+
+    @property
+    def is_done(self) -> bool:
+        return not self._open
+
+    def outcome(self) -> Outcome[Hashable, Any]:
+        """Every subject with its value or its error, in the order of the asking."""
+        return {subject: self._settled[subject] for subject in self._question.places}
+
+    def advance(self, now: Instant) -> None:
+        """Sends what can be sent, and gives up what is out of time."""
+        self._looked_at = now
+        if now >= self._deadline or now >= self._reachability.give_up_at():
+            self._expire(now)
+            return
+        found: dict[Found, list[Hashable]] = {}
+        astray: dict[Hashable, ClientError] = {}
+        for subject, state in self._open.items():
+            if state.is_sent or now < state.retry_at:
+                continue
+            where = self._directory.find(now, state.place, since=self._began, after=state.after)
+            state.is_sought = where is None
+            if isinstance(where, ClientError):
+                astray[subject] = where
+            elif where is not None:
+                found.setdefault(where, []).append(subject)
+        self._settle(now, astray)
+        for where, subjects in found.items():
+            for together in [[one] for one in subjects] if self._question.is_alone else [subjects]:
+                self._send(now, where, together)
+
+    def deadline(self) -> Instant:
+        """When `advance` has something to do, unless an answer comes first."""
+        if self.is_done:
+            return LONG_AGO  # to be handed over
+        due = (one.retry_at for one in self._open.values() if not one.is_sent and not one.is_sought)
+        moment = min(self._deadline, self._reachability.give_up_at(), min(due, default=NEVER))
+        if self._reachability.limit_s is not None:
+            return min(moment, Instant(self._looked_at + LOOK_S))
+        return moment
+
+    def _expire(self, now: Instant) -> None:
+        outage = None if self._reachability.outage is None else self._reachability.as_error(now)
+        if outage is not None and now < self._deadline:
+            self._settled |= dict.fromkeys(self._open, outage)
+            self._open.clear()
+            return
+        for subject, state in self._open.items():
+            late = outage or TimedOut(f"timed out while {self._question.what}")
+            self._settled[subject] = state.error or late
+        self._open.clear()
+
+    # --- one request ---------------------------------------------------------------------------------------
+
+    def _send(self, now: Instant, where: Found, subjects: list[Hashable]) -> None:
+        timeout_s = min(self._settings.request_timeout_s, self._deadline - now)
+        sent = Sent(subjects, where.broker_id)
+        for subject in subjects:
+            self._open[subject].is_sent = True
+
+        def then(later: Instant, answer: Answer) -> None:
+            if not self.is_done:  # else nobody waits for it any more
+                self._answered(later, now, sent, answer)
+
+        self._mailbox.post(
+            where.to,
+            self._question.make(subjects, round(timeout_s * 1000)),
+            then,
+            timeout_s=timeout_s,
+            version_max=self._question.version_max,
+        )
+
+    def _answered(self, now: Instant, asked_at: Instant, sent: Sent[Hashable], answer: Answer) -> None:
+        for subject in sent.subjects:
+            self._open[subject].is_sent = False
+        told = self._read(sent, answer)
+        if isinstance(answer, MetadataResponse):
+            self._directory.learn_brokers(asked_at, answer)
+        left_out = BadResponse(f"the broker left something out of its answer while {self._question.what}")
+        self._settle(now, {subject: told.get(subject, left_out) for subject in sent.subjects})
+
+    def _read(self, sent: Sent[Hashable], answer: Answer) -> Mapping[Hashable, Any]:
+        if isinstance(answer, ClientError):
+            return dict.fromkeys(sent.subjects, answer)
+        try:
+            return self._question.read(answer, sent)
+        except ClientError as error:
+            return dict.fromkeys(sent.subjects, error)
+
+    # --- values and errors ---------------------------------------------------------------------------------
+
+    def _settle(self, now: Instant, told: Mapping[Hashable, Any]) -> None:
+        passing: list[Hashable] = []
+        for subject, value in told.items():
+            if isinstance(value, ClientError) and self._may_pass(now, value):
+                self._open[subject].error = value
+                passing.append(subject)
+            else:
+                self._close(subject, value)
+        if passing:
+            self._try_again(now, passing)
+
+    def _try_again(self, now: Instant, subjects: Iterable[Hashable]) -> None:
+        if now >= self._retry_at:
+            pause_s = backoff(
+                self._failures,
+                self._dice,
+                first_s=self._settings.retry_first_s,
+                last_s=self._settings.retry_last_s,
+            )
+            self._failures += 1
+            self._retry_at = Instant(now + pause_s)
+        for subject in subjects:
+            state = self._open[subject]
+            if self._retry_at >= self._deadline:
+                self._close(subject, state.error)  # what went wrong says more than that time was up
+            else:
+                state.retry_at, state.after = self._retry_at, now
+
+    def _close(self, subject: Hashable, value: Any) -> None:
+        del self._open[subject]
+        self._settled[subject] = value
+
+    def _may_pass(self, now: Instant, error: ClientError) -> bool:
+        if not error.is_retriable:
+            return False
+        if isinstance(error, PartlyFailed):
+            return all(self._may_pass(now, each) for each in error.failures.values())
+        if not isinstance(error, KafkaError):
+            return True
+        if error.is_unknown_topic:
+            return now < self._began + self._question.unknown_s
+        return error.code not in self._question.final

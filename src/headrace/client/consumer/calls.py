@@ -1,0 +1,469 @@
+"""What an application asks of its consumer, as steps that every shell can take (client/steps.py).
+
+Listeners are told what happens inside `poll`, `unsubscribe` and `close` (telling.py). Iteration takes whole
+polls and hands out one message at a time: those not handed out yet are `unread`, and for commits, positions
+and whoever closes they count as not read.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Partition, TopicPartition
+from headrace.client.consumer.attention import PULSE_S, Attention
+from headrace.client.consumer.deserializing import Deserializers
+from headrace.client.consumer.listeners import RebalanceListener
+from headrace.client.consumer.searches import OffsetAndTimestamp
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.consumer.settings import ConsumerSettings
+from headrace.client.consumer.telling import Committed, OnCommit, Telling
+from headrace.client.consumer.unread import Unread, first_offsets, place_of
+from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, WokenUp
+from headrace.client.membership.events import CommittedOffset, Partitions
+from headrace.client.membership.subscription import Subscription
+from headrace.client.pending import Pending
+from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.client.steps import Call, Steps, Wait
+from headrace.records._columns import Columns
+from headrace.records._messages import Message
+
+T = TypeVar("T")
+Place = tuple[str, int]  # a TopicPartition, or a plain pair
+P = TypeVar("P", bound=Place)
+
+CLOSE_S = 30.0  # Java's default
+
+log = logging.getLogger("headrace.consumer")
+
+
+class ConsumerCalls:
+    """Invariant: `unread` lies behind what the application has and before the session's positions."""
+
+    def __init__(
+        self,
+        session: ConsumerSession,
+        settings: ConsumerSettings,
+        deserializers: Deserializers,
+        clock: Callable[[], Instant],
+    ) -> None:
+        self.session = session
+        self.unread = Unread()
+        self.attention = Attention(settings)
+        self.is_closing = False
+        self.is_closed = False
+        self.settings = settings
+        self._deserializers = deserializers
+        self._clock = clock
+        self._telling = Telling(session, clock, give_up=self._give_up, forget=self._forget)
+        self._is_polling = False
+        self._is_woken = False
+        self._membership: GroupMembership | None = None  # as of the last poll
+        self._polls = 0
+
+    def __repr__(self) -> str:
+        group = self.settings.group
+        return "<Consumer without a group>" if group is None else f"<Consumer of group {group.group_id!r}>"
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float | None, max_records: int | None) -> Steps[list[Message]]:
+        """The next messages; none if the time was over."""
+        count_max = self.settings.max_poll_records if max_records is None else max_records
+        if count_max < 1:
+            raise InvalidInput(f"max_records is {max_records}, and a poll gives one or more")
+        found: list[Message] = []
+
+        def take() -> bool:
+            if not self.unread:
+                found.extend(self.session.take_records(self._clock(), count_max))
+            return bool(found) or bool(self.unread)
+
+        yield from self._poll(take, timeout_s)
+        if not found:
+            return [self.unread.popleft() for _ in range(min(count_max, len(self.unread)))]
+        if not self._deserializers:
+            return found
+        try:
+            count, error = yield Call(self._deserializers.apply, (found,))
+        except BaseException:  # an interrupt: nobody gets any of these
+            self._seek_back(found)
+            raise
+        if error is not None:
+            self._seek_back(found[count:])
+            if not count:
+                raise error
+        return found[:count]
+
+    def poll_columns(self, timeout_s: float | None) -> Steps[Columns]:
+        """All that was fetched, column by column."""
+        self._seek_back(self.unread)
+        columns = Columns()
+
+        def take() -> bool:
+            nonlocal columns
+            columns = Columns(*self.session.buffered())  # growing would cost more than all the rest
+            self.session.take_columns(self._clock(), columns)
+            return columns.row_count > 0
+
+        yield from self._poll(take, timeout_s)
+        return columns
+
+    def _poll(self, take: Callable[[], bool], timeout_s: float | None) -> Steps[None]:
+        self._check_open()
+        self._check_idle("poll")
+        self._is_polling = True
+        try:
+            now = self._clock()
+            until = NEVER if timeout_s is None else Instant(now + timeout_s)
+            self._polls += 1
+            while True:
+                self._show_life(now)
+                self._check_wakeup()
+                yield from self._telling.everything()
+                if take() or (now := self._clock()) >= until:
+                    break
+                reachability = self.session.reachability
+                reachability.check(now)
+                yield Wait(self._has_news, min(until, Instant(now + PULSE_S), reachability.give_up_at()))
+                now = self._clock()
+            if self.settings.group is not None:
+                self._membership = self.session.group_metadata()
+        finally:
+            self._is_polling = False
+
+    def _has_news(self) -> bool:
+        return self._is_woken or self.is_closing or self._telling.has_callbacks or self.session.has_news
+
+    def pulse(self) -> Steps[None]:
+        """The application works on what iteration gives it: its group hears of that, and it of its group."""
+        self._check_open()
+        self._show_life(self._clock())
+        yield from self._telling.everything()
+
+    def _show_life(self, now: Instant) -> None:
+        self.attention.shown(now, is_subscribed=self.session.subscription is not None)
+        if not self.unread:
+            self.session.polled(now)
+        elif self.session.group is not None:  # the last poll is not read to its end
+            self.session.group.polled(now)
+
+    def watch(self) -> None:
+        """From the background, after every turn."""
+        if not self._is_polling:
+            self.attention.watch(self._clock(), is_subscribed=self.session.subscription is not None)
+
+    # --- what is read ---------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        self._check_open()
+        self._seek_back(self.unread)
+        self.session.subscribe(self._clock(), subscription)
+        self._telling.listener = listener
+
+    def unsubscribe(self) -> Steps[None]:
+        """Gives everything up; the listener is told before this returns."""
+        self._check_open()
+        self._check_idle("unsubscribe")
+        self._seek_back(self.unread)
+        yield from self._all_told(self.session.unsubscribe(self._clock()), self._until(None))
+        self._telling.listener = RebalanceListener()
+
+    def assign(self, partitions: Iterable[Place] | Mapping[P, int]) -> None:
+        self._check_open()
+        self._seek_back(self.unread)
+        if isinstance(partitions, Mapping):
+            offsets = {_place(at): offset for at, offset in partitions.items()}
+            self.session.assign(self._clock(), offsets)
+        else:
+            self.session.assign(self._clock(), list(map(_place, partitions)))
+
+    def seek(self, at: Place, offset: int) -> None:
+        self._check_open()
+        self.session.seek(self._clock(), _place(at), offset)
+        self.unread.drop(lambda each: each == at)
+
+    def seek_to_beginning(self, partitions: Iterable[Place]) -> None:
+        self._seek_to(self.session.seek_to_beginning, partitions)
+
+    def seek_to_end(self, partitions: Iterable[Place]) -> None:
+        self._seek_to(self.session.seek_to_end, partitions)
+
+    def _seek_to(
+        self, seek: Callable[[Instant, list[TopicPartition]], None], partitions: Iterable[Place]
+    ) -> None:
+        self._check_open()
+        places = list(map(_place, partitions))
+        seek(self._clock(), places)
+        self.unread.drop(lambda at: not places or at in places)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        self._check_open()
+        return self.session.assignment
+
+    @property
+    def subscription(self) -> Subscription | None:
+        self._check_open()
+        return self.session.subscription
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        self._check_open()
+        return self.session.paused
+
+    def pause(self, partitions: Iterable[Place]) -> None:
+        self._check_open()
+        places = list(map(_place, partitions))
+        self._seek_back([message for message in self.unread if place_of(message) in places])
+        self.session.pause(places)
+
+    def resume(self, partitions: Iterable[Place]) -> None:
+        self._check_open()
+        self.session.resume(list(map(_place, partitions)))
+
+    def _seek_back(self, messages: Iterable[Message]) -> None:
+        """The application did not get these: they are read again."""
+        firsts = first_offsets(messages)
+        for at in firsts.keys() & self.session.assignment:
+            self.session.seek(self._clock(), at, firsts[at])
+        self.unread.drop(firsts.__contains__)
+
+    def _give_up(self) -> None:
+        """Before something is revoked: exactly what was handed out is read, and automatic commits tell."""
+        self._seek_back(self.unread)
+        self.session.polled(self._clock())
+
+    def _forget(self, partitions: Partitions) -> None:
+        self.unread.drop(partitions.__contains__)
+
+    # --- how far -------------------------------------------------------------------------------------------
+
+    def position(self, at: Place, timeout_s: float | None) -> Steps[int]:
+        """The offset of the next message; waits until it is known."""
+        self._check_open()
+        at = _place(at)
+        until = self._until(timeout_s)
+        if at in (unread := first_offsets(self.unread)):
+            return unread[at]
+        while (offset := self.session.position(at)) is None:
+            error = self.session.take_error()
+            if error is not None:
+                raise error
+            now = self._clock()
+            self.session.reachability.check(now)
+            if now >= until:
+                raise self._late(TimedOut(f"where to read partition {at} was not found out in time"))
+            yield Wait(lambda: self._has_position(at), self._next_look(now, until))
+            self._check_wakeup()
+        return offset
+
+    def _has_position(self, at: TopicPartition) -> bool:
+        return self._is_woken or self.session.has_error or self.session.position(at) is not None
+
+    def lag(self, at: Place) -> int | None:
+        self._check_open()
+        at = _place(at)
+        lag, position = self.session.lag(at), self.session.position(at)
+        if lag is None or position is None:
+            return lag
+        return lag + position - first_offsets(self.unread).get(at, position)
+
+    def committed(
+        self, partitions: Iterable[Place], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
+        self._check_open()
+        places = list(map(_place, partitions))
+        return (yield from self._done(self.session.committed(self._clock(), places, timeout_s)))
+
+    def beginning_offsets(
+        self, partitions: Iterable[Place], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, int]]:
+        self._check_open()
+        places = list(map(_place, partitions))
+        return (yield from self._done(self.session.beginning_offsets(self._clock(), places, timeout_s)))
+
+    def end_offsets(
+        self, partitions: Iterable[Place], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, int]]:
+        self._check_open()
+        places = list(map(_place, partitions))
+        return (yield from self._done(self.session.end_offsets(self._clock(), places, timeout_s)))
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[P, int], timeout_s: float | None
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        self._check_open()
+        wanted = {_place(at): timestamp for at, timestamp in timestamps_ms.items()}
+        return (yield from self._done(self.session.offsets_for_times(self._clock(), wanted, timeout_s)))
+
+    def partitions_for(self, topic: str, timeout_s: float | None) -> Steps[list[Partition]]:
+        self._check_open()
+        return (yield from self._done(self.session.partitions_for(self._clock(), topic, timeout_s)))
+
+    # --- commits -------------------------------------------------------------------------------------------
+
+    def commit(
+        self, offsets: Mapping[P, int | CommittedOffset] | Message | None, timeout_s: float | None
+    ) -> Steps[Committed]:
+        """Gives what was committed; callbacks of earlier commits are called before it returns."""
+        committed = yield from self._done(self._commit(offsets, timeout_s))
+        yield from self._telling.callbacks()
+        return committed
+
+    def commit_async(
+        self, offsets: Mapping[P, int | CommittedOffset] | Message | None, callback: OnCommit | None
+    ) -> None:
+        """`callback(offsets, error)` is called by a later poll, commit or close."""
+        pending = self._commit(offsets, None)
+
+        def ended(pending: Pending[Committed]) -> None:
+            if callback is not None:
+                self._telling.commit_ended(callback, pending.value or {}, pending.error)
+            elif pending.error is not None:
+                log.warning("offsets were not committed: %s", pending.error)
+
+        pending.when_done(ended)
+
+    def _commit(
+        self, offsets: Mapping[P, int | CommittedOffset] | Message | None, timeout_s: float | None
+    ) -> Pending[Committed]:
+        self._check_open()
+        if self.settings.group is None:
+            raise InvalidInput("offsets are committed for a group, and this consumer has no group.id")
+        if offsets is None:
+            return self.session.commit(self._clock(), self.positions(), timeout_s)
+        if isinstance(offsets, Message):
+            wanted: dict[TopicPartition, int | CommittedOffset] = {
+                place_of(offsets): CommittedOffset(offsets.offset + 1, offsets.leader_epoch)
+            }
+        else:
+            wanted = {_place(at): offset for at, offset in offsets.items()}
+        self._telling.check_not_lost(wanted)
+        return self.session.commit(self._clock(), wanted, timeout_s)
+
+    def positions(self) -> Committed:
+        """Of all that was handed out, where something is known."""
+        self._check_open()
+        positions = dict(self.session.positions())
+        for at, offset in first_offsets(self.unread).items():
+            if at in positions:
+                positions[at] = positions[at]._replace(offset=offset)
+        return positions
+
+    def group_metadata(self) -> GroupMembership:
+        """As of the last poll: what came later was not read by the member that the group knows now."""
+        self._check_open()
+        if self.settings.group is None:
+            raise InvalidInput("this consumer has no group.id")
+        return self._membership or self.session.group_metadata()
+
+    def metrics(self) -> dict[str, float]:
+        told = self.session.metrics()
+        return {
+            "records": told.records,
+            "bytes": told.bytes,
+            "fetches": told.fetches,
+            "buffered_bytes": told.buffered_bytes,
+            "lag": sum(told.lag.values()),
+            "lag_max": max(told.lag.values(), default=0),
+            "partitions": len(self.session.assignment),
+            "polls": self._polls,
+            "rebalances": self._telling.rebalances,
+        }
+
+    # --- waiting and ending ---------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """The call that waits, or the next one that would, raises WokenUp."""
+        self._is_woken = True
+
+    def close(self, timeout_s: float | None, *, ends_poll: bool = False) -> Steps[None]:
+        """Leaves the group, in at most this time; afterwards the consumer is of no use.
+
+        `ends_poll`: a poll that is under way is another's, and ends as if it had come too late.
+        """
+        if self.is_closed:
+            return
+        if not ends_poll:
+            self._check_idle("close")
+        until = Instant(self._clock() + (CLOSE_S if timeout_s is None else timeout_s))
+        self.is_closing = True
+        try:
+            yield Wait(lambda: not self._is_polling, until)
+            self._seek_back(self.unread)
+            now = self._clock()
+            yield from self._all_told(self.session.close(now, max(0.0, until - now)), until)
+        except TimedOut as error:
+            log.warning("closing did not end in time: %s", error)
+        finally:
+            self.is_closed = True
+
+    def _all_told(self, pending: Pending[None], until: Instant) -> Steps[None]:
+        """Until it is done, whatever listeners say: the first of their errors is raised in the end."""
+        failure: Exception | None = None
+        while True:
+            try:
+                yield from self._telling.everything()
+            except Exception as error:
+                failure = failure or error
+                continue
+            if pending.is_done or self._clock() >= until:
+                break
+            yield Wait(lambda: pending.is_done or self._telling.has_more, until)
+        if failure is not None:
+            raise failure
+        if pending.is_done:
+            pending.result()
+        else:
+            raise TimedOut(pending.what)
+
+    def _done(self, pending: Pending[T]) -> Steps[T]:
+        """Every Pending has a deadline of its own."""
+        while not pending.is_done and not (self._is_woken and not self.is_closing):
+            now = self._clock()
+            self.session.reachability.check(now)
+            yield Wait(
+                lambda: pending.is_done or (self._is_woken and not self.is_closing),
+                self._next_look(now, NEVER),
+            )
+        if not pending.is_done:
+            self._check_wakeup()
+        if isinstance(pending.error, TimedOut):
+            raise self._late(pending.error)
+        return pending.result()
+
+    def _next_look(self, now: Instant, until: Instant) -> Instant:
+        """When a call that waits has to see whether brokers are out of reach for too long."""
+        reachability = self.session.reachability
+        if reachability.limit_s is None:
+            return until
+        return min(until, Instant(now + PULSE_S), reachability.give_up_at())
+
+    def _late(self, error: TimedOut) -> ClientError:
+        """What to raise when time is up: that no broker can be reached says more."""
+        if self.session.reachability.outage is None:
+            return error
+        return self.session.reachability.as_error(self._clock())
+
+    def _until(self, timeout_s: float | None) -> Instant:
+        return Instant(self._clock() + (self.settings.api_timeout_s if timeout_s is None else timeout_s))
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("the consumer is closed")
+
+    def _check_idle(self, what: str) -> None:
+        if self._is_polling:
+            raise InvalidInput(f"{what} was called while a poll is under way, by a listener or another task")
+
+    def _check_wakeup(self) -> None:
+        if self.is_closing:
+            raise Closed("the consumer was closed meanwhile")
+        if self._is_woken:
+            self._is_woken = False
+            raise WokenUp("the consumer was woken by wakeup()")
+
+
+def _place(at: Place) -> TopicPartition:
+    return at if isinstance(at, TopicPartition) else TopicPartition(*at)

@@ -1,0 +1,273 @@
+"""Reading ahead of the application: which broker is asked for what, and what its answers mean.
+
+One fetch per broker is under way, a long poll; it asks for every partition of that broker which may be read
+and has little ahead. Whoever was served goes behind the others, so that a full answer starves nobody. Of
+all partitions together `fetch.max.bytes` are fetched ahead, and no answer may bring more than there was
+room for when it was asked for.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Address, Cluster, TopicPartition
+from headrace.client.consumer.backlog import Backlog
+from headrace.client.consumer.fetch_session import FetchSession, Wanted, version_max
+from headrace.client.consumer.position import Position
+from headrace.client.consumer.settings import READ_COMMITTED, ConsumerSettings
+from headrace.client.errors import BadResponse, ClientError, KafkaError
+from headrace.client.mailbox import FETCH, Answer, Mailbox
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.fetch import FetchResponse, PartitionData
+from headrace.records.errors import BadRecords
+from headrace.records.fetched import Fetched
+
+# A partition is asked for while less than so many answers of max.partition.fetch.bytes each wait of it: one
+# that is being handed out, and the next, so that nobody waits for the network.
+ANSWERS_AHEAD = 2
+
+# Of the whole fetch: the session is not what we think it is, which the next, full fetch mends.
+_OF_SESSIONS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class _Asked(NamedTuple):
+    position: Position
+    round: int
+    fetch_offset: int
+
+    def is_still_wanted(self) -> bool:
+        return self.position.round == self.round and self.position.fetch_offset == self.fetch_offset
+
+
+class _Flight(NamedTuple):
+    broker: int
+    asked: dict[TopicPartition, _Asked]
+
+
+class Fetching:
+    """Invariant: `_flights` has one flight at most per broker, and an answer comes for each."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        positions: dict[TopicPartition, Position],
+        backlog: Backlog,
+        cluster: Cluster,
+        mailbox: Mailbox,
+        dice: Dice,
+        *,
+        out_of_range: Callable[[Position], None],
+        met_leader: Callable[[], None],
+        fail: Callable[[ClientError], None],
+    ) -> None:
+        """`out_of_range` decides where to go on; `met_leader` hears that a partition has another one, `fail`
+        of what concerns more than one partition.
+        """
+        self.fetches = 0  # answered, so far
+        self.bytes = 0  # of records that they brought
+        self.is_due = True  # something has changed that may let a fetch leave
+        self._settings = settings
+        self._positions = positions
+        self._backlog = backlog
+        self._cluster = cluster
+        self._mailbox = mailbox
+        self._dice = dice
+        self._out_of_range = out_of_range
+        self._met_leader = met_leader
+        self._fail = fail
+        self._sessions: dict[int, FetchSession] = {}
+        self._flights: dict[int, _Flight] = {}
+        self._muted_until: dict[int, Instant] = {}  # as brokers want us to be (KIP-219), or after a failure
+        self._failures: dict[int, int] = {}  # in a row
+        self._wake_at = NEVER
+
+    # Leaving
+
+    def advance(self, now: Instant) -> None:
+        if not self.is_due and now < self._wake_at:
+            return
+        self.is_due = False
+        self._wake_at = NEVER
+        # a bound of 0 asks for a batch at a time
+        room = max(1, self._settings.fetch_bytes_max) - self._backlog.size
+        if room <= 0:
+            return  # whoever makes some says so
+        ahead_bytes_max = ANSWERS_AHEAD * max(1, self._settings.partition_bytes_max)
+        loads: dict[int, list[Position]] = {}
+        for position in self._positions.values():
+            if not position.can_be_fetched(ahead_bytes_max):
+                continue
+            leader = self._leader(now, position)
+            if leader is not None:
+                loads.setdefault(leader, []).append(position)
+        for leader, load in loads.items():
+            self._launch(leader, load, room)
+
+    def _leader(self, now: Instant, position: Position) -> int | None:
+        """Who is to be asked now."""
+        # A topic that is being looked at anew is read on meanwhile: most of its leaders are where they were.
+        leader = self._cluster.leader_of(position.at)
+        if leader is None:
+            self._cluster.mark_stale(position.at.topic)
+            return None
+        if leader in self._flights:
+            return None
+        may_go_at = max(position.retry_at, self._muted_until.get(leader, position.retry_at))
+        if now < may_go_at:
+            self._wake_at = min(self._wake_at, may_go_at)
+            return None
+        return leader
+
+    def _launch(self, leader: int, load: list[Position], room: int) -> None:
+        topics = self._cluster.topics
+        wanted = {
+            each.at: Wanted(topics[each.at.topic].topic_id, each.fetch_offset, each.leader_epoch)
+            for each in load
+        }
+        session = self._sessions.get(leader)
+        if session is None:
+            session = self._sessions[leader] = FetchSession(self._settings)
+        flight = _Flight(leader, {each.at: _Asked(each, each.round, each.fetch_offset) for each in load})
+        self._flights[leader] = flight
+        self._mailbox.post(
+            self._cluster.brokers[leader],
+            session.request(wanted, room),
+            partial(self._landed, flight, session),
+            timeout_s=self._settings.request_timeout_s + self._settings.fetch_wait_max_ms / 1000,
+            version_max=version_max(wanted),
+            lane=FETCH,
+        )
+
+    def deadline(self) -> Instant:
+        return Instant(0.0) if self.is_due else self._wake_at
+
+    def end_sessions(self, then: Callable[[], None]) -> int:
+        """Tells the brokers that we read no more; how many answers `then` will hear of.
+
+        On ordinary connections: on their own they would wait behind a long poll.
+        """
+        ended = 0
+        for broker, session in self._sessions.items():
+            question = session.final_request()
+            address = self._cluster.brokers.get(broker)
+            if question is not None and address is not None:
+                timeout_s = self._settings.request_timeout_s
+                self._mailbox.post(address, question, lambda now, answer: then(), timeout_s=timeout_s)
+                ended += 1
+        return ended
+
+    # Landing
+
+    def _landed(self, flight: _Flight, session: FetchSession, now: Instant, answer: Answer) -> None:
+        del self._flights[flight.broker]
+        self.is_due = True
+        if isinstance(answer, ClientError):
+            session.restart()
+            self._fell_through(now, flight, answer)
+            return
+        assert isinstance(answer, FetchResponse)
+        self.fetches += 1
+        session.answered(answer)
+        if answer.error_code:
+            self._fell_through(now, flight, KafkaError(answer.error_code, subject="the fetch"))
+            return
+        self._failures.pop(flight.broker, None)
+        if answer.throttle_time_ms > 0:
+            self._muted_until[flight.broker] = Instant(now + answer.throttle_time_ms / 1000)
+        brokers = {each.node_id: Address(each.host, each.port) for each in answer.node_endpoints}
+        for topic in answer.responses:
+            name = self._cluster.name_of(topic.topic, topic.topic_id)
+            for told in topic.partitions:
+                asked = flight.asked.get(TopicPartition(name, told.partition_index))
+                if asked is not None and asked.is_still_wanted():
+                    self._read(now, asked.position, told, brokers)
+
+    def _fell_through(self, now: Instant, flight: _Flight, error: ClientError) -> None:
+        """Nobody was served."""
+        failures = self._failures.get(flight.broker, 0)
+        self._failures[flight.broker] = failures + 1
+        self._muted_until[flight.broker] = Instant(now + self._settings.backoff(failures, self._dice))
+        if isinstance(error, KafkaError) and error.code in _OF_SESSIONS:
+            return
+        if not error.is_retriable:
+            self._fail(error)
+        for at in flight.asked:
+            self._cluster.mark_stale(at.topic)
+
+    def _postpone(self, now: Instant, position: Position) -> None:
+        position.retry_at = Instant(now + self._settings.backoff(position.failures, self._dice))
+        position.failures += 1
+
+    def _read(
+        self, now: Instant, position: Position, told: PartitionData, brokers: dict[int, Address]
+    ) -> None:
+        if told.error_code:
+            self._failed(now, position, told, brokers)
+            return
+        position.settled()
+        position.high_watermark = told.high_watermark
+        position.last_stable_offset = told.last_stable_offset
+        if told.records:
+            self._take(now, position, told)
+
+    def _take(self, now: Instant, position: Position, told: PartitionData) -> None:
+        at = position.at
+        assert isinstance(told.records, bytes | memoryview), "the codec hands out views"
+        aborted = told.aborted_transactions if self._settings.isolation == READ_COMMITTED else None
+        try:
+            chunk = Fetched(
+                at.topic,
+                at.partition,
+                told.records,
+                position.fetch_offset,
+                check_crcs=self._settings.checks_crcs,
+                aborted=[(each.first_offset, each.producer_id) for each in aborted or ()],
+            )
+        except BadRecords as error:
+            self._give_up(
+                now, position, BadResponse(f"the broker sent broken records of partition {at}: {error}")
+            )
+            return
+        if chunk.end_offset == position.fetch_offset:  # asking again would bring the same, for ever
+            said = f"the broker's records of partition {at} do not reach offset {position.fetch_offset}"
+            self._give_up(now, position, BadResponse(said))
+            return
+        self.bytes += chunk.size
+        position.fetch_offset = chunk.end_offset
+        position.fetch_epoch = chunk.end_epoch
+        self._backlog.add(position, chunk)
+        self._positions[at] = self._positions.pop(at)  # behind all others
+
+    def _failed(
+        self, now: Instant, position: Position, told: PartitionData, brokers: dict[int, Address]
+    ) -> None:
+        at, code = position.at, told.error_code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if position.chunks:
+                position.is_spoilt = True  # asked again, and answered so again, when they are handed out
+            else:
+                self._out_of_range(position)
+            return
+        error = KafkaError(code, subject=f"partition {at}")
+        if not error.is_retriable or code == ErrorCode.CORRUPT_MESSAGE:  # nothing would ever come, unnoticed
+            self._give_up(now, position, error)
+            return
+        leader = told.current_leader
+        if leader is not None and self._cluster.hint(at, leader.leader_id, leader.leader_epoch, brokers):
+            self._met_leader()  # the next fetch goes there, once it is known to have what we read
+            return
+        self._cluster.mark_stale(at.topic)
+        self._postpone(now, position)
+
+    def _give_up(self, now: Instant, position: Position, error: ClientError) -> None:
+        """The application is told; if it goes on reading, so do we."""
+        self._postpone(now, position)
+        self._backlog.fail(position, error)

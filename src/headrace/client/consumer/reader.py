@@ -1,0 +1,332 @@
+"""Partitions that are read, whoever chose them: their positions, what is fetched ahead, and what of that is
+handed out.
+
+Machines of one purpose each work on the same positions; here they are joined, driven, and asked by the
+application. Which partitions there are is decided elsewhere: `_add`, `_remove` and `_stop` are told.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from headrace.base.dice import Dice
+from headrace.base.time import Instant
+from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.consumer.backlog import Backlog
+from headrace.client.consumer.events import ConsumerEvent
+from headrace.client.consumer.fetching import Fetching
+from headrace.client.consumer.metrics import ConsumerMetrics
+from headrace.client.consumer.offsets import Committed, check_offset
+from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, Position
+from headrace.client.consumer.positioning import Lookup, Positioning
+from headrace.client.consumer.searches import Searches
+from headrace.client.consumer.settings import (
+    READ_COMMITTED,
+    TO_EARLIEST,
+    TO_LATEST,
+    ConsumerSettings,
+    Reset,
+)
+from headrace.client.consumer.topics import Topics
+from headrace.client.consumer.validation import Validation
+from headrace.client.errors import ClientError, InvalidInput
+from headrace.client.mailbox import Mailbox
+from headrace.client.reachability import Reachability
+from headrace.protocol.messages.metadata import MetadataResponse
+from headrace.records._columns import Columns
+from headrace.records._messages import Message
+
+ERRORS_MAX = 10  # that wait to be raised
+
+
+class PartitionReader:
+    """Invariant: what waits in the backlog belongs to `_positions`, and lies behind where they are."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        mailbox: Mailbox,
+        dice: Dice,
+        *,
+        wall_ms: Callable[[], int],
+        look_up: Lookup | None,
+    ) -> None:
+        """`wall_ms` is asked for the time when a reset by duration needs it, `look_up` asks the group for
+        committed offsets; None without one.
+        """
+        self.settings = settings
+        self.cluster = Cluster()
+        self.reachability = Reachability(settings.unreachable_s)
+        self._records = 0  # handed out, so far
+        self._positions: dict[TopicPartition, Position] = {}
+        self._events: list[ConsumerEvent] = []
+        self._errors: deque[ClientError] = deque()  # that concern no single partition
+        self._needs_turn = True
+        self._backlog = Backlog()
+        self._searches = Searches(settings, self.cluster, mailbox, dice)
+        self._topics = Topics(
+            settings,
+            self.cluster,
+            mailbox,
+            dice,
+            wanted=lambda: self._positions.keys() | self._searches.partitions(),
+            heard=self._heard,
+            fail=self._fail,
+            cannot_ask=self._searches.cannot_ask,
+        )
+        self._positioning = Positioning(
+            settings,
+            self._positions,
+            self._backlog,
+            self._searches,
+            dice,
+            wall_ms=wall_ms,
+            look_up=look_up,
+            found=self._hurry,
+            tell=self._events.append,
+        )
+        self._fetching = Fetching(
+            settings,
+            self._positions,
+            self._backlog,
+            self.cluster,
+            mailbox,
+            dice,
+            out_of_range=self._positioning.out_of_range,
+            met_leader=self._hurry,
+            fail=self._fail,
+        )
+        self._validation = Validation(
+            settings,
+            self._positions,
+            self._backlog,
+            self.cluster,
+            mailbox,
+            dice,
+            passed=self._hurry,
+            truncated=self._positioning.truncated,
+        )
+
+    # --- time and what comes with it -----------------------------------------------------------------------
+
+    def _advance(self, now: Instant) -> None:
+        """Asks for what is missing and reads ahead."""
+        self._positioning.advance(now)
+        self._validation.advance(now)
+        self._fetching.advance(now)
+
+    def _reads_again_at(self) -> Instant:
+        """When `_advance` has something to do at the latest, unless an answer comes first."""
+        return min(self._positioning.deadline(), self._validation.deadline(), self._fetching.deadline())
+
+    def _fail(self, error: ClientError) -> None:
+        """The application is to be told; whoever does not poll need not hear the same for each retry."""
+        if len(self._errors) < ERRORS_MAX:
+            self._errors.append(error)
+
+    def _hurry(self) -> None:
+        """Positions or leaders are others than before."""
+        self._positioning.is_due = self._validation.is_due = self._fetching.is_due = True
+        self._needs_turn = True
+
+    def _heard(self, answer: MetadataResponse) -> None:
+        """Topics were asked for, and described."""
+        self._see_anew()
+
+    def _see_anew(self) -> None:
+        """The cluster may have changed."""
+        for position in self._positions.values():
+            topic = self.cluster.topics.get(position.at.topic)
+            if topic is None or topic.topic_id == position.topic_id:
+                continue
+            if position.has_topic_id and topic.has_id:
+                self._positioning.made_anew(position)
+            position.topic_id = topic.topic_id
+        self._searches.hurry()
+        self._hurry()
+
+    # --- which partitions ----------------------------------------------------------------------------------
+
+    def _add(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in sorted(partitions):
+            assert at not in self._positions
+            position = self._positions[at] = Position(at)
+            topic = self.cluster.topics.get(at.topic)
+            if topic is not None:
+                position.topic_id = topic.topic_id
+            self._topics.want(at.topic)
+        self._hurry()
+
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            position = self._positions.pop(at, None)
+            if position is not None:
+                self._backlog.remove(position)
+        self._hurry()
+
+    def _stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """The application is giving these up: it gets no more of them."""
+        for at in partitions:
+            self._backlog.stop(self._positions[at])
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read, including what is about to be given up."""
+        return frozenset(self._positions)
+
+    # --- records -------------------------------------------------------------------------------------------
+
+    def take_records(self, now: Instant, max_records: int) -> list[Message]:
+        """The next records, of as many partitions as it takes; positions move behind them.
+
+        Raises what the application has to know, each error once. Nothing comes while there are events that
+        were not taken: nobody reads what he does not know to be his.
+        """
+        if self._events:
+            return []
+        self._raise_error()
+        try:
+            messages = self._backlog.take_records(max_records)
+        except ClientError:
+            self._hurry()  # it is fetched anew
+            raise
+        self._records += len(messages)
+        self._fill_up()
+        return messages
+
+    def take_columns(self, now: Instant, columns: Columns) -> bool:
+        """Pours everything that was fetched into the columns, as far as they have room; whether there was
+        anything. Otherwise like `take_records`.
+        """
+        if self._events:
+            return False
+        self._raise_error()
+        before = columns.row_count
+        try:
+            has_moved = self._backlog.take_columns(columns)
+        except ClientError:
+            self._hurry()
+            raise
+        self._records += columns.row_count - before
+        self._fill_up()
+        return has_moved
+
+    def buffered(self) -> tuple[int, int]:
+        """How many records and bytes are there to be taken, at most: columns that have the room need not
+        grow.
+        """
+        return self._backlog.count_records(), self._backlog.size
+
+    def _fill_up(self) -> None:
+        if self._backlog.has_made_room:
+            self._backlog.has_made_room = False
+            self._fetching.is_due = True
+
+    def _raise_error(self) -> None:
+        error = self.take_error()
+        if error is not None:
+            self._hurry()
+            raise error
+
+    @property
+    def has_error(self) -> bool:
+        return bool(self._errors) or self._backlog.has_error
+
+    def take_error(self) -> ClientError | None:
+        """What `take_records` would raise."""
+        return self._errors.popleft() if self._errors else self._backlog.take_error()
+
+    # --- positions -----------------------------------------------------------------------------------------
+
+    def seek(self, now: Instant, at: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        """The next record is the one at `offset`, or the first behind it."""
+        check_offset(offset)
+        position = self._position(at)
+        self._backlog.drop(position)
+        self._backlog.touched.add(position)
+        position.move(offset, leader_epoch)
+        self._hurry()
+
+    def seek_to_beginning(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of these, or of all."""
+        self._seek(partitions, TO_EARLIEST)
+
+    def seek_to_end(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of these, or of all; reading committed records, before the first open transaction."""
+        self._seek(partitions, TO_LATEST)
+
+    def _seek(self, partitions: Iterable[TopicPartition], reset: Reset) -> None:
+        for position in self._chosen(partitions) or list(self._positions.values()):
+            self._positioning.seek_end(position, reset)
+        self._hurry()
+
+    def position(self, at: TopicPartition) -> int | None:
+        """The offset behind all that was handed out; None while it is not known. Raises why it cannot be."""
+        position = self._position(at)
+        if position.is_known:
+            return position.offset
+        error, position.error = position.error, None
+        if error is not None:
+            self._hurry()
+            raise error
+        return None
+
+    def positions(self) -> Committed:
+        """What `commit` commits if it is not told otherwise."""
+        read = {at: position.committable() for at, position in self._positions.items()}
+        return {at: each for at, each in read.items() if each is not None}
+
+    def _position(self, at: TopicPartition) -> Position:
+        position = self._positions.get(at)
+        if position is None:
+            raise InvalidInput(f"partition {at} is not assigned to this consumer")
+        return position
+
+    def _chosen(self, partitions: Iterable[TopicPartition]) -> list[Position]:
+        return [self._position(at) for at in partitions]
+
+    def fetch_until(self, at: TopicPartition, end_offset: int) -> None:
+        """Nothing from that offset on is wanted: no fetch begins there, though the last may reach beyond."""
+        self._position(at).fetch_end = end_offset
+        self._hurry()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is given of these until they are resumed; what was fetched of them is kept."""
+        for position in self._chosen(partitions):
+            self._backlog.hold(position)
+        self._hurry()
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for position in self._chosen(partitions):
+            self._backlog.release(position)
+        self._hurry()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(at for at, position in self._positions.items() if position.is_paused)
+
+    def lag(self, at: TopicPartition) -> int | None:
+        """How many offsets there are still to read, as of the last answer; None before the first."""
+        position = self._position(at)
+        reads_committed = self.settings.isolation == READ_COMMITTED
+        end = position.last_stable_offset if reads_committed else position.high_watermark
+        if end == NO_OFFSET or position.offset is None:
+            return None
+        return max(0, end - position.offset)
+
+    def metrics(self) -> ConsumerMetrics:
+        lags = {at: self.lag(at) for at in self._positions}
+        return ConsumerMetrics(
+            records=self._records,
+            bytes=self._fetching.bytes,
+            fetches=self._fetching.fetches,
+            buffered_bytes=sum(position.size for position in self._positions.values()),
+            lag={at: lag for at, lag in lags.items() if lag is not None},
+        )
+
+    def check(self) -> None:
+        """The invariants."""
+        self._backlog.check()
+        for position in self._positions.values():
+            position.check()
+        counted = sum(position.size for position in self._positions.values() if not position.is_paused)
+        assert counted == self._backlog.size

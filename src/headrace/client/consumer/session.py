@@ -1,0 +1,362 @@
+"""A consumer as one machine: its group if it has one, where it reads, what it has read ahead.
+
+The shell sends what `requests` gives, hands every answer to `answered` and wakes the machine at `deadline`.
+A poll of the application is: `polled`, then what `take_events` says is told to its listeners (`acknowledge`
+after a revocation), then `take_records`; while there is none, the shell waits until `has_news`. Whatever the
+application calls may want something to be sent: `needs_turn` says so.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from headrace.base.dice import Dice
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Partition, TopicPartition
+from headrace.client.consumer.closing import Closing
+from headrace.client.consumer.events import ConsumerEvent
+from headrace.client.consumer.offsets import (
+    ByTime,
+    Committed,
+    Ends,
+    Lookup,
+    Offsets,
+    check_offset,
+    check_partitions,
+)
+from headrace.client.consumer.reader import PartitionReader
+from headrace.client.consumer.settings import (
+    EARLIEST,
+    LATEST,
+    ConsumerSettings,
+)
+from headrace.client.errors import ClientError, InvalidInput
+from headrace.client.mailbox import Answer, Mailbox, Outgoing
+from headrace.client.membership.events import (
+    Assigned,
+    AutoCommitFailed,
+    CommitEnded,
+    CommittedOffset,
+    Failed,
+    GroupEvent,
+    Left,
+    Lost,
+    OffsetsFetched,
+    Revoked,
+    TopicRefused,
+)
+from headrace.client.membership.group import Group
+from headrace.client.membership.identity import NOBODY, Identity
+from headrace.client.membership.subscription import Subscription
+from headrace.client.pending import Pending
+from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.protocol.messages.metadata import MetadataResponse
+
+
+class ConsumerSession(PartitionReader):
+    """Invariant: with a subscription the positions are those of what the group has given us and we have not
+    acknowledged to lose; otherwise those that the application assigned.
+    """
+
+    def __init__(self, settings: ConsumerSettings, dice: Dice, *, wall_ms: Callable[[], int]) -> None:
+        """`wall_ms` is asked for the time when a reset by duration needs it."""
+        self._mailbox = Mailbox()
+        self.group: Group | None = None
+        if settings.group is not None:
+            self.group = Group(settings.group, dice, self._mailbox)
+            self.group.topics.heard.append(self._group_heard)
+        look_up = None if self.group is None else self.group.fetch_committed
+        super().__init__(settings, self._mailbox, dice, wall_ms=wall_ms, look_up=look_up)
+        self._offsets = Offsets(self.group, self._searches)
+        self._subscription: Subscription | None = None
+        self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
+        self._failure: ClientError | None = None  # why the group is of no use until we subscribe anew
+        self._leaving: list[Pending[None]] = []  # done when the group says that we have left
+        self._closing = Closing()
+        self._wake_at = NEVER  # as the shell was told
+
+    # --- the shell -----------------------------------------------------------------------------------------
+
+    def requests(self, now: Instant) -> list[Outgoing]:
+        """What has to be sent now."""
+        self._needs_turn = False
+        if not self._closing.has_begun:
+            self._advance(now)
+        self._searches.advance(now)
+        self._topics.advance(now)
+        if self.group is None:
+            outgoing = self._mailbox.take()
+        else:
+            outgoing = self.group.requests(now)
+            self._digest(now)
+        has_left = not self._leaving and (self.group is None or self.group.has_committed)
+        self._closing.advance(now, has_left=has_left)
+        self._wake_at = self.deadline()
+        return outgoing
+
+    def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
+        self._needs_turn = True
+        self._mailbox.answered(now, ticket, answer)
+        self._digest(now)
+
+    def deadline(self) -> Instant:
+        """When `requests` has something new to say at the latest, unless an answer comes first."""
+        if self._needs_turn:
+            return Instant(0.0)
+        earliest = min(self._searches.deadline(), self._topics.deadline(), self._closing.deadline())
+        if not self._closing.has_begun:
+            earliest = min(earliest, self._reads_again_at())
+        return earliest if self.group is None else min(earliest, self.group.deadline())
+
+    @property
+    def needs_turn(self) -> bool:
+        """Whether `requests` should be asked before the deadline that was last given."""
+        return self._needs_turn or self._fetching.is_due
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the application is to be told something: an event, an error, or records."""
+        return bool(self._events or self._errors or self._failure or self._backlog)
+
+    @property
+    def has_error(self) -> bool:
+        return self._failure is not None or super().has_error
+
+    def take_events(self) -> list[ConsumerEvent]:
+        """What listeners have to know, in order; after a `Revoked`, `acknowledge` has to follow."""
+        events = list(self._events)
+        self._events.clear()
+        self._know_identity()
+        return events
+
+    def take_error(self) -> ClientError | None:
+        """What `take_records` would raise: that the group is lost, as often as anybody asks."""
+        return self._failure or super().take_error()
+
+    # --- what comes from elsewhere -------------------------------------------------------------------------
+
+    def _heard(self, answer: MetadataResponse) -> None:
+        """We have asked for topics, and the group may want to know, too."""
+        if self.group is not None:
+            self.group.topics.learn(answer)
+        super()._heard(answer)
+
+    def _group_heard(self, now: Instant, answer: MetadataResponse, is_complete: bool) -> None:
+        self._topics.hear(now, answer, is_complete=is_complete)
+        self._see_anew()
+
+    def _digest(self, now: Instant) -> None:
+        """Does what the group's events mean for positions, and passes on what is for the application."""
+        if self.group is None:
+            return
+        for event in self.group.take_events():
+            self._judge(now, event)
+
+    def _judge(self, now: Instant, event: GroupEvent) -> None:
+        match event:
+            case Assigned():
+                self._add(event.partitions)
+                self._events.append(event)
+            case Revoked():
+                self._stop(event.partitions)
+                self._events.append(event)
+            case Lost():
+                self._remove(event.partitions)
+                self._events.append(event)
+            case CommitEnded():
+                self._offsets.commit_ended(event)
+            case OffsetsFetched():
+                if not self._positioning.fetched(now, event.number, event.offsets, event.error):
+                    self._offsets.fetched(event)
+            case Failed():
+                self._failure = event.error
+            case TopicRefused():
+                self._fail(event.error)
+            case Left():
+                leaving, self._leaving = self._leaving, []
+                for pending in leaving:
+                    pending.finish()
+            case _:
+                self._events.append(event)
+
+    # --- what is read --------------------------------------------------------------------------------------
+
+    def subscribe(self, now: Instant, subscription: Subscription) -> None:
+        """Reads what the group gives us of these topics, instead of what it gave us of others."""
+        if self.group is None:
+            raise InvalidInput("a subscription needs group.id; without a group, assign partitions")
+        if self._subscription is None and self._positions and not self._leaving:
+            raise InvalidInput("partitions are assigned by hand; unsubscribe before you subscribe")
+        self.group.subscribe(now, subscription)
+        self._subscription = subscription
+        self._failure = None
+        self._needs_turn = True
+
+    def unsubscribe(self, now: Instant) -> Pending[None]:
+        """Reads nothing any more; done when the group has let us go. Listeners hear of it by an event."""
+        pending: Pending[None] = Pending("leaving the group")
+        if self._subscription is not None:
+            self._leave(now, pending)
+        elif self._leaving:
+            self._leaving.append(pending)
+        else:
+            self._save(now)
+            self._remove(list(self._positions))
+            pending.finish()
+        return pending
+
+    def _leave(self, now: Instant, pending: Pending[None]) -> None:
+        assert self.group is not None
+        self._save(now)
+        self._subscription = None
+        self._failure = None
+        self._leaving.append(pending)
+        self._needs_turn = True
+        self.group.leave(now)
+        self._digest(now)
+
+    def assign(
+        self, now: Instant, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]
+    ) -> None:
+        """Reads exactly these, from given offsets on; without one a partition goes on where it is, or begins
+        where the group has committed or auto.offset.reset says.
+        """
+        if self._subscription is not None:
+            raise InvalidInput("there is a subscription; unsubscribe before you assign partitions")
+        if self._leaving:
+            raise InvalidInput("the group has not let go of this consumer yet; wait for unsubscribe")
+        wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        check_partitions(wanted)
+        for offset in wanted.values():
+            if offset is not None:
+                check_offset(offset)
+        self._save(now)
+        self._remove([at for at in self._positions if at not in wanted])
+        self._add([at for at in wanted if at not in self._positions])
+        for at, offset in wanted.items():
+            if offset is not None:
+                self.seek(now, at, offset)
+
+    @property
+    def subscription(self) -> Subscription | None:
+        return self._subscription
+
+    def polled(self, now: Instant) -> None:
+        """The application is at work, and done with all that it was given before."""
+        if self.group is not None:
+            self._save(now)
+            self.group.polled(now)
+            self._needs_turn |= self.group.deadline() < self._wake_at
+
+    def acknowledge(self, now: Instant) -> None:
+        """The application is done with all that it was told is revoked; of that counts as read what it had
+        before it last polled. While it has not been told of everything, it is not done.
+        """
+        assert self.group is not None
+        if any(isinstance(event, Revoked) for event in self._events):
+            return
+        self.group.acknowledge(now)
+        self._remove([position.at for position in self._positions.values() if position.is_leaving])
+        self._digest(now)
+
+    def _save(self, now: Instant) -> None:
+        """What was handed out counts as read from now on, for those commits that nobody asks for."""
+        touched = self._backlog.touched
+        if touched and self.group is not None:
+            read = {position.at: position.committable() for position in touched}
+            self.group.consumed(now, {at: each for at, each in read.items() if each is not None})
+        touched.clear()
+
+    # --- offsets -------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        now: Instant,
+        offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None,
+        timeout_s: float | None = None,
+    ) -> Pending[Committed]:
+        """Keeps these in the group, or how far all that is assigned was read; done with what was kept."""
+        self._needs_turn = True
+        pending = self._offsets.commit(now, self.positions() if offsets is None else offsets, timeout_s)
+        self._digest(now)
+        return pending
+
+    def committed(
+        self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> Pending[Lookup]:
+        """What the group has kept, None where it has kept nothing."""
+        self._needs_turn = True
+        return self._offsets.committed(now, partitions, timeout_s)
+
+    def group_metadata(self) -> GroupMembership:
+        """In whose name a producer commits our offsets with its transaction.
+
+        One who has lost partitions and was not told yet speaks in the old name, and is refused.
+        """
+        settings = self._offsets.needed_group("for its metadata").settings
+        if not self._events:
+            self._know_identity()
+        identity = self._told_identity
+        if identity is None:
+            return GroupMembership(settings.group_id, instance_id=settings.instance_id)
+        return GroupMembership(settings.group_id, identity.epoch, identity.member_id, identity.instance_id)
+
+    def _know_identity(self) -> None:
+        if self.group is not None:
+            self._told_identity = self.group.membership.identity()
+
+    def beginning_offsets(
+        self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> Pending[Ends]:
+        """The first offset that is still there, of each."""
+        self._needs_turn = True
+        return self._offsets.ends(now, partitions, EARLIEST, self._timeout_s(timeout_s))
+
+    def end_offsets(
+        self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> Pending[Ends]:
+        """The offset behind the last record that can be read, of each."""
+        self._needs_turn = True
+        return self._offsets.ends(now, partitions, LATEST, self._timeout_s(timeout_s))
+
+    def offsets_for_times(
+        self, now: Instant, times: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> Pending[ByTime]:
+        """The first record of each that is as late as the timestamp (in ms); None where none is."""
+        self._needs_turn = True
+        return self._offsets.by_time(now, times, self._timeout_s(timeout_s))
+
+    def partitions_for(
+        self, now: Instant, topic: str, timeout_s: float | None = None
+    ) -> Pending[list[Partition]]:
+        self._needs_turn = True
+        return self._topics.list_partitions(now, topic, self._timeout_s(timeout_s))
+
+    def _timeout_s(self, asked_s: float | None) -> float:
+        return self.settings.api_timeout_s if asked_s is None else asked_s
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def close(self, now: Instant, timeout_s: float | None = None) -> Pending[None]:
+        """Commits what is to be committed on its own, leaves the group, and has the brokers forget us.
+
+        Events come as ever and have to be taken and acknowledged, until it is done.
+        """
+        if self._closing.pending is not None:
+            return self._closing.pending
+        pending = self._closing.begin(now, self._timeout_s(timeout_s))
+        if self._subscription is not None:
+            self._leave(now, Pending("leaving the group"))
+        elif self._commits_itself and not self._leaving:
+            read = self.positions()
+            self.commit(now, read, timeout_s).when_done(partial(self._committed_last, read))
+        self._closing.answers = self._fetching.end_sessions(self._closing.answered)
+        self._needs_turn = True
+        return pending
+
+    @property
+    def _commits_itself(self) -> bool:
+        return self.group is not None and self.group.settings.auto_commit_interval_s is not None
+
+    def _committed_last(self, read: Committed, pending: Pending[Committed]) -> None:
+        if pending.error is not None:
+            self._events.append(AutoCommitFailed(read, pending.error))

@@ -1,0 +1,125 @@
+"""What happened to a consumer, told to its application by listeners, callbacks and the log.
+
+That happens inside the application's own calls, never from the background, and in the order of what
+happened. A revocation is acknowledged when its listener has returned, or has failed: the group waits.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from headrace.base.time import Instant
+from headrace.client.cluster import TopicPartition
+from headrace.client.consumer.events import LogTruncated, PositionReset
+from headrace.client.consumer.listeners import RebalanceListener
+from headrace.client.consumer.session import ConsumerSession
+from headrace.client.errors import ClientError, PartitionsLost
+from headrace.client.membership.events import (
+    Assigned,
+    AutoCommitFailed,
+    CommittedOffset,
+    Lost,
+    Partitions,
+    PolledTooLate,
+    Revoked,
+)
+from headrace.client.steps import Call, Steps, Tell
+
+Committed = dict[TopicPartition, CommittedOffset]
+OnCommit = Callable[[Committed, ClientError | None], object]
+
+log = logging.getLogger("headrace.consumer")
+
+
+class Telling:
+    def __init__(
+        self,
+        session: ConsumerSession,
+        clock: Callable[[], Instant],
+        *,
+        give_up: Callable[[], None],
+        forget: Callable[[Partitions], None],
+    ) -> None:
+        """`give_up` is called before something is revoked, `forget` before it is told to be lost."""
+        self.listener = RebalanceListener()
+        self.rebalances = 0
+        self._session = session
+        self._clock = clock
+        self._give_up = give_up
+        self._forget = forget
+        self._untold: deque[Assigned | Revoked | Lost] = deque()  # taken from the session
+        self._ended: deque[tuple[OnCommit, Committed, ClientError | None]] = deque()  # callbacks to call
+
+    @property
+    def has_callbacks(self) -> bool:
+        return bool(self._ended)
+
+    @property
+    def has_more(self) -> bool:
+        self._gather()
+        return bool(self._untold) or bool(self._ended)
+
+    def commit_ended(self, callback: OnCommit, offsets: Committed, error: ClientError | None) -> None:
+        self._ended.append((callback, offsets, error))
+
+    def check_not_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Whoever owns them now may be further than the application: a commit would take that back."""
+        self._gather()
+        wanted = frozenset(partitions)
+        for event in self._untold:
+            if isinstance(event, Lost) and (gone := event.partitions & wanted):
+                raise PartitionsLost(f"{_names(gone)} lost: {event.reason}")
+
+    def callbacks(self) -> Steps[None]:
+        """Of commits that have ended, in their order."""
+        while self._ended:
+            callback, offsets, error = self._ended.popleft()
+            yield Call(callback, (offsets, error))
+
+    def everything(self) -> Steps[None]:
+        while True:
+            self._gather()
+            yield from self.callbacks()
+            if not self._untold:
+                return
+            event = self._untold.popleft()
+            match event:
+                case Assigned(partitions):
+                    self.rebalances += 1
+                    yield Tell(self.listener.on_assign, (sorted(partitions),))
+                case Lost(partitions, reason):
+                    log.warning("%s lost: %s", _names(partitions), reason)
+                    self._forget(partitions)
+                    yield Tell(self.listener.on_lost, (sorted(partitions),))
+                case Revoked(partitions):
+                    self._give_up()
+                    try:
+                        yield Tell(self.listener.on_revoke, (sorted(partitions),))
+                    finally:
+                        if not any(isinstance(each, Revoked) for each in self._untold):
+                            self._session.acknowledge(self._clock())
+
+    def _gather(self) -> None:
+        for event in self._session.take_events():
+            match event:
+                case Assigned() | Revoked() | Lost():
+                    self._untold.append(event)
+                case AutoCommitFailed(offsets, error):
+                    log.warning("offsets of %s were not committed: %s", _names(offsets), error)
+                case LogTruncated(at, before, after):
+                    log.warning(
+                        "records of partition %s that were read are gone: a new leader never had those "
+                        "between offsets %d and %d",
+                        at,
+                        after,
+                        before,
+                    )
+                case PositionReset(at, before, after, reason):
+                    level = logging.INFO if before is None else logging.WARNING
+                    log.log(level, "partition %s is read from offset %d on: %s", at, after, reason)
+                case PolledTooLate():
+                    pass  # the application was warned when it happened
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
