@@ -80,7 +80,7 @@ damage: setup  ## every byte of every file of a stopped node flipped, cut and ze
 	HEADRACE_DAMAGE=complete $(PYTEST) --timeout=0 -n auto tests/crash/test_damage_walk.py
 
 mutants: setup  ## small mistakes in storage, node and machines, chosen by a seed: which do the tests notice? MUTANTS=40 SEED=7
-	$(PY) tools/mutants.py --mutants $(MUTANTS) $(if $(SEED),--seed $(SEED))
+	PYTHONPATH=tools $(PY) -m mutants --mutants $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our client behind a bad network; STORM_MINUTES=5 STORMS=200 COPY_RECORDS=1000000 COPY_KILLS=30
 	@echo "50 members join, leave and crash for $(STORM_MINUTES) min, by both protocols, on Headrace and on Kafka"

@@ -1,0 +1,99 @@
+"""The tests that run against a mutant, nearest first, in portions that each fit into one process.
+
+First the test files that import the changed module, then those of the same folder, then seeds of every play
+of the simulator, then the other unit and property tests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutants.changes import Mutant
+
+PLAYS = ("logs", "coordinators", "clients")
+FILES_PER_RUN = 40  # of tests, so that no run takes too long by itself
+PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=300")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Some tests that are asked about a mutant, or some seeds of the simulator."""
+
+    name: str
+    arguments: tuple[str, ...]
+    files: tuple[str, ...] = ()  # of tests
+
+    def without(self, failing: Collection[str]) -> list[str]:
+        """The arguments that leave out what fails anyway."""
+        files = [file for file in self.files if file not in failing]
+        inside = [test for test in sorted(failing) if test.partition("::")[0] in files]
+        return [*self.arguments, *(argument for test in inside for argument in ("--deselect", test)), *files]
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}, {self.files[0]} to {self.files[-1]}" if self.files else self.name
+
+    def is_left_out(self, failing: Collection[str]) -> bool:
+        return self.key in failing or (bool(self.files) and all(file in failing for file in self.files))
+
+
+def tests_of(root: Path) -> list[Path]:
+    """The test files of `make unit`, except those of the tools: these read the sources as texts, in which
+    every change shows.
+    """
+    # unit tests come first: they are quicker, and what they say is easier to understand
+    files = [
+        file
+        for folder in ("unit", "property")
+        for file in sorted((root / "tests" / folder).rglob("test_*.py"))
+    ]
+    return [file.relative_to(root) for file in files if "tools" not in file.relative_to(root).parts]
+
+
+def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str, list[str]]]:
+    """Test files in the order in which they are likely to notice."""
+    parts = Path(mutant.path).relative_to("src/headrace").with_suffix("").parts
+    module = ".".join(("headrace", *parts))
+    patterns = (
+        re.compile(rf"(from|import) {re.escape(module)}\b"),
+        re.compile(rf"from {re.escape(module.rpartition('.')[0])} import [^#]*\b{re.escape(parts[-1])}\b"),
+    )
+    near, folder, package, rest = [], [], [], []
+    for file in tests:
+        text = (root / file).read_text()
+        name = file.as_posix()
+        if any(pattern.search(text) for pattern in patterns) or parts[-1] in file.stem:
+            near.append(name)
+        elif all(part in file.parts for part in parts[:-1]):
+            folder.append(name)
+        elif parts[0] in file.parts:
+            package.append(name)
+        else:
+            rest.append(name)
+    broker = [name for name in rest if not re.search(r"/(client|cli|spark|sample|schemas)", name)]
+    yield "tests of the module", near
+    yield "tests of its folder", folder
+    yield "tests of its package", package
+    yield "other tests of the broker", broker
+    yield "the rest of make unit", [name for name in rest if name not in broker]
+
+
+def runs(mutant: Mutant, root: Path, tests: list[Path], seeds: int) -> Iterator[Run]:
+    """The simulator's turn comes early: some seconds of it notice more than minutes of distant tests."""
+    near, folder, *distant = stages(mutant, root, tests)
+    for name, files in (near, folder):
+        yield from _portions(name, files)
+    for play in PLAYS:
+        if seeds:
+            arguments = ("-m", "headrace.simulator", "--seeds", f"1..{seeds}", "--play", play)
+            yield Run(f"simulator, {play}", arguments)
+    for name, files in distant:
+        yield from _portions(name, files)
+
+
+def _portions(name: str, files: list[str]) -> Iterator[Run]:
+    for start in range(0, len(files), FILES_PER_RUN):
+        yield Run(name, PYTEST, tuple(files[start : start + FILES_PER_RUN]))
