@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from typing import Any
 
@@ -105,8 +104,25 @@ def test_the_script_of_each_shell(inside: Any, shell: str) -> None:
     assert f"headrace completion {shell}" in told["install"]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
-def test_bash_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("shell", "word", "offered"),
+    [
+        ("bash", "5", ["plain,retention.ms="]),
+        ("zsh", "5", ["plain", "retention.ms=", "_"]),
+        ("fish", "retention.m", ["plain,retention.ms="]),
+    ],
+)
+def test_what_each_shell_reads(shell: str, word: str, offered: list[str]) -> None:
+    """The answer as its script expects it: few machines have all three shells."""
+    asked = {"COMP_WORDS": "headrace topic create t -c retention.m", "COMP_CWORD": word}
+    asked |= {"_HEADRACE_COMPLETE": f"{shell}_complete"}
+    done = subprocess.run(
+        COMMAND, env=os.environ | asked, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines() == offered
+
+
+def test_bash_itself() -> None:
     """The script in a real shell; outside a key press bash has no compopt, which it says on stderr."""
     program = (
         'PATH="$1:$PATH"; eval "$(headrace completion bash)"; '

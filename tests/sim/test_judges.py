@@ -23,6 +23,9 @@ def test_a_group_that_may_have_changed_its_protocol_may_count_its_generations_ag
     judge.see(Assigned("plain", "first", 2, (SOURCE,), is_classic=False))
     judge.see(JoinAsked("plain", is_classic=True))
     judge.see(Assigned("plain", "second", 2, (SOURCE,), is_classic=False))
+    judge.see(Assigned("steady", "first", 2, (SOURCE,), is_classic=False))
+    with pytest.raises(Violation):
+        judge.see(Assigned("steady", "second", 2, (SOURCE,), is_classic=False))
 
 
 def test_a_partition_has_one_owner_in_a_generation() -> None:

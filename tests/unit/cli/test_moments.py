@@ -51,9 +51,10 @@ def test_refused_with_examples(text: str) -> None:
 @given(st.text(max_size=20))
 def test_any_text_is_a_moment_or_a_value_error(text: str) -> None:
     try:
-        parse_moment(text, wall_ms=NOW_MS)
+        moment = parse_moment(text, wall_ms=NOW_MS)
     except ValueError:
         return
+    assert isinstance(moment, Edge | AtOffset | BeforeEnd | AtTime)
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,10 @@ def test_what_cannot_be_read_is_told_without_its_secrets(text: str) -> None:
 @given(st.text(alphabet="ab =;\"'\\/*\n1", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        parse_jaas(f"{PLAIN} required {text};")
+        read = parse_jaas(f"{PLAIN} required {text};")
     except InvalidInput:
         return
+    assert (read[0], "" in read.options) == ("PlainLoginModule", False)
 
 
 @settings(max_examples=100, deadline=None)

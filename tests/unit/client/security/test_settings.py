@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,23 @@ USER = {"sasl_username": "alice", "sasl_password": "secret"}
 
 def context_of(**given: Any) -> ssl.SSLContext:
     return tls_context(Configuration(admin_keys(), {"bootstrap_servers": "localhost:9092", **given}))
+
+
+def subject_presented_by(context: ssl.SSLContext, authority: Authority) -> str:
+    """The common name in the certificate that a client with this context shows to a broker."""
+    broker = authority.issue("broker")
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trusting.load_cert_chain(broker.certificate, broker.key)
+    trusting.load_verify_locations(authority.certificate)
+    trusting.verify_mode = ssl.CERT_REQUIRED
+    to_broker, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_broker, server_hostname="localhost")
+    server = trusting.wrap_bio(to_broker, to_client, server_side=True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    subject = (server.getpeercert() or {})["subject"]
+    return str(dict(part for parts in subject for part in parts)["commonName"])  # type: ignore[misc]
 
 
 class TestProtocol:
@@ -283,7 +301,12 @@ class TestJavaFormats:
         subprocess.run([*made, "-passout", "pass:hush1"], check=True)
         passwords = ["-passin", "pass:hush1", "-passout", "pass:hush2"]
         subprocess.run(["openssl", "pkcs12", "-in", store, "-out", pem, *passwords], check=True)
-        context_of(ssl_keystore_location=str(pem), ssl_key_password="hush2")
+        context = context_of(
+            ssl_keystore_location=str(pem),
+            ssl_key_password="hush2",
+            ssl_ca_location=str(authority.certificate),
+        )
+        assert subject_presented_by(context, authority) == "alice"
 
 
 class TestIdentity:
@@ -302,7 +325,8 @@ class TestIdentity:
                 "ssl.key.password": "hush",
             },
         ):
-            context_of(**given)
+            context = context_of(**given, ssl_ca_location=str(authority.certificate))
+            assert subject_presented_by(context, authority) == "alice"
 
     def test_an_encrypted_key_is_never_asked_for_at_the_terminal(self, authority: Authority) -> None:
         one = authority.issue("bob")

@@ -71,6 +71,8 @@ def test_refused(overrides: dict[str, str], says: str) -> None:
 )
 def test_taken(overrides: dict[str, str]) -> None:
     check_group_overrides(overrides, ())
+    described = describe_group(overrides, BrokerLayers({}, {}, {}), list(overrides))
+    assert {config.name: config.value for config in described} == overrides
 
 
 def test_the_bounds_are_the_brokers() -> None:

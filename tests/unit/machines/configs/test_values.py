@@ -110,7 +110,7 @@ def test_subtracting_what_was_appended_leaves_nothing_of_it(before: str, added: 
 @pytest.mark.parametrize("keys", [topic_config_keys(), broker_config_keys()], ids=["topic", "broker"])
 def test_every_default_is_allowed_by_its_own_key(keys: dict[str, ConfigKey]) -> None:
     for key in keys.values():
-        parse_value(key, key.default)
+        assert (parse_value(key, key.default) is None) == (key.default is None), key.name
 
 
 @pytest.mark.parametrize("keys", [topic_config_keys(), broker_config_keys()], ids=["topic", "broker"])

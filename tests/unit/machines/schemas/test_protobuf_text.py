@@ -110,18 +110,20 @@ def test_garbage_is_refused_and_nothing_else(data: bytes, cut: int) -> None:
     whole = parse(TEXT).descriptor
     for broken in (data, whole[:cut] + data + whole[cut:]):
         try:
-            parse(base64.b64encode(broken).decode())
+            parsed = parse(base64.b64encode(broken).decode())
         except InvalidSchema:
             continue
+        assert parse(base64.b64encode(parsed.descriptor).decode()).canonical == parsed.canonical
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text("{}[]()<>;=,\"'0129xamp_ .\n/-", max_size=40), st.integers(0, len(TEXT)))
 def test_broken_text_is_refused_and_nothing_else(garbage: str, cut: int) -> None:
     try:
-        parse(TEXT[:cut] + garbage + TEXT[cut:])
+        parsed = parse(TEXT[:cut] + garbage + TEXT[cut:])
     except InvalidSchema:
-        pass
+        return
+    assert parse(parsed.canonical).canonical == parsed.canonical
 
 
 def test_what_is_printed_keeps_the_order_of_fields_and_of_what_protoc_counts() -> None:
