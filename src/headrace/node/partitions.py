@@ -5,6 +5,7 @@ disk at the start; a new one goes where the fewest are.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -48,6 +49,7 @@ from headrace.storage.errors import (
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
 from headrace.storage.log_directory import LogDirectory, distrusted_ids, doomed_name
+from headrace.storage.moving import Arrival
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.strays import Why
 
@@ -206,10 +208,13 @@ class Partitions:
         self._take_settings(image)
         self._settle_homes(image)
         self._adopt_nameless(now, image, removed)
-        self._receive(now, image, removed)
+        unnamed = self._receive(now, image, removed)
         lost = self._unreachable(image)
+        self._report_missing(image, lost)
         for topic in image.topics.values():
             self._take(now, image, topic)
+        for (topic_id, index), awaited in unnamed.items():
+            self.arrives(self._by_id[topic_id][index], awaited)
         for place, home in lost.items():
             self._leave_offline(now, place, home)
         for partition in self.all():
@@ -244,6 +249,25 @@ class Partitions:
                 elif int.from_bytes(placed) > RESERVED_ID_MAX:
                     found[(topic.id, index)] = min(broken or self.directories)
         return found
+
+    def _report_missing(self, image: ClusterImage, lost: dict[tuple[bytes, int], str]) -> None:
+        """Partitions that a checkpoint knows and whose directory is gone begin again with offset 0."""
+        for home, directory in self.directories.items():
+            for name, index in directory.missing():
+                topic = image.topics.get(name)
+                if topic is None or index not in topic.partitions:
+                    continue
+                place = (topic.id, index)
+                if place not in self._homes and place not in lost:
+                    self._node.report(
+                        "warning",
+                        "partition_directory_missing",
+                        directory=home,
+                        partition=f"{name}-{index}",
+                        log_end_offset=directory.recovery_point(name, index),
+                        advice="the partition starts empty: to keep its records, stop the broker and restore "
+                        "its directory from a backup",
+                    )
 
     def _has(self, home: str, name: str) -> bool:
         try:
@@ -426,7 +450,8 @@ class Partitions:
             home = self._homes.pop((topic_id, partition.index))
             self._crowds[home] -= 1
             delay_ms = partition.config.file_delete_delay_ms
-            self._doom(now, home, partition.topic, partition.index, topic_id, delay_ms)
+            doom = partial(self._doom, home, partition.topic, partition.index, topic_id, delay_ms)
+            self._insist(now, home, doom)
 
     def _adopt_nameless(self, now: Now, image: ClusterImage, removed: frozenset[bytes]) -> None:
         """Directories whose partition.metadata is damaged: the name tells whose they are, and no record is
@@ -456,28 +481,43 @@ class Partitions:
             except StorageError as fault:
                 self.go_offline(now, home, fault)
 
-    def _receive(self, now: Now, image: ClusterImage, removed: frozenset[bytes]) -> None:
-        """Logs on their way from one directory to another: one that had arrived stands in for the old one
-        where that is gone, and all others are of no use.
+    def _receive(
+        self, now: Now, image: ClusterImage, removed: frozenset[bytes]
+    ) -> dict[tuple[bytes, int], Awaited]:
+        """Logs on their way from one directory to another: one that had arrived replaces the old one where
+        that is gone, and all others are removed. Returns those that have no space for their own name yet.
         """
+        unnamed: dict[tuple[bytes, int], Awaited] = {}
         for home, directory in self.directories.items():
             if directory.is_offline:
                 continue
             for arrival in directory.arrivals():
                 topic = image.topics_by_id.get(arrival.topic_id)
                 place = (arrival.topic_id, arrival.partition)
-                try:
-                    if arrival.is_whole and topic is not None and place not in self._homes:
+                if arrival.is_whole and topic is not None and place not in self._homes:
+                    self._homes[place] = home
+                    self._found.append((home, topic.name, arrival.partition, arrival.topic_id))
+                    try:
                         directory.adopt(topic.name, arrival.partition, arrival.name)
-                        self._homes[place] = home
-                        self._found.append((home, topic.name, arrival.partition, arrival.topic_id))
-                    elif arrival.is_whole and topic is None and arrival.topic_id not in removed:
-                        directory.put_arrival_aside(arrival, now.wall_ms)
-                    else:
-                        self._remove_directory(home, directory.discard(arrival))
-                except StorageError as fault:
-                    self.go_offline(now, home, fault)
+                    except DiskFull:
+                        unnamed[place] = Awaited(home, arrival.name, end_offset=0, first_dirty_offset=0)
+                    except StorageError as fault:
+                        self.go_offline(now, home, fault)
+                elif arrival.is_whole and topic is None and arrival.topic_id not in removed:
+                    self._insist(now, home, partial(self._put_arrival_aside, home, arrival))
+                else:
+                    self._insist(now, home, partial(self._discard, home, arrival))
+                if directory.is_offline:
                     break
+        return unnamed
+
+    def _put_arrival_aside(self, home: str, arrival: Arrival, now: Now) -> None:
+        name = self.directories[home].put_arrival_aside(arrival, now.wall_ms)
+        if not self._found:  # the start is over: it has reported the others
+            self.strays.add(now, home, name)
+
+    def _discard(self, home: str, arrival: Arrival, now: Now) -> None:
+        self._remove_directory(home, self.directories[home].discard(arrival))
 
     def rehome(self, partition: Partition, directory: str) -> None:
         """The partition lies in another directory from now on."""
@@ -498,16 +538,13 @@ class Partitions:
             is_known = known is not None and index < len(known) and not is_renamed
             if directory.is_offline or (is_known and self._homes[(topic_id or b"", index)] == home):
                 continue
-            try:
-                if topic_id in removed:
-                    self._remove_directory(home, directory.doom(topic, index))
-                    continue
-                why: Why = "unknown"
-                if known is not None:
-                    why = "renamed" if is_renamed else "duplicate" if is_known else "partition"
-                directory.put_aside(topic, index, why, now.wall_ms)
-            except StorageError as fault:
-                self.go_offline(now, home, fault)
+            if topic_id in removed:
+                self._insist(now, home, partial(self._remove_partition, home, topic, index))
+                continue
+            why: Why = "unknown"
+            if known is not None:
+                why = "renamed" if is_renamed else "duplicate" if is_known else "partition"
+            self._insist(now, home, partial(self._put_aside, home, topic, index, why))
         self._found.clear()
         for home, directory in self.directories.items():
             if directory.is_offline:
@@ -536,21 +573,35 @@ class Partitions:
         else:
             self.job_failed(now, home, error)
 
-    def _doom(self, now: Now, home: str, topic: str, index: int, topic_id: bytes, delay_ms: int) -> None:
+    def _remove_partition(self, home: str, topic: str, index: int, now: Now) -> None:
+        self._remove_directory(home, self.directories[home].doom(topic, index))
+
+    def _put_aside(self, home: str, topic: str, index: int, why: Why, now: Now) -> None:
+        name = self.directories[home].put_aside(topic, index, why, now.wall_ms)
+        if not self._found:  # the start is over: it has reported the others
+            self.strays.add(now, home, name)
+
+    def _doom(self, home: str, topic: str, index: int, topic_id: bytes, delay_ms: int, now: Now) -> None:
         directory = self.directories[home]
-        is_there = not directory.is_offline and self.disks[home].exists(f"{topic}-{index}")
-        if is_there and directory.topic_id_of(topic, index) in (None, topic_id):
-            try:
-                job = directory.doom(topic, index)
-            except DiskFull as fault:
-                # its name is not free before: a topic that gets it meanwhile is refused as inconsistent
-                self._node.report("error", "disk_full", directory=home, error=str(fault))
-                self._again(now, lambda now: self._doom(now, home, topic, index, topic_id, delay_ms))
-                return
-            except StorageError as fault:
-                self.go_offline(now, home, fault)
-                return
-            self._node.housekeeping.run_later(now, delay_ms, home, job)
+        if self.disks[home].exists(f"{topic}-{index}") and directory.topic_id_of(topic, index) in (
+            None,
+            topic_id,
+        ):
+            self._node.housekeeping.run_later(now, delay_ms, home, directory.doom(topic, index))
+
+    def _insist(self, now: Now, home: str, act: Callable[[Now], None]) -> None:
+        """Rename a partition's directory away now, or as soon as there is space. Its name is not free before:
+        a topic that gets it meanwhile is refused as inconsistent.
+        """
+        if self.directories[home].is_offline:
+            return
+        try:
+            act(now)
+        except DiskFull as fault:
+            self._node.report("error", "disk_full", directory=home, error=str(fault))
+            self._again(now, lambda now: self._insist(now, home, act))
+        except StorageError as fault:
+            self.go_offline(now, home, fault)
 
     def _again(self, now: Now, act: Callable[[Now], None]) -> None:
         Once(self._node.deadlines, now.after_ms(RETRY_MS), act)

@@ -10,7 +10,7 @@ from headrace.base.time import Now
 from headrace.storage.directory_jobs import RemoveDirectoryJob
 from headrace.storage.errors import DiskFull, StorageError
 from headrace.storage.log_directory import LogDirectory
-from headrace.storage.strays import Stray
+from headrace.storage.strays import Stray, parse_stray
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -31,15 +31,28 @@ class Strays:
         """At the start: a line for each, and the first look at their age."""
         for home, directory in self._node.partitions.directories.items():
             for stray in self._found(now, home, directory):
-                self._node.report(
-                    "warning",
-                    "stray_partition",
-                    partition=stray.original,
-                    directory=f"{home}/{stray.name}",
-                    why=stray.why,
-                    advice=f"`headrace strays {home}` lists, restores and removes strays",
-                )
+                self._report(home, stray)
         self.expired(now)
+
+    def add(self, now: Now, home: str, name: str) -> None:
+        """One that found no space for its name at the start, and has it now."""
+        stray = parse_stray(name)
+        assert stray is not None
+        self._report(home, stray)
+        if not self.count and not self._is_unsure:
+            self._node.deadlines.add(now.after_ms(CHECK_INTERVAL_MS), self)
+        self.count += 1
+        self._node.metrics.strays = self.count
+
+    def _report(self, home: str, stray: Stray) -> None:
+        self._node.report(
+            "warning",
+            "stray_partition",
+            partition=stray.original,
+            directory=f"{home}/{stray.name}",
+            why=stray.why,
+            advice=f"`headrace strays {home}` lists, restores and removes strays",
+        )
 
     def expired(self, now: Now) -> None:
         """Remove those whose time is over; the others are looked at again later."""

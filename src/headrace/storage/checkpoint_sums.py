@@ -9,7 +9,8 @@ would move where a log starts or ends.
 The file is written before the checkpoints, with the sums of their old and of their new contents: whatever a
 crash leaves, an intact checkpoint has one of them. The last line is the sum of all lines before it. For
 meta.properties the sum covers the values, not the comments. Without the file, as in a directory that Kafka
-wrote, nothing is compared.
+wrote, nothing is compared. Kafka does not update the file: `are_replaced` tells its checkpoints from damaged
+ones.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from headrace.storage import checkpoints
 from headrace.storage.disk import Disk, read_whole, write_atomically
 
 SUMS = ".headrace_checkpoint_sums"
+# Kafka writes the broker's epoch in the place of -1.
+CLEAN_MARKER_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 _OFFSETS = (
     checkpoints.RECOVERY_POINTS,
@@ -61,15 +64,36 @@ def read_sums(disk: Disk) -> Sums | None:
         raise DamagedSums(f"{SUMS} is damaged") from error
 
 
+def are_replaced(sums: Sums, contents: Mapping[str, bytes], marker: bytes | None) -> bool:
+    """Whether another program, such as Kafka, has written the checkpoints since the sums were.
+
+    The marker of a clean stop is not ours then. After a kill there is no marker, but Kafka replaces several
+    checkpoints, and each of them can be read; damage hits one.
+    """
+    if not sums:
+        return False
+    if marker is not None and marker != CLEAN_MARKER_CONTENT:
+        return True
+    others = 0
+    for name in _OFFSETS:
+        if name in contents and name in sums and sum_of(name, contents[name]) not in sums[name]:
+            try:
+                checkpoints.parse_offsets(contents[name])
+            except checkpoints.MalformedCheckpoint:
+                return False
+            others += 1
+    return others > 1
+
+
 def write_checkpoints(disk: Disk, files: Mapping[str, bytes]) -> None:
     """Replace checkpoints, each whole or not at all, after the file with their sums."""
+    try:
+        known = read_sums(disk) or {}
+    except DamagedSums:
+        known = {}
     lines = []
     for name in (*_OFFSETS, checkpoints.META_PROPERTIES):
-        sums = set()
-        try:
-            sums.add(sum_of(name, read_whole(disk, name)))
-        except FileNotFoundError:
-            pass  # it is about to be made, or this kind is not used
+        sums = _sums_on_disk(disk, name, known.get(name))
         if name in files:
             sums.add(sum_of(name, files[name]))
         lines += [f"{number:08x} {name}" for number in sorted(sums)]
@@ -77,3 +101,14 @@ def write_checkpoints(disk: Disk, files: Mapping[str, bytes]) -> None:
     write_atomically(disk, SUMS, f"{body}\n{crc32c(body.encode()):08x}\n".encode())
     for name, data in files.items():
         write_atomically(disk, name, data)
+
+
+def _sums_on_disk(disk: Disk, name: str, known: set[int] | None) -> set[int]:
+    """The sum of the file as it is. A file that is damaged keeps the sums it should have: the sum of damaged
+    bytes would make them look intact.
+    """
+    try:
+        found = sum_of(name, read_whole(disk, name))
+    except FileNotFoundError:
+        return set()  # it is about to be made, or this kind is not used
+    return {found} if known is None or found in known else set(known)

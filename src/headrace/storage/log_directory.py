@@ -24,9 +24,11 @@ from collections.abc import Iterable, Mapping, Set
 from headrace.base.ids import DirectoryId, TopicId, id_from_text, id_text
 from headrace.storage import checkpoints
 from headrace.storage.checkpoint_sums import (
+    CLEAN_MARKER_CONTENT,
     SUMS,
     DamagedSums,
     Sums,
+    are_replaced,
     read_sums,
     sum_of,
     write_checkpoints,
@@ -36,7 +38,13 @@ from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
 from headrace.storage.directory_jobs import FRESH, CheckpointJob, RemoveDirectoryJob
 from headrace.storage.disk import Disk, read_whole, write_atomically
-from headrace.storage.errors import DamagedProperties, InconsistentTopicId, WrongDirectory, is_transient
+from headrace.storage.errors import (
+    DamagedProperties,
+    DiskFull,
+    InconsistentTopicId,
+    WrongDirectory,
+    is_transient,
+)
 from headrace.storage.health import Health
 from headrace.storage.log import PartitionLog
 from headrace.storage.moving import Arrival, arrivals, arrive
@@ -88,11 +96,14 @@ class LogDirectory:
         "_found",
         "_fresh",
         "_has_jobs",
+        "_has_marker",
+        "_has_old_sums",
         "_health",
         "_high_watermarks",
         "_is_distrusted",
         "_is_lowered",
         "_is_marked",
+        "_is_possessed",
         "_is_same_boot",
         "_log_starts",
         "_logs",
@@ -102,6 +113,7 @@ class LogDirectory:
         "_sums",
         "_topic_ids",
         "_unopened",
+        "_unwanted",
         "damages",
         "directory_id",
         "name",
@@ -138,6 +150,10 @@ class LogDirectory:
         self._is_lowered = False  # a lost machine has lost records below the high watermark on the disk
         self._has_jobs = False  # that write checkpoints, maybe at this moment
         self._new_properties: dict[str, str] = {}  # to be written when the node takes possession
+        self._has_old_sums = False  # from before another program ran in the directory
+        self._has_marker = False  # of a clean stop
+        self._is_possessed = False
+        self._unwanted: set[Partition] = set()  # strays that cannot be renamed before there is space
         self.damages: list[Damage] = []  # what was found at the start, to be reported
 
     @classmethod
@@ -204,21 +220,40 @@ class LogDirectory:
         return directory
 
     def take_possession(self) -> None:
-        """The node starts: from here on the marker of the last clean stop is gone."""
-        disk = self._disk
+        """The node starts: from here on the marker of the last clean stop is gone. What there is no space for
+        is done before the first log is opened.
+        """
         try:
-            if self._new_properties:
-                data = checkpoints.render_properties(self._new_properties)
-                write_atomically(disk, checkpoints.META_PROPERTIES, data)
             if not self._is_same_boot:
                 self._is_marked = False
                 if not self._unopened:
                     self._try_to_mark_boot()
+            self._possess()
+        except OSError as error:
+            fault = self._health.met(error)
+            if not isinstance(fault, DiskFull):
+                raise fault from error
+
+    def _possess(self) -> None:
+        """It may be tried again."""
+        if self._is_possessed:
+            return
+        disk = self._disk
+        if self._has_old_sums:
+            if disk.exists(SUMS):
+                disk.remove(SUMS)
+            disk.sync_dir("")
+            self._has_old_sums = False
+        if self._new_properties:
+            data = checkpoints.render_properties(self._new_properties)
+            write_checkpoints(disk, {checkpoints.META_PROPERTIES: data})
+            self._new_properties = {}
+        if self._has_marker:
             if disk.exists(CLEAN_MARKER):
                 disk.remove(CLEAN_MARKER)
-                disk.sync_dir("")  # before anything is appended: the marker must not come back
-        except OSError as error:
-            raise self._health.met(error) from error
+            disk.sync_dir("")  # before anything is appended: the marker must not come back
+            self._has_marker = False
+        self._is_possessed = True
 
     def _identify(self, node_id: int, cluster_id: str, directory_id_if_new: bytes) -> None:
         path = f"{self.name}/{checkpoints.META_PROPERTIES}"
@@ -258,23 +293,41 @@ class LogDirectory:
             raise DamagedProperties(f"{path} has no readable directory.id") from error
 
     def _read_checkpoints(self) -> None:
-        self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
-        self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
-        self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
-        self._cleaner_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
+        contents = {
+            name: data
+            for name in (
+                checkpoints.RECOVERY_POINTS,
+                checkpoints.LOG_STARTS,
+                checkpoints.HIGH_WATERMARKS,
+                checkpoints.CLEANER_OFFSETS,
+            )
+            if (data := self._read_if_there(name)) is not None
+        }
+        if are_replaced(self._sums, contents, self._read_if_there(CLEAN_MARKER)):
+            self._has_old_sums = True
+            self._sums = {}
+        self._recovery_points = self._parse_offsets(checkpoints.RECOVERY_POINTS, contents)
+        self._log_starts = self._parse_offsets(checkpoints.LOG_STARTS, contents)
+        self._high_watermarks = self._parse_offsets(checkpoints.HIGH_WATERMARKS, contents)
+        self._cleaner_offsets = self._parse_offsets(checkpoints.CLEANER_OFFSETS, contents)
         for offsets in self._offsets():
             self._mentioned.update(offsets)
 
     def _offsets(self) -> tuple[dict[Partition, int], ...]:
         return (self._recovery_points, self._log_starts, self._high_watermarks, self._cleaner_offsets)
 
-    def _read_offsets(self, path: str) -> dict[Partition, int]:
+    def _read_if_there(self, path: str) -> bytes | None:
         try:
-            data = read_whole(self._disk, path)
-            self._check_sum(path, data)
-            return checkpoints.parse_offsets(data)
+            return read_whole(self._disk, path)
         except FileNotFoundError:
+            return None
+
+    def _parse_offsets(self, path: str, contents: Mapping[str, bytes]) -> dict[Partition, int]:
+        if path not in contents:
             return {}
+        try:
+            self._check_sum(path, contents[path])
+            return checkpoints.parse_offsets(contents[path])
         except MalformedCheckpoint as error:
             # nothing is vouched for then, and recovery looks at everything
             self.damages.append(Damage(path, str(error)))
@@ -308,12 +361,13 @@ class LogDirectory:
 
     def _judge_last_stop(self, distrusted: Set[str]) -> None:
         known = self._read_boot_id()
+        self._has_marker = self._disk.exists(CLEAN_MARKER)
         self._is_same_boot = known == self._boot_id
         self._is_distrusted = known == _DISTRUSTED + self._boot_id or id_text(self.directory_id) in distrusted
         if self._is_distrusted:
             self._is_same_boot = False
             self.trust = "lost"
-        elif self._disk.exists(CLEAN_MARKER):
+        elif self._has_marker:
             self.trust = "clean"
         else:
             self.trust = "killed" if self._is_same_boot else "lost"
@@ -440,6 +494,12 @@ class LogDirectory:
             key = (topic, partition)
             self._recovery_points[key] = max(end_offset, self._recovery_points.get(key, 0))
 
+    def missing(self) -> list[Partition]:
+        """Partitions that had records by the checkpoints, and have no directory here."""
+        return sorted(
+            key for key, offset in self._recovery_points.items() if offset and key not in self._found
+        )
+
     def high_watermark(self, topic: str, partition: int) -> int:
         """As checkpointed last; 0 when unknown."""
         return self._high_watermarks.get((topic, partition), 0)
@@ -466,6 +526,7 @@ class LogDirectory:
         if self._health.error is not None:
             raise self._health.offline()
         try:
+            self._possess()
             self._claim(key, directory, topic_id)
             log = PartitionLog.open(
                 self._disk,
@@ -499,6 +560,8 @@ class LogDirectory:
         return log
 
     def _claim(self, key: Partition, directory: str, topic_id: bytes) -> None:
+        if key in self._unwanted:
+            raise InconsistentTopicId(f"{directory} still belongs to a topic that the metadata does not know")
         is_new = key not in self._found
         known = None if is_new else self._topic_id(directory)
         if known is None:
@@ -604,7 +667,9 @@ class LogDirectory:
         """Keep a partition's directory under a name that says since when it is a stray, and why."""
         key = (topic, partition)
         directory = f"{topic}-{partition}"
+        self._unwanted.add(key)
         name = self._put_aside(directory, directory, self._topic_id(directory), why, wall_ms)
+        self._unwanted.remove(key)
         self._found.discard(key)
         self._topic_ids.pop(directory, None)
         # the checkpoints go on telling where it starts; where it ends is looked for, should it come back
@@ -687,7 +752,12 @@ class LogDirectory:
         """The whole log under that name is the partition's now; it is durable up to `end_offset`."""
         key = (topic, partition)
         directory = f"{topic}-{partition}"
+        if key in self._unwanted:
+            raise DiskFull(
+                f"{directory} has no space to be put aside, and takes the name of the log that came"
+            )
         try:
+            self._possess()
             arrive(self._disk, name, directory)
         except OSError as error:
             raise self._health.met(error) from error
@@ -760,7 +830,7 @@ class LogDirectory:
             self._log_starts[key] = max(offset, self._log_starts.get(key, 0))
         files = {checkpoints.LOG_STARTS: self._rendered(self._log_starts)}
         marks = self._marks()
-        if marks or self.damages:  # a mark goes, or a damaged file would get a checksum
+        if marks:
             files[checkpoints.RECOVERY_POINTS] = self._rendered(self._recovery_points)
             files[checkpoints.CLEANER_OFFSETS] = self._rendered(self._cleaner_offsets)
             files[checkpoints.HIGH_WATERMARKS] = self._rendered(self._high_watermarks)
@@ -810,6 +880,6 @@ class LogDirectory:
         try:
             # a log that nobody opened since a kill may be longer than its recovery point says
             if not self._unopened:
-                write_atomically(self._disk, CLEAN_MARKER, b'{"version":0,"brokerEpoch":-1}')
+                write_atomically(self._disk, CLEAN_MARKER, CLEAN_MARKER_CONTENT)
         except OSError as error:
             raise self._health.met(error) from error

@@ -12,10 +12,13 @@ from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from headrace.storage import checkpoints
+from headrace.storage.disk import read_whole
 from headrace.storage.errors import LogOffline, StorageError, WrongDirectory
 from headrace.storage.faulty_disk import CHANGES, OPENS, Fail, Fault, FaultyDisk, Operation
 from headrace.storage.log_directory import CLEAN_MARKER
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.moving import FUTURE, MOVED, moving_name
 
 
 def logs_in(disk: MemoryDisk) -> list[str]:
@@ -136,13 +139,66 @@ def test_a_start_during_which_a_directory_fails_serves_the_others(boot_id: str) 
 NEEDING_SPACE: frozenset[Operation] = CHANGES - {"sync", "sync_dir", "truncate"}
 
 
+def copied(disk: MemoryDisk, old: str, new: str, without: str = "") -> None:
+    for path, data in disk.files():
+        directory, _, name = path.rpartition("/")
+        if directory == old and name != without:
+            disk.make_dir(new)
+            disk.open(f"{new}/{name}", create=True).append(data)
+
+
+def stopped() -> dict[str, MemoryDisk]:
+    disks = with_records()
+    desk = Desk(disks=dict(disks))
+    for one in of_t(desk):
+        one.opened(desk.clock.now())
+    desk.node.shutdown(desk.clock.now())
+    desk.settle()
+    assert all(disk.exists(CLEAN_MARKER) for disk in disks.values())
+    return {name: disk.crash("killed") for name, disk in disks.items()}
+
+
+def with_a_new_one() -> dict[str, MemoryDisk]:
+    desk = Desk(disks={"a": MemoryDisk()})
+    desk.create_topic("t", 4)
+    for partition in range(4):
+        batch = Batch([Row(1_700_000_000_000, None, b"x")]).sent()
+        desk.ask(desk.produce_request("t", batch, partition=partition), 9)
+    disk = desk.disks["a"]
+    assert isinstance(disk, MemoryDisk)
+    return {"a": disk.crash("killed"), "b": MemoryDisk()}
+
+
+def with_strays() -> dict[str, MemoryDisk]:
+    """Unknown partitions, a log that has arrived, and one that was on its way."""
+    disks = with_records()
+    first, second = logs_in(disks["b"])
+    metadata = read_whole(disks["b"], f"{first}/partition.metadata")
+    topic_id = checkpoints.parse_partition_metadata(metadata)
+    copied(disks["b"], first, "u-0")
+    disks["b"].open("u-0/partition.metadata").truncate(0)
+    disks["b"].open("u-0/partition.metadata").append(checkpoints.render_partition_metadata(b"u" * 16))
+    copied(disks["b"], first, "v-0", "partition.metadata")
+    copied(disks["b"], first, moving_name("t", 9, topic_id, FUTURE))
+    copied(disks["b"], "u-0", moving_name("u", 0, b"u" * 16, MOVED))
+    index = int(second.rpartition("-")[2])
+    disks["b"].rename(second, moving_name("t", index, topic_id, MOVED))
+    return disks
+
+
+SCENES = {"killed": with_records, "stopped": stopped, "new": with_a_new_one, "strays": with_strays}
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
 @pytest.mark.parametrize("times", [1, 1_000])
-def test_a_start_on_a_full_disk_costs_no_directory(boot_id: str, code: int, times: int) -> None:
-    """Whichever call has no space. A boot id that was there already took a directory offline."""
-    whole = with_records()
-    for skip in range(40):
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_start_on_a_full_disk_costs_no_directory(scene: str, boot_id: str, code: int, times: int) -> None:
+    """Whichever call has no space. A boot id that was there already took a directory offline, and so did new
+    properties, the marker of a clean stop, and directories to be renamed.
+    """
+    whole = SCENES[scene]()
+    for skip in range(60):
         disks = {name: disk.clone() for name, disk in whole.items()}
         full = Fault(Fail(code), NEEDING_SPACE, skip=skip, times=times)
         desk = Desk(disks={"a": disks["a"], "b": FaultyDisk(disks["b"], [full])}, boot_id=boot_id)
@@ -150,9 +206,46 @@ def test_a_start_on_a_full_disk_costs_no_directory(boot_id: str, code: int, time
         if skip and full.times == times:
             break
         full.times = 0
+        desk.advance(2)  # what had no space is done as soon as there is some
         assert [one.opened(desk.clock.now()).log_end_offset for one in of_t(desk)] == [1] * 4
+        assert not any(name.endswith((FUTURE, MOVED)) for name in disks["b"].list(""))
+        assert desk.node.partitions.strays.count == (3 if scene == "strays" else 0)
+        assert not disks["b"].exists(CLEAN_MARKER)
         again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()}, boot_id=boot_id)
         assert [one.opened(again.clock.now()).log_end_offset for one in of_t(again)] == [1] * 4
+        assert again.node.partitions.strays.count == (3 if scene == "strays" else 0)
+    else:
+        raise AssertionError("some calls never failed")
+
+
+def test_a_stray_that_has_no_space_for_its_name_is_not_given_to_a_new_topic() -> None:
+    """Without its partition.metadata nothing in the directory says whose it is."""
+    disks = with_strays()
+    full = Fault(Fail(errno.ENOSPC), "rename", "v-0", times=1_000)
+    desk = Desk(disks={"a": disks["a"], "b": FaultyDisk(disks["b"], [full])})
+    desk.create_topic("v")
+    (partition,) = desk.node.partitions.of_name("v") or []
+    desk.node.partitions.rehome(partition, "b")
+    batch = Batch([Row(1_700_000_000_000, None, b"x")]).sent()
+    answer = desk.ask(desk.produce_request("v", batch), 9).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    full.times = 0
+    desk.advance(2)
+    answer = desk.ask(desk.produce_request("v", batch), 9).responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+def test_a_partition_whose_directory_is_gone_is_reported() -> None:
+    disks = stopped()
+    (gone, _) = logs_in(disks["b"])
+    for path, _ in list(disks["b"].files()):
+        if path.startswith(f"{gone}/"):
+            disks["b"].remove(path)
+    disks["b"].remove(gone)
+    desk = Desk(disks=dict(disks))
+    found = [one.facts for one in desk.effects if isinstance(one, Report) and one.level == "warning"]
+    assert [one["partition"] for one in found] == [gone]
+    assert found[0]["log_end_offset"] == 1
 
 
 def test_a_directory_that_is_offline_since_the_start_is_reported_once() -> None:
