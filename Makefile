@@ -23,7 +23,7 @@ COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk lint types unit test interop spark sim fuzz damage mutants chaos bench docs demo clean
+.PHONY: help setup jdk lint types unit test interop spark sim fuzz damage mutants chaos bench wheels docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our clie
 
 bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3; AGAINST=<commit> SCALE=0.3: beside that commit instead
 	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY)) $(if $(AGAINST),--against $(AGAINST)) $(if $(SCALE),--scale $(SCALE))
+
+wheels: setup  ## a wheel in dist/, installed in a clean environment that follows the README; and one without a C compiler
+	$(PY) tools/try_wheel.py
 
 docs: setup  ## docs/reference/ from the code
 	$(PY) tools/make_reference.py

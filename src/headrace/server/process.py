@@ -149,6 +149,8 @@ class Process:
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._report_loop_error)
+        if not compiled.COMPILED:
+            self.log.warning("record_codec_interpreted", advice=compiled.ADVICE)
         directories = tuple(dict.fromkeys((*self.settings.log_dirs, self.settings.metadata_log_dir)))
         disks: dict[str, Disk] = {}
         for directory in directories:
@@ -185,8 +187,6 @@ class Process:
                 await loop.create_server(self._channel_maker(name), sock=bound, backlog=backlog)
             )
         self.gate.start_sweeping(self._look_at_settings)
-        if not compiled.COMPILED:
-            self.log.warning("record_codec_interpreted", advice=compiled.ADVICE)
         self.log.info("serving", addresses=self.bootstrap, log_dirs=",".join(directories), pid=os.getpid())
 
     def _bind_metrics(self) -> socket.socket | None:
