@@ -14,7 +14,7 @@ from demo_counts import Counts
 from demo_generator import Generator
 
 import headrace
-from headrace.client.admin.lag import total_lag
+from headrace.client.admin.group_offsets import total_lag
 
 GROUP = "ad-clicks"
 SINK = "ad-clicks"

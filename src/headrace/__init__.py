@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     )
     from headrace.client.admin.cluster import FeatureChange
     from headrace.client.admin.configs import Append, Resource, ResourceKind, Subtract
-    from headrace.client.admin.log_dirs import Replica
     from headrace.client.admin.offsets import OffsetAt
     from headrace.client.admin.quotas import QuotaEntity
+    from headrace.client.admin.replicas import Replica
     from headrace.client.admin.topics import NewTopic
     from headrace.client.cluster import TopicPartition
     from headrace.client.configuration import InvalidSetting
     from headrace.client.consumer.deserializing import UndecodableRecord
     from headrace.client.consumer.listeners import RebalanceListener
     from headrace.client.consumer.searches import OffsetAndTimestamp
+    from headrace.client.dataclass_serializer import dataclass_json
     from headrace.client.errors import (
         AuthenticationFailed,
         BadResponse,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from headrace.client.producing.admission import TopicUnknown
     from headrace.client.producing.table_delivery import PartitionRows, TableDelivery, TableMetadata
     from headrace.client.producing.transaction_requests import GroupMembership
-    from headrace.client.security.mechanism import Token
+    from headrace.client.security.sasl import Token
     from headrace.client.serializers import (
         BYTES,
         JSON,
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
         NotSerializable,
         Serializer,
         Undecodable,
-        dataclass_json,
         msgspec_json,
         msgspec_messagepack,
         pydantic_json,
@@ -163,7 +163,7 @@ _HOMES = {
     "headrace.client.admin.acls": "Acl AclFilter AclOperation AclPattern AclPermission AclResource",
     "headrace.client.admin.cluster": "FeatureChange",
     "headrace.client.admin.configs": "Append Resource ResourceKind Subtract",
-    "headrace.client.admin.log_dirs": "Replica",
+    "headrace.client.admin.replicas": "Replica",
     "headrace.client.admin.offsets": "OffsetAt",
     "headrace.client.admin.quotas": "QuotaEntity",
     "headrace.client.admin.topics": "NewTopic",
@@ -172,6 +172,7 @@ _HOMES = {
     "headrace.client.consumer.deserializing": "UndecodableRecord",
     "headrace.client.consumer.listeners": "RebalanceListener",
     "headrace.client.consumer.searches": "OffsetAndTimestamp",
+    "headrace.client.dataclass_serializer": "dataclass_json",
     "headrace.client.errors": (
         "AuthenticationFailed BadResponse BufferExhausted ClientBroken ClientError Closed ConcurrentUse"
         " ConnectionLost InvalidInput KafkaError OutsideTransaction PartitionsLost PartlyFailed"
@@ -182,10 +183,10 @@ _HOMES = {
     "headrace.client.producing.admission": "TopicUnknown",
     "headrace.client.producing.table_delivery": "PartitionRows TableDelivery TableMetadata",
     "headrace.client.producing.transaction_requests": "GroupMembership",
-    "headrace.client.security.mechanism": "Token",
+    "headrace.client.security.sasl": "Token",
     "headrace.client.serializers": (
-        "BYTES JSON TEXT NotSerializable Serializer Undecodable dataclass_json msgspec_json"
-        " msgspec_messagepack pydantic_json serializer_for"
+        "BYTES JSON TEXT NotSerializable Serializer Undecodable msgspec_json msgspec_messagepack"
+        " pydantic_json serializer_for"
     ),
     "headrace.client.stored_offsets": "OffsetsMovedOn StoredOffsets",
     "headrace.client.threads.admin": "Admin",

@@ -27,8 +27,8 @@ from harness.broker import Broker
 from harness.members import CLIENTS
 from harness.wait import WAIT_S, eventually
 from headrace.client.admin.configs import Append, Resource, ResourceKind, Subtract
-from headrace.client.admin.log_dirs import Replica
 from headrace.client.admin.offsets import OffsetAt
+from headrace.client.admin.replicas import Replica
 from headrace.client.admin.topics import NewTopic
 from headrace.client.aio.admin import Admin as AsyncAdmin
 from headrace.client.cluster import TopicPartition

@@ -13,8 +13,8 @@ from clients.headrace_admins import opened
 from harness.broker import Broker
 from harness.wait import eventually
 from headrace.client.admin.acls import Acl, AclFilter, AclOperation, AclPattern, AclResource
+from headrace.client.admin.credentials import ScramCredential
 from headrace.client.admin.quotas import QuotaEntity
-from headrace.client.admin.users import ScramCredential
 from headrace.client.errors import KafkaError, UnsupportedByBroker
 
 GUARD = {

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from headrace.base.time import Instant
-from headrace.client.admin.asking import Operation
-from headrace.client.admin.session import Administration
+from headrace.client.admin.operation import Operation
+from headrace.client.admin.session import AdminSession
 from headrace.client.admin.settings import AdminSettings
 from headrace.client.cluster import Address
 from headrace.client.connection import ByVersion
@@ -35,7 +35,7 @@ BROKERS = {1: ONE, 2: TWO}
 class AdminStage:
     def __init__(self, *, coordinator_version: int = 6, **settings: float) -> None:
         self.now = Instant(1000.0)
-        self.session = Administration(AdminSettings(**settings), random.Random(5))
+        self.session = AdminSession(AdminSettings(**settings), random.Random(5))
         self.leaders: dict[str, list[int]] = {"orders": [1, 2, 1]}
         self.coordinators: dict[str, int] = {}
         self.controller_id = 2

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from harness.group_members import partitions
 from headrace.base.time import NEVER, Instant
-from headrace.client.assignors.wire import write_assignment
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import KafkaError
 from headrace.client.mailbox import Outgoing
+from headrace.client.membership.classic_protocol import write_assignment
 from headrace.client.membership.events import (
     Assigned,
     Failed,

@@ -8,13 +8,13 @@ from random import Random
 from typing import NamedTuple
 
 from headrace.client.assignors import ASSIGNORS, Assignment, GroupMember
-from headrace.client.assignors.wire import (
+from headrace.client.cluster import TopicPartition
+from headrace.client.membership.classic_protocol import (
     LastAssignment,
     read_assignment,
     read_subscription,
     write_subscription,
 )
-from headrace.client.cluster import TopicPartition
 from interop.java_tools import compiled
 
 GENERATION = 5

@@ -12,7 +12,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from headrace.client.serializers.serializer import NotSerializable
+from headrace.client.serializers import NotSerializable
 from headrace.schemas import (
     DoesNotFit,
     Registry,

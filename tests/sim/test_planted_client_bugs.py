@@ -11,8 +11,8 @@ from headrace.client.consumer.fetching import _Asked
 from headrace.client.consumer.position import Position
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, KafkaError
+from headrace.client.membership.classic_protocol import GroupLeader
 from headrace.client.membership.events import CommittedOffset
-from headrace.client.membership.leadership import Leadership
 from headrace.client.pending import Pending
 from headrace.client.producing.flights import Carried
 from headrace.client.producing.sending import Sending
@@ -150,13 +150,13 @@ def test_a_commit_of_what_is_only_fetched(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_leader_that_gives_a_partition_to_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = Leadership.shares
+    shares = GroupLeader.shares
 
-    def generous(self: Leadership, assignor: Any, topics: Any) -> Any:
+    def generous(self: GroupLeader, assignor: Any, topics: Any) -> Any:
         shared = shares(self, assignor, topics)
         for share in shared:
             share.assignment = max((each.assignment for each in shared), key=len)
         return shared
 
-    monkeypatch.setattr(Leadership, "shares", generous)
+    monkeypatch.setattr(GroupLeader, "shares", generous)
     assert caught_by() == "one_owner_per_generation"

@@ -10,7 +10,7 @@ from headrace.cli.sinks import sinks
 from headrace.cli.terminal import bytes_text, print_json, print_table
 from headrace.cli.transactions import transactions
 from headrace.client.admin.cluster import ClusterDescription
-from headrace.client.admin.log_dirs import LogDirectory
+from headrace.client.admin.replicas import LogDirectory
 from headrace.client.errors import UnsupportedByBroker
 
 

@@ -15,8 +15,8 @@ from headrace.cli.options import OneOf
 from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
 from headrace.cli.suggestions import suggesting_groups
 from headrace.cli.terminal import count_text, number_text, print_json, print_table, printed_even_if_it_fails
-from headrace.client.admin.group_values import Group, Member
-from headrace.client.admin.lag import PartitionLag, total_lag
+from headrace.client.admin.group_offsets import PartitionLag, total_lag
+from headrace.client.admin.groups import Group, Member
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput
 from headrace.client.threads.admin import Admin

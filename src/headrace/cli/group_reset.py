@@ -14,7 +14,7 @@ from headrace.cli.partitions import PARTITIONS, Chosen
 from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import count_text, note, number_text, print_json, print_table
-from headrace.client.admin.lag import Move, planned, shifted
+from headrace.client.admin.group_offsets import Move, planned, shifted
 from headrace.client.admin.offsets import OffsetAt
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput, KafkaError

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-from headrace.client.admin.topic_descriptions import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.errors import ClientError, KafkaError, PartlyFailed
 from headrace.client.threads.admin import Admin
 from headrace.protocol.errors import ErrorCode

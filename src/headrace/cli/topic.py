@@ -22,7 +22,7 @@ from headrace.cli.terminal import (
 from headrace.cli.topic_removal import delete, trim
 from headrace.client.admin.configs import Resource
 from headrace.client.admin.offsets import OffsetAt
-from headrace.client.admin.topic_descriptions import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError, UnsupportedByBroker
 from headrace.client.threads.admin import Admin

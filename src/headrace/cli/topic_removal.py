@@ -21,7 +21,7 @@ from headrace.cli.terminal import (
     printed_even_if_it_fails,
 )
 from headrace.client.admin.offsets import OffsetAt
-from headrace.client.admin.topic_descriptions import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, InvalidInput, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin

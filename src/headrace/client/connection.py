@@ -19,10 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.errors import BadResponse, ConnectionLost, InvalidInput, TimedOut, UnsupportedByBroker
-from headrace.client.peers import describe_peer
-from headrace.client.security.login import Login, without_sasl
-from headrace.client.security.mechanism import Token
+from headrace.client.errors import (
+    BadResponse,
+    ConnectionLost,
+    InvalidInput,
+    TimedOut,
+    UnsupportedByBroker,
+    describe_peer,
+)
+from headrace.client.security.sasl import Login, Token, without_sasl
 from headrace.protocol.api import APIS, request_codec, response_codec
 from headrace.protocol.errors import ErrorCode, MalformedMessage, UnencodableMessage
 from headrace.protocol.framing import decode_response_header, request_frame

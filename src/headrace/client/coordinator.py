@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.connection import ByVersion
 from headrace.client.errors import ClientError, KafkaError

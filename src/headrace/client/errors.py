@@ -266,3 +266,12 @@ _ADVICE: dict[int, str] = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "Choose another compression.type.",
     ErrorCode.INVALID_TIMESTAMP: "The record's timestamp is too far from the broker's clock for this topic.",
 }
+
+
+def describe_peer(first: bytes) -> str | None:
+    """The protocol of a peer that is not the expected one, by the first bytes that it sent; None: unknown."""
+    if first[:1] in (b"\x15", b"\x16") and first[1:2] == b"\x03":
+        return "TLS"
+    if first[:4] in (b"HTTP", b"<htm", b"<!DO"):
+        return "HTTP"
+    return "SSH" if first[:4] == b"SSH-" else None

@@ -2,7 +2,7 @@
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 from headrace.client.cluster import Cluster
 from headrace.client.errors import KafkaError
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headrace.base.dice import Dice
 from headrace.base.time import Instant
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError
 from headrace.client.network_settings import NetworkSettings

@@ -18,7 +18,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request
 
-from headrace.client.security.redirects import RedirectRefused, open_url, read_until
+from headrace.client.http import RedirectRefused, open_url, read_until
 from headrace.schemas.errors import (
     Incompatible,
     NoRegistry,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.serializers.serializer import NotSerializable, Serializer
+from headrace.client.serializers import NotSerializable, Serializer
 from headrace.machines.schemas.schema import Schema, SchemaType
 from headrace.records._messages import Message
 from headrace.schemas.errors import SchemaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from headrace.client.admin.topic_descriptions import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.spark.errors import DataLost
 from headrace.spark.filters import Bounds

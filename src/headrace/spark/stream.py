@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from headrace.client.admin.topic_descriptions import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
 from headrace.spark.batch import report_loss, split, tasks_of, without_lost

@@ -10,7 +10,7 @@ from typing import Self
 
 from headrace.client.admin.configs import Resource
 from headrace.client.admin.offsets import ListedOffset
-from headrace.client.admin.topic_descriptions import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin

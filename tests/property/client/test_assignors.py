@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client.assignors import ASSIGNORS, Assignment, Assignor, GroupMember
-from headrace.client.assignors.sticky import StickyAssignor
-from headrace.client.assignors.wire import (
+from headrace.client.assignors import ASSIGNORS, Assignment, Assignor, GroupMember, StickyAssignor
+from headrace.client.cluster import TopicPartition
+from headrace.client.membership.classic_protocol import (
     LastAssignment,
     read_assignment,
     read_subscription,
     write_assignment,
     write_subscription,
 )
-from headrace.client.cluster import TopicPartition
 
 TOPICS = ["a", "b", "c", "d"]
 IDS = [f"m{number}" for number in range(6)]

@@ -13,6 +13,7 @@ import msgspec
 import pydantic
 import pytest
 
+from headrace.client.dataclass_serializer import dataclass_json
 from headrace.client.serializers import (
     BYTES,
     JSON,
@@ -20,7 +21,6 @@ from headrace.client.serializers import (
     NotSerializable,
     Serializer,
     Undecodable,
-    dataclass_json,
     msgspec_json,
     msgspec_messagepack,
     pydantic_json,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.admin.topic_descriptions import TopicDescription
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import TimedOut
 from headrace.spark.errors import DataLost, TopicRecreated

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from headrace.client.admin.asking import (
+from headrace.client.admin.operation import (
     ANY,
     CONTROLLER,
     Ask,

@@ -5,8 +5,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from headrace.base.ids import id_from_text, id_text
-from headrace.client.admin.asking import ANY, CONTROLLER, Operation, ask_one, check
-from headrace.client.admin.topic_descriptions import metadata_request
+from headrace.client.admin.operation import ANY, CONTROLLER, Operation, ask_one, check
+from headrace.client.admin.topics import metadata_request
 from headrace.client.cluster import Address
 from headrace.client.errors import BadResponse, InvalidInput
 from headrace.protocol.errors import ErrorCode

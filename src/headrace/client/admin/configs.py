@@ -5,15 +5,15 @@ by one.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.client.admin.asking import (
+from headrace.client.admin.operation import (
     ANY,
     CONTROLLER,
     Ask,
     OfBroker,
     Operation,
     Outcome,
-    Place,
     Sent,
+    Target,
     Told,
     ask_all,
     ask_one,
@@ -174,8 +174,8 @@ def describe_configs(
                 outcome[resource] = error or settings
         return outcome
 
-    places = {resource: _owner(resource, ANY) for resource in resources}
-    return (yield from ask_all(Ask("asking for settings", places, make, read)))
+    targets = {resource: _owner(resource, ANY) for resource in resources}
+    return (yield from ask_all(Ask("asking for settings", targets, make, read)))
 
 
 def _setting(told: Any) -> Setting:
@@ -197,7 +197,7 @@ def _setting(told: Any) -> Setting:
 BROKER_DIGITS_MAX = 10  # of 31 bits
 
 
-def _owner(resource: Resource, otherwise: Place) -> Place:
+def _owner(resource: Resource, otherwise: Target) -> Target:
     """A broker's settings are that broker's business; those of others anybody's."""
     if resource.kind not in _BROKERS or not resource.name:
         return otherwise
@@ -294,8 +294,8 @@ def alter_configs(
             outcome[resource] = failed(told.error_code, told.error_message, subject=str(resource)) or True
         return outcome
 
-    places = {resource: _owner(resource, CONTROLLER) for resource in changes}
-    yield from ask_all(Ask("changing settings", places, make, read))
+    targets = {resource: _owner(resource, CONTROLLER) for resource in changes}
+    yield from ask_all(Ask("changing settings", targets, make, read))
 
 
 def _change(value: object) -> _Change:

@@ -1,6 +1,6 @@
 """Who is where: brokers, leaders and coordinators, looked up when somebody asks and they are not known.
 
-What is found is kept with the moment at which it was asked for. Whoever was sent to the wrong place says
+What is found is kept with the moment at which it was asked for. Whoever was sent to the wrong broker says
 that only what was asked for later will do, so that nobody is told the same stale thing twice, and a look-up
 that is under way serves all who wait for it. A look-up that fails is told to those who wait; trying again is
 their decision.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.base.time import Instant
-from headrace.client.admin.asking import CoordinatorOf, LeaderOf, OfBroker, Place, Somewhere
+from headrace.client.admin.operation import CoordinatorOf, LeaderOf, OfBroker, Somewhere, Target
 from headrace.client.cluster import Address, Cluster
 from headrace.client.connection import ByVersion
 from headrace.client.coordinator import MANY_KEYS_SINCE, CoordinatorKind
@@ -65,15 +65,15 @@ class Directory:
     # --- questions -----------------------------------------------------------------------------------------
 
     def find(
-        self, now: Instant, place: Place, *, since: Instant, after: Instant
+        self, now: Instant, target: Target, *, since: Instant, after: Instant
     ) -> Found | ClientError | None:
-        """Where to send what is for the place; None while it is looked for.
+        """Where to send what is for the target; None while it is looked for.
 
         Only what was asked for later than `after` is believed. An error, and that something is not there,
         counts if it is news to this inquiry, which began at `since`.
         """
         after = max(after, Instant(now - self._age_s))
-        match place:
+        match target:
             case Somewhere.ANY:
                 return Found(None)
             case Somewhere.CONTROLLER:
@@ -81,9 +81,9 @@ class Directory:
             case OfBroker(broker_id):
                 return self._broker(broker_id, since, after)
             case LeaderOf():
-                return self._leader(place, since, after)
+                return self._leader(target, since, after)
             case CoordinatorOf():
-                entry = self._known(place, since, after)
+                entry = self._known(target, since, after)
                 return None if entry is None else entry.error or entry.found
 
     def _known(self, name: _Name, since: Instant, after: Instant) -> _Entry | None:
@@ -119,8 +119,8 @@ class Directory:
         there = ", ".join(map(str, sorted(self.cluster.brokers)))
         return InvalidInput(f"there is no broker {broker_id}; the brokers are {there}")
 
-    def _leader(self, place: LeaderOf, since: Instant, after: Instant) -> Found | ClientError | None:
-        at = place.partition
+    def _leader(self, target: LeaderOf, since: Instant, after: Instant) -> Found | ClientError | None:
+        at = target.partition
         entry = self._known(_Topic(at.topic), since, after)
         if entry is None or entry.error is not None:
             return entry and entry.error

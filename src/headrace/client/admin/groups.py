@@ -1,9 +1,13 @@
-"""Groups: listed, described, deleted, and rid of members."""
+"""Groups: list, describe and delete them, and remove members.
+
+Classic groups and those of the consumer protocol (KIP-848) are described in the same shape.
+"""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.client.admin.asking import (
+from headrace.client.admin.cluster import broker_ids
+from headrace.client.admin.operation import (
     Ask,
     CoordinatorOf,
     OfBroker,
@@ -18,16 +22,145 @@ from headrace.client.admin.asking import (
     failed,
     settled,
 )
-from headrace.client.admin.cluster import broker_ids
-from headrace.client.admin.group_values import Group, ListedGroup, classic_group, modern_group
+from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
-from headrace.protocol.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode, MalformedMessage, UnsupportedVersion
 from headrace.protocol.messages import consumer_group_describe as modern
 from headrace.protocol.messages import describe_groups as classic
+from headrace.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headrace.protocol.messages.list_groups import ListGroupsRequest
+from headrace.protocol.versioned import decode_versioned
+
+CONSUMER_PROTOCOL = "consumer"  # the protocol type whose assignments can be read
+WITHOUT_MEMBERS = ("Empty", "Dead")
+
+
+class ListedGroup(NamedTuple):
+    """A group in a list.
+
+    >>> [listed.type for listed in admin.list_groups() if listed.group == "readers"]
+    ['classic']
+    """
+
+    group: str
+    type: str  # "classic", "consumer", …; empty from brokers that do not tell
+    state: str
+    protocol_type: str
+
+
+class Member(NamedTuple):
+    """Who reads.
+
+    >>> admin.describe_group("readers").members
+    []
+    """
+
+    member_id: str
+    instance_id: str | None  # of a static member
+    client_id: str
+    host: str
+    epoch: int | None  # None in a classic group, where all are at the same generation
+    assignment: list[TopicPartition] | None  # None where it cannot be read: not a group of consumers
+    target: list[TopicPartition] | None  # what it will have; None in a classic group
+
+
+class Group(NamedTuple):
+    """A group and its members.
+
+    >>> group = admin.describe_group("readers")
+    >>> group.state, group.is_active
+    ('Empty', False)
+    """
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    epoch: int | None  # None in a classic group
+    coordinator: int
+    members: list[Member]
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.members) or self.state not in WITHOUT_MEMBERS
+
+
+def modern_group(told: modern.DescribedGroup, coordinator: int) -> Group:
+    members = [
+        Member(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            _host(member.client_host),
+            member.member_epoch,
+            _partitions((topic.topic_name, topic.partitions) for topic in member.assignment.topic_partitions),
+            _partitions(
+                (topic.topic_name, topic.partitions) for topic in member.target_assignment.topic_partitions
+            ),
+        )
+        for member in told.members
+    ]
+    return Group(
+        told.group_id,
+        "consumer",
+        told.group_state,
+        CONSUMER_PROTOCOL,
+        told.assignor_name,
+        told.group_epoch,
+        coordinator,
+        members,
+    )
+
+
+def classic_group(told: classic.DescribedGroup, coordinator: int) -> Group:
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            _host(member.client_host),
+            None,
+            _classic_assignment(told.protocol_type, member.member_assignment),
+            None,
+        )
+        for member in told.members
+    ]
+    return Group(
+        told.group_id,
+        "classic",
+        told.group_state,
+        told.protocol_type,
+        told.protocol_data,
+        None,
+        coordinator,
+        members,
+    )
+
+
+def _classic_assignment(protocol_type: str, data: bytes) -> list[TopicPartition] | None:
+    """What consumers agreed on among themselves; the bytes of others, or broken ones, stay closed."""
+    if protocol_type != CONSUMER_PROTOCOL:
+        return None
+    if not data:
+        return []  # the group is rebalancing
+    try:
+        assignment = decode_versioned(ConsumerProtocolAssignment, data, newer=True)
+    except (MalformedMessage, UnsupportedVersion):
+        return None
+    return _partitions((topic.topic, topic.partitions) for topic in assignment.assigned_partitions)
+
+
+def _partitions(topics: Iterable[tuple[str, list[int]]]) -> list[TopicPartition]:
+    return sorted(TopicPartition(name, index) for name, indexes in topics for index in indexes)
+
+
+def _host(text: str) -> str:
+    return text.removeprefix("/")  # Java writes an address without a name so
+
 
 REMOVED_BY_ADMIN = "removed by an administrator"
 
@@ -56,8 +189,8 @@ def list_groups(*, states: Iterable[str] = (), types: Iterable[str] = ()) -> Ope
         return dict.fromkeys(sent.subjects, listed)
 
     brokers = yield from broker_ids()
-    places = {broker: OfBroker(broker) for broker in brokers}
-    found = yield from ask_all(Ask("listing groups", places, lambda *_: request, read))
+    targets = {broker: OfBroker(broker) for broker in brokers}
+    found = yield from ask_all(Ask("listing groups", targets, lambda *_: request, read))
     # a group that moves to another coordinator may be told of twice
     return sorted({listed.group: listed for one in found.values() for listed in one}.values())
 
@@ -103,8 +236,8 @@ def _described(names: list[str], request: Any, value: Any) -> Operation[Outcome[
             for told in answer.groups
         }
 
-    places = {name: coordinator_of(name) for name in names}
-    return (yield from ask(Ask("describing groups", places, lambda asked, _: request(asked), read)))
+    targets = {name: coordinator_of(name) for name in names}
+    return (yield from ask(Ask("describing groups", targets, lambda asked, _: request(asked), read)))
 
 
 def _is_of_another_kind(told: Group | ClientError) -> bool:
@@ -142,8 +275,8 @@ def delete_groups(names: str | Iterable[str]) -> Operation[None]:
             for told in answer.results
         }
 
-    places = {name: coordinator_of(name) for name in as_list(names)}
-    yield from ask_all(Ask("deleting groups", places, make, read))
+    targets = {name: coordinator_of(name) for name in as_list(names)}
+    yield from ask_all(Ask("deleting groups", targets, make, read))
 
 
 def remove_members(

@@ -1,5 +1,6 @@
-"""Offsets of partitions, by their ends or by time, and the deletion of what lies before one. Leaders are
-asked, each once for all its partitions.
+"""Offsets of partitions by timestamp or at the ends; deletion of records; offset ranges cut by bytes.
+
+Each leader gets one request for all its partitions.
 """
 
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from headrace.client.admin.asking import (
+from headrace.client.admin.operation import (
     HEARSAY_S,
     Ask,
     ByPartition,
@@ -20,8 +21,10 @@ from headrace.client.admin.asking import (
     ask_all,
     by_partition,
     by_topic,
+    failed,
     settled,
 )
+from headrace.client.admin.topics import describe_topics, topic_id_from
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput
 from headrace.protocol.messages.delete_records import (
@@ -30,12 +33,13 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.protocol.messages.split_ranges import SplitPartition, SplitRangesRequest, SplitTopic
 
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class OffsetAt(IntEnum):
-    """The ends of a partition, in place of a time.
+    """The ends of a partition, in place of a timestamp.
 
     >>> int(OffsetAt.EARLIEST)
     -2
@@ -110,8 +114,8 @@ def offsets_at(
     def read(answer: Any, _: Sent[TopicPartition]) -> Outcome[TopicPartition, ListedOffset]:
         return by_partition(answer.topics, value)
 
-    places = {at: LeaderOf(at) for at in moments}
-    return (yield from ask(Ask("listing offsets", places, make, read, unknown_s=unknown_s)))
+    targets = {at: LeaderOf(at) for at in moments}
+    return (yield from ask(Ask("listing offsets", targets, make, read, unknown_s=unknown_s)))
 
 
 def delete_records(before: ByPartition[int]) -> Operation[dict[TopicPartition, int]]:
@@ -137,8 +141,8 @@ def delete_records(before: ByPartition[int]) -> Operation[dict[TopicPartition, i
     def read(answer: Any, _: Sent[TopicPartition]) -> Outcome[TopicPartition, int]:
         return by_partition(answer.topics, lambda told: int(told.low_watermark))
 
-    places = {at: LeaderOf(at) for at in ends}
-    return (yield from ask_all(Ask("deleting records", places, make, read, unknown_s=HEARSAY_S)))
+    targets = {at: LeaderOf(at) for at in ends}
+    return (yield from ask_all(Ask("deleting records", targets, make, read, unknown_s=HEARSAY_S)))
 
 
 def _timestamp_ms(when: When) -> int:
@@ -153,3 +157,63 @@ def _isolation(name: str) -> int:
     if name not in ISOLATION_LEVELS:
         raise InvalidInput(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {name!r}")
     return ISOLATION_LEVELS[name]
+
+
+class RangeSplits(NamedTuple):
+    """Where to cut a range.
+
+    >>> admin.split_ranges({("orders", 0): (0, 2)}, 1 << 20)["orders", 0].offsets
+    []
+    """
+
+    offsets: list[int]  # inside of the range, rising
+    total_bytes: int  # of the range, roughly
+    log_start_offset: int
+
+
+def split_ranges(
+    ranges: ByPartition[tuple[int, int]], bytes_per_split: int | ByPartition[int]
+) -> Operation[dict[TopicPartition, RangeSplits]]:
+    """Offsets that cut each range, from its first offset to behind its last, into parts of about so many
+    bytes, everywhere alike or partition by partition. Only brokers of Headrace know; others raise
+    UnsupportedByBroker.
+
+    >>> admin.split_ranges({("orders", 0): (0, 2)}, 1 << 20)["orders", 0].log_start_offset
+    0
+    """
+    wanted = {as_partition(at): bounds for at, bounds in ranges.items()}
+    if isinstance(bytes_per_split, int):
+        sizes = dict.fromkeys(wanted, bytes_per_split)
+    else:
+        sizes = {as_partition(at): size for at, size in bytes_per_split.items()}
+    topics = yield from describe_topics(sorted({at.topic for at in wanted}))
+    ids = {name: topic_id_from(topic.topic_id) for name, topic in topics.items()}
+    names = {topic_id: name for name, topic_id in ids.items()}
+
+    def asked(at: TopicPartition) -> SplitPartition:
+        start, end = wanted[at]
+        return SplitPartition(
+            partition_index=at.partition, start_offset=start, end_offset=end, bytes_per_split=sizes[at]
+        )
+
+    def make(partitions: list[TopicPartition], _: int) -> SplitRangesRequest:
+        return SplitRangesRequest(
+            topics=[
+                SplitTopic(topic_id=ids[topic], partitions=list(map(asked, its)))
+                for topic, its in by_topic(partitions).items()
+            ]
+        )
+
+    def read(answer: Any, _: Sent[TopicPartition]) -> Outcome[TopicPartition, RangeSplits]:
+        outcome: Outcome[TopicPartition, RangeSplits] = {}
+        for topic in answer.topics:
+            for told in topic.partitions:
+                at = TopicPartition(names.get(topic.topic_id, ""), told.partition_index)
+                error = failed(told.error_code, subject=f"partition {at}")
+                outcome[at] = error or RangeSplits(
+                    told.split_offsets, told.total_bytes, told.log_start_offset
+                )
+        return outcome
+
+    targets = {at: LeaderOf(at) for at in wanted}
+    return (yield from ask_all(Ask("cutting ranges", targets, make, read)))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from headrace.client.admin.asking import (
+from headrace.client.admin.operation import (
     ANY,
     CONTROLLER,
     Ask,

@@ -1,17 +1,19 @@
 """Operations under way, as a Session that every shell can drive: any number of them at once.
 
-Each is a generator (see `asking`) with one `Inquiry` at a time and one deadline for all of it; they share
+Each is a generator (see `asking`) with one `Execution` at a time and one deadline for all of it; they share
 the directory of who is where.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from inspect import Parameter, signature
+from typing import Any, TypeVar, get_args
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.admin.asking import Draw, Operation
 from headrace.client.admin.directory import Directory
-from headrace.client.admin.inquiry import Inquiry
+from headrace.client.admin.execution import Execution
+from headrace.client.admin.operation import Draw, Operation
 from headrace.client.admin.settings import AdminSettings
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientBroken, ClientError
@@ -29,10 +31,10 @@ class _Run:
     operation: Operation[Any]
     pending: Pending[Any]
     deadline: Instant
-    inquiry: Inquiry | None = None  # None: it has ended
+    inquiry: Execution | None = None  # None: it has ended
 
 
-class Administration:
+class AdminSession:
     def __init__(self, settings: AdminSettings, dice: Dice) -> None:
         self._settings = settings
         self._dice = dice
@@ -114,7 +116,7 @@ class Administration:
         except ClientError as error:
             run.pending.finish(error=error)
         else:
-            run.inquiry = Inquiry(
+            run.inquiry = Execution(
                 now,
                 wish,
                 run.deadline,
@@ -128,3 +130,15 @@ class Administration:
     def _drop_ended(self) -> None:
         if any(run.inquiry is None for run in self._runs):
             self._runs = [run for run in self._runs if run.inquiry is not None]
+
+
+def present(method: Callable[..., Any], operation: Callable[..., Any]) -> None:
+    """For help(), editors and documentation, which know nothing of generators."""
+    method.__name__ = operation.__name__
+    method.__qualname__ = f"Admin.{operation.__name__}"
+    method.__doc__ = operation.__doc__
+    plain = signature(operation)
+    *_, result = get_args(plain.return_annotation)
+    own = Parameter("self", Parameter.POSITIONAL_ONLY)
+    shown = plain.replace(parameters=[own, *plain.parameters.values()], return_annotation=result)
+    method.__signature__ = shown  # type: ignore[attr-defined]  # what inspect looks at first

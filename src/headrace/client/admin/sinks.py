@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from headrace.client.admin.asking import (
+from headrace.client.admin.cluster import broker_ids
+from headrace.client.admin.operation import (
     Ask,
     CoordinatorOf,
     OfBroker,
@@ -13,7 +14,6 @@ from headrace.client.admin.asking import (
     ask_one,
     check,
 )
-from headrace.client.admin.cluster import broker_ids
 from headrace.client.coordinator import CoordinatorKind
 from headrace.protocol.messages.abort_sink import AbortSinkRequest
 from headrace.protocol.messages.commit_sink import CommitSinkRequest, CommittedAttempt
@@ -57,8 +57,8 @@ def list_sinks() -> Operation[list[Sink]]:
         check(answer.error_code, subject=f"broker {sent.broker_id}")
         return {broker: [_sink(told, broker) for told in answer.sinks] for broker in sent.subjects}
 
-    places = {broker: OfBroker(broker) for broker in (yield from broker_ids())}
-    found = yield from ask_all(Ask("listing sinks", places, lambda *_: ListSinksRequest(), read))
+    targets = {broker: OfBroker(broker) for broker in (yield from broker_ids())}
+    found = yield from ask_all(Ask("listing sinks", targets, lambda *_: ListSinksRequest(), read))
     return sorted((sink for one in found.values() for sink in one), key=lambda sink: sink.app_id)
 
 

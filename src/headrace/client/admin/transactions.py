@@ -8,7 +8,8 @@ had to end there: readers of committed records stop at it for ever.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.client.admin.asking import (
+from headrace.client.admin.cluster import broker_ids
+from headrace.client.admin.operation import (
     HEARSAY_S,
     Ask,
     CoordinatorOf,
@@ -27,9 +28,8 @@ from headrace.client.admin.asking import (
     failed,
     settled,
 )
-from headrace.client.admin.cluster import broker_ids
 from headrace.client.admin.sinks import list_sinks
-from headrace.client.admin.topic_descriptions import list_topics
+from headrace.client.admin.topics import list_topics
 from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import CoordinatorKind
 from headrace.client.errors import UnsupportedByBroker
@@ -158,8 +158,8 @@ def list_transactions(
             for broker in sent.subjects
         }
 
-    places = {broker: OfBroker(broker) for broker in (yield from broker_ids())}
-    found = yield from ask_all(Ask("listing transactions", places, lambda *_: request, read))
+    targets = {broker: OfBroker(broker) for broker in (yield from broker_ids())}
+    found = yield from ask_all(Ask("listing transactions", targets, lambda *_: request, read))
     return sorted(listed for one in found.values() for listed in one)
 
 
@@ -191,8 +191,8 @@ def describe_transactions(transactional_ids: str | Iterable[str]) -> Operation[d
             for told in answer.transaction_states
         }
 
-    places = {name: coordinator_of(name) for name in as_list(transactional_ids)}
-    return (yield from ask_all(Ask("describing transactions", places, make, read)))
+    targets = {name: coordinator_of(name) for name in as_list(transactional_ids)}
+    return (yield from ask_all(Ask("describing transactions", targets, make, read)))
 
 
 def _transaction(told: Any, coordinator: int | None) -> Transaction:
@@ -225,8 +225,8 @@ def fence_producers(transactional_ids: str | Iterable[str]) -> Operation[dict[st
         check(answer.error_code, subject=f"transactional id {name!r}")
         return {name: FencedProducer(answer.producer_id, answer.producer_epoch)}
 
-    places = {name: coordinator_of(name) for name in as_list(transactional_ids)}
-    question = Ask("fencing producers", places, make, read, version_max=STABLE_INIT_VERSION, is_alone=True)
+    targets = {name: coordinator_of(name) for name in as_list(transactional_ids)}
+    question = Ask("fencing producers", targets, make, read, version_max=STABLE_INIT_VERSION, is_alone=True)
     return (yield from ask_all(question))
 
 
@@ -266,8 +266,8 @@ def describe_producers(
     def read(answer: Any, _: Sent[TopicPartition]) -> Outcome[TopicPartition, list[ProducerState]]:
         return by_partition(answer.topics, states)
 
-    places = {at: LeaderOf(at) for at in map(as_partition, partitions)}
-    return (yield from ask_all(Ask("describing producers", places, make, read, unknown_s=HEARSAY_S)))
+    targets = {at: LeaderOf(at) for at in map(as_partition, partitions)}
+    return (yield from ask_all(Ask("describing producers", targets, make, read, unknown_s=HEARSAY_S)))
 
 
 def find_open_transactions(

@@ -17,23 +17,18 @@ from headrace.client.admin import (
     acls,
     cluster,
     configs,
+    credentials,
     group_offsets,
     groups,
-    log_dirs,
     offsets,
     quotas,
-    ranges,
     replicas,
     sinks,
-    tokens,
-    topic_descriptions,
     topics,
     transactions,
-    users,
 )
-from headrace.client.admin.asking import Operation
-from headrace.client.admin.methods import present
-from headrace.client.admin.session import Administration
+from headrace.client.admin.operation import Operation
+from headrace.client.admin.session import AdminSession, present
 from headrace.client.admin.settings import admin_settings
 from headrace.client.aio.driver import Driver
 from headrace.client.clock import clock
@@ -91,7 +86,7 @@ class Admin:
         for name in configuration.without_effect():
             log.warning("the setting %s has no effect", name)
         self._timeout_s: float | None = None
-        self._session = Administration(admin_settings(configuration), random.SystemRandom())
+        self._session = AdminSession(admin_settings(configuration), random.SystemRandom())
         self._driver = Driver(self._session, network_settings(configuration), name="headrace-admin")
         self._start = _Once(self._driver.start)
 
@@ -131,14 +126,14 @@ class Admin:
     delete_topic = _awaited(topics.delete_topic)
     delete_topics = _awaited(topics.delete_topics)
     create_partitions = _awaited(topics.create_partitions)
-    list_topics = _awaited(topic_descriptions.list_topics)
-    describe_topic = _awaited(topic_descriptions.describe_topic)
-    describe_topics = _awaited(topic_descriptions.describe_topics)
+    list_topics = _awaited(topics.list_topics)
+    describe_topic = _awaited(topics.describe_topic)
+    describe_topics = _awaited(topics.describe_topics)
 
     # offsets and records
     list_offsets = _awaited(offsets.list_offsets)
     delete_records = _awaited(offsets.delete_records)
-    split_ranges = _awaited(ranges.split_ranges)
+    split_ranges = _awaited(offsets.split_ranges)
 
     # configs
     describe_config = _awaited(configs.describe_config)
@@ -191,19 +186,19 @@ class Admin:
     elect_leaders = _awaited(replicas.elect_leaders)
     alter_reassignments = _awaited(replicas.alter_reassignments)
     list_reassignments = _awaited(replicas.list_reassignments)
-    describe_log_dirs = _awaited(log_dirs.describe_log_dirs)
-    alter_replica_log_dirs = _awaited(log_dirs.alter_replica_log_dirs)
+    describe_log_dirs = _awaited(replicas.describe_log_dirs)
+    alter_replica_log_dirs = _awaited(replicas.alter_replica_log_dirs)
 
     # rights, users and quotas
     create_acls = _awaited(acls.create_acls)
     describe_acls = _awaited(acls.describe_acls)
     delete_acls = _awaited(acls.delete_acls)
-    describe_users = _awaited(users.describe_users)
-    set_password = _awaited(users.set_password)
-    delete_passwords = _awaited(users.delete_passwords)
+    describe_users = _awaited(credentials.describe_users)
+    set_password = _awaited(credentials.set_password)
+    delete_passwords = _awaited(credentials.delete_passwords)
     describe_quotas = _awaited(quotas.describe_quotas)
     alter_quotas = _awaited(quotas.alter_quotas)
-    create_token = _awaited(tokens.create_token)
-    renew_token = _awaited(tokens.renew_token)
-    expire_token = _awaited(tokens.expire_token)
-    describe_tokens = _awaited(tokens.describe_tokens)
+    create_token = _awaited(credentials.create_token)
+    renew_token = _awaited(credentials.renew_token)
+    expire_token = _awaited(credentials.expire_token)
+    describe_tokens = _awaited(credentials.describe_tokens)

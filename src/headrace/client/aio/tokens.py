@@ -6,8 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 
-from headrace.client.security.oauthbearer import TokenProvider
-from headrace.client.security.tokens import Tokens
+from headrace.client.security.oauthbearer import TokenProvider, Tokens
 
 
 def tokens_of(provider: TokenProvider, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> Tokens:

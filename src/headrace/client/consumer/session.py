@@ -32,12 +32,14 @@ from headrace.client.consumer.settings import (
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.events import (
+    NOBODY,
     Assigned,
     AutoCommitFailed,
     CommitEnded,
     CommittedOffset,
     Failed,
     GroupEvent,
+    Identity,
     Left,
     Lost,
     OffsetsFetched,
@@ -45,7 +47,6 @@ from headrace.client.membership.events import (
     TopicRefused,
 )
 from headrace.client.membership.group import Group
-from headrace.client.membership.identity import NOBODY, Identity
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
 from headrace.client.producing.transaction_requests import GroupMembership

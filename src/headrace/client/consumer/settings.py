@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headrace.base.dice import Dice
 from headrace.base.time import Duration
 from headrace.client.assignors import ASSIGNORS, Assignor
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 from headrace.client.configuration import Configuration, InvalidSetting
 from headrace.client.membership.settings import GroupProtocol, GroupSettings
 

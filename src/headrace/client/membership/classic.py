@@ -19,30 +19,32 @@ from enum import Enum, auto
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.assignors.model import NO_GENERATION, is_cooperative
-from headrace.client.assignors.wire import LastAssignment, read_assignment
-from headrace.client.attempts import backoff
+from headrace.client.assignors import NO_GENERATION, is_cooperative
+from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError
 from headrace.client.mailbox import REBALANCE, Answer, Mailbox
-from headrace.client.membership.classic_heartbeat import Heartbeat
-from headrace.client.membership.classic_requests import (
+from headrace.client.membership.classic_protocol import (
     Generation,
+    GroupLeader,
+    LastAssignment,
     join_request,
     leave_request,
+    read_assignment,
     sync_request,
 )
 from headrace.client.membership.events import (
+    NOBODY,
     Failed,
+    Identity,
     Left,
     MembershipEvent,
     Partitions,
     PolledTooLate,
 )
-from headrace.client.membership.holdings import Holdings
-from headrace.client.membership.identity import NOBODY, Identity
-from headrace.client.membership.leadership import Leadership
+from headrace.client.membership.heartbeat import Heartbeat
+from headrace.client.membership.owned_partitions import OwnedPartitions
 from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
@@ -103,10 +105,10 @@ class ClassicMembership:
         self._dice = dice
         self._tell = tell
         self._heartbeat = Heartbeat(settings, mailbox, coordinator, dice, answered=self._judged)
-        self._holdings = Holdings(tell)
+        self._holdings = OwnedPartitions(tell)
         self._last = LastAssignment()
         self._joined_topics: frozenset[str] = frozenset()  # those of the subscription that we joined with
-        self._leadership: Leadership | None = None
+        self._leadership: GroupLeader | None = None
         self._shares: list[SyncGroupRequestAssignment] = []
         self._rejoin_reason: str | None = None
         self._round = 0  # answers to questions of an earlier round come too late
@@ -336,7 +338,7 @@ class ClassicMembership:
             self.phase = Phase.SYNCING
             return
         try:
-            self._leadership = Leadership(answer.members, skips_assignment=answer.skip_assignment)
+            self._leadership = GroupLeader(answer.members, skips_assignment=answer.skip_assignment)
         except ProtocolError as error:
             self._fail(BadResponse(f"the subscription of another member cannot be read: {error}"))
             return

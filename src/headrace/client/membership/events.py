@@ -1,6 +1,6 @@
-"""What the application has to know of its group, in the order in which it happened.
+"""Events of a group member for the application, in the order in which they happened; its identity.
 
-Reasons are for people: a rebalance that nobody can explain is the first complaint of all.
+The reasons are for people: a rebalance that nobody can explain is the most frequent complaint.
 """
 
 from collections.abc import Mapping
@@ -105,3 +105,15 @@ class TopicRefused:
 MembershipEvent = Assigned | Revoked | Lost | PolledTooLate | Left | Failed
 OffsetEvent = CommitEnded | AutoCommitFailed | OffsetsFetched
 GroupEvent = MembershipEvent | OffsetEvent | TopicRefused
+
+
+NO_EPOCH = -1
+
+
+class Identity(NamedTuple):
+    member_id: str = ""
+    epoch: int = NO_EPOCH  # the generation of a classic group, or the member's epoch
+    instance_id: str | None = None
+
+
+NOBODY = Identity()  # commits of a consumer that chose its partitions by itself

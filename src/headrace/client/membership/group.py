@@ -16,12 +16,11 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import Coordinator
 from headrace.client.errors import ClientError
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
-from headrace.client.membership.auto_commit import AutoCommit
 from headrace.client.membership.classic import ClassicMembership
-from headrace.client.membership.commits import Commits
+from headrace.client.membership.commits import AutoCommit, Commits
 from headrace.client.membership.consumer import ConsumerMembership
 from headrace.client.membership.events import CommitEnded, CommittedOffset, GroupEvent, Lost, Partitions
-from headrace.client.membership.lookups import OffsetLookups
+from headrace.client.membership.offset_fetch import OffsetFetches
 from headrace.client.membership.settings import GroupProtocol, GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.membership.topics import TopicWatch
@@ -63,7 +62,7 @@ class Group:
             may_commit=lambda at: self.membership.is_out or at in self.membership.owned,
             refused=self.membership.refused,
         )
-        self._lookups = OffsetLookups(
+        self._lookups = OffsetFetches(
             settings,
             self._mailbox,
             self._coordinator,

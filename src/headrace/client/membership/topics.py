@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from headrace.base.dice import Dice
 from headrace.base.ids import NO_TOPIC_ID
 from headrace.base.time import NEVER, Instant
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import TopicRefused

@@ -12,7 +12,7 @@ from headrace.client.errors import (
     Unreachable,
 )
 from headrace.client.producing.topics import Topics
-from headrace.client.serializers.serializer import NotSerializable
+from headrace.client.serializers import NotSerializable
 from headrace.protocol.errors import ErrorCode
 from headrace.records.errors import BufferFull, NotTaken, RecordTooLarge, UnknownTopic, Unwritable
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from headrace.client.serializers.serializer import NotSerializable
+from headrace.client.serializers import NotSerializable
 from headrace.records._codec import Headers
 
 HeaderValue = bytes | str | None

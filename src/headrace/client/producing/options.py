@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from headrace.client.configuration import Configuration, given_settings, producer_keys
-from headrace.client.serializers.choice import serializer_for
-from headrace.client.serializers.serializer import Serializer
+from headrace.client.serializers import Serializer, serializer_for
 
 Encode = Callable[[Any], bytes | None]
 # How keys and values become bytes: a Serializer, a function, or a type that has a ready one.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from headrace.base.dice import Dice
 from headrace.base.time import Duration
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 
 RETRIES_MAX = (1 << 31) - 1
 

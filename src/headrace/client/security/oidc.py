@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 
 from headrace.client.errors import TokenUnavailable
-from headrace.client.security.mechanism import Token
-from headrace.client.security.redirects import RedirectRefused, open_url, read_until
+from headrace.client.http import RedirectRefused, open_url, read_until
+from headrace.client.security.sasl import Token
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 256 * 1024  # tokens have some kilobytes

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from headrace.client.configuration import Configuration, InvalidSetting
 from headrace.client.errors import InvalidInput
 from headrace.client.security.jaas import LoginModule, parse_jaas
-from headrace.client.security.mechanism import Mechanism
 from headrace.client.security.oauthbearer import OAuthBearer, TokenProvider, check_extensions
-from headrace.client.security.plain import Plain
-from headrace.client.security.scram import HASHES, Scram
+from headrace.client.security.sasl import HASHES, Mechanism, Plain, Scram
 
 if TYPE_CHECKING:
     from headrace.client.security.tls import Tls
@@ -53,7 +51,7 @@ def security_settings(configuration: Configuration) -> Security | None:
 def _tls(configuration: Configuration) -> Tls:
     # loaded by those who use it: OpenSSL costs every start some milliseconds
     from headrace.client.security.tls import Tls
-    from headrace.client.security.trust import tls_context
+    from headrace.client.security.tls_context import tls_context
 
     return Tls(tls_context(configuration))
 

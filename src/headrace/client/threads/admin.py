@@ -17,23 +17,18 @@ from headrace.client.admin import (
     acls,
     cluster,
     configs,
+    credentials,
     group_offsets,
     groups,
-    log_dirs,
     offsets,
     quotas,
-    ranges,
     replicas,
     sinks,
-    tokens,
-    topic_descriptions,
     topics,
     transactions,
-    users,
 )
-from headrace.client.admin.asking import Operation
-from headrace.client.admin.methods import present
-from headrace.client.admin.session import Administration
+from headrace.client.admin.operation import Operation
+from headrace.client.admin.session import AdminSession, present
 from headrace.client.admin.settings import admin_settings
 from headrace.client.clock import clock
 from headrace.client.configuration import Configuration, admin_keys, given_settings
@@ -74,7 +69,7 @@ class Admin:
         for name in configuration.without_effect():
             log.warning("the setting %s has no effect", name)
         self._timeout_s: float | None = None
-        self._session = Administration(admin_settings(configuration), random.SystemRandom())
+        self._session = AdminSession(admin_settings(configuration), random.SystemRandom())
         self._driver = Driver(self._session, network_settings(configuration), name="headrace-admin")
         self._driver.start()
 
@@ -122,14 +117,14 @@ class Admin:
     delete_topic = _blocking(topics.delete_topic)
     delete_topics = _blocking(topics.delete_topics)
     create_partitions = _blocking(topics.create_partitions)
-    list_topics = _blocking(topic_descriptions.list_topics)
-    describe_topic = _blocking(topic_descriptions.describe_topic)
-    describe_topics = _blocking(topic_descriptions.describe_topics)
+    list_topics = _blocking(topics.list_topics)
+    describe_topic = _blocking(topics.describe_topic)
+    describe_topics = _blocking(topics.describe_topics)
 
     # offsets and records
     list_offsets = _blocking(offsets.list_offsets)
     delete_records = _blocking(offsets.delete_records)
-    split_ranges = _blocking(ranges.split_ranges)
+    split_ranges = _blocking(offsets.split_ranges)
 
     # configs
     describe_config = _blocking(configs.describe_config)
@@ -182,19 +177,19 @@ class Admin:
     elect_leaders = _blocking(replicas.elect_leaders)
     alter_reassignments = _blocking(replicas.alter_reassignments)
     list_reassignments = _blocking(replicas.list_reassignments)
-    describe_log_dirs = _blocking(log_dirs.describe_log_dirs)
-    alter_replica_log_dirs = _blocking(log_dirs.alter_replica_log_dirs)
+    describe_log_dirs = _blocking(replicas.describe_log_dirs)
+    alter_replica_log_dirs = _blocking(replicas.alter_replica_log_dirs)
 
     # rights, users and quotas
     create_acls = _blocking(acls.create_acls)
     describe_acls = _blocking(acls.describe_acls)
     delete_acls = _blocking(acls.delete_acls)
-    describe_users = _blocking(users.describe_users)
-    set_password = _blocking(users.set_password)
-    delete_passwords = _blocking(users.delete_passwords)
+    describe_users = _blocking(credentials.describe_users)
+    set_password = _blocking(credentials.set_password)
+    delete_passwords = _blocking(credentials.delete_passwords)
     describe_quotas = _blocking(quotas.describe_quotas)
     alter_quotas = _blocking(quotas.alter_quotas)
-    create_token = _blocking(tokens.create_token)
-    renew_token = _blocking(tokens.renew_token)
-    expire_token = _blocking(tokens.expire_token)
-    describe_tokens = _blocking(tokens.describe_tokens)
+    create_token = _blocking(credentials.create_token)
+    renew_token = _blocking(credentials.renew_token)
+    expire_token = _blocking(credentials.expire_token)
+    describe_tokens = _blocking(credentials.describe_tokens)

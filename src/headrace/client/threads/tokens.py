@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from headrace.client.security.oauthbearer import TokenProvider
-from headrace.client.security.tokens import Tokens
+from headrace.client.security.oauthbearer import TokenProvider, Tokens
 
 
 def tokens_of(provider: TokenProvider, wake: Callable[[], None]) -> Tokens:

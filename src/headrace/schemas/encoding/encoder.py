@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.client.serializers.serializer import NotSerializable
+from headrace.client.serializers import NotSerializable
 from headrace.machines.schemas.schema import Schema, SchemaType
 from headrace.schemas.columnar import columnar_format
 from headrace.schemas.errors import SchemaError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.admin.group_values import classic_group, modern_group
+from headrace.client.admin.groups import classic_group, modern_group
 from headrace.client.admin.transactions import OpenTransaction, hanging
 from headrace.client.cluster import TopicPartition
 from headrace.protocol.messages import consumer_group_describe as modern

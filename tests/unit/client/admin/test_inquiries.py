@@ -9,7 +9,10 @@ import pytest
 from harness.admin_stage import ONE, TWO, AdminStage, name_of, partitions_asked, request_of
 from headrace.base.time import NEVER
 from headrace.client.admin import directory
-from headrace.client.admin.asking import (
+from headrace.client.admin.group_offsets import list_offsets_of_groups
+from headrace.client.admin.groups import delete_groups
+from headrace.client.admin.offsets import ListedOffset, OffsetAt, list_offsets
+from headrace.client.admin.operation import (
     ANY,
     HEARSAY_S,
     Ask,
@@ -18,9 +21,6 @@ from headrace.client.admin.asking import (
     ask_all,
     ask_one,
 )
-from headrace.client.admin.group_offsets import list_offsets_of_groups
-from headrace.client.admin.groups import delete_groups
-from headrace.client.admin.offsets import ListedOffset, OffsetAt, list_offsets
 from headrace.client.admin.topics import create_topics, delete_topics
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import (
@@ -239,7 +239,7 @@ class TestTryingAgain:
         assert stage.told() == [(TWO, "DeleteGroups")]
 
     def test_another_operation_may_know_better_meanwhile(self) -> None:
-        """What one inquiry was told later serves another whose place was wrong."""
+        """What one inquiry was told later serves another whose broker was wrong."""
         stage = AdminStage()
         stage.begin(list_offsets({SECOND: OffsetAt.LATEST}))
         (asked,) = stage.sent()

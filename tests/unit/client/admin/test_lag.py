@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.client.admin.group_values import Group, Member
-from headrace.client.admin.lag import Move, PartitionLag, lag_of, planned, shifted, total_lag
+from headrace.client.admin.group_offsets import Move, PartitionLag, lag_of, planned, shifted, total_lag
+from headrace.client.admin.groups import Group, Member
 from headrace.client.cluster import TopicPartition
 from headrace.client.membership.events import CommittedOffset
 

@@ -20,18 +20,16 @@ from headrace.client.admin.acls import (
     delete_acls,
     describe_acls,
 )
-from headrace.client.admin.asking import Operation
 from headrace.client.admin.configs import Append, Resource, Subtract, alter_configs, describe_config
+from headrace.client.admin.credentials import create_token, delete_passwords, set_password
 from headrace.client.admin.group_offsets import lag_of_groups
 from headrace.client.admin.groups import describe_groups, remove_members
 from headrace.client.admin.offsets import list_offsets
+from headrace.client.admin.operation import Operation
 from headrace.client.admin.quotas import QuotaEntity, alter_quotas, describe_quotas
 from headrace.client.admin.replicas import elect_leaders
-from headrace.client.admin.tokens import create_token
-from headrace.client.admin.topic_descriptions import describe_topics
-from headrace.client.admin.topics import NewTopic, create_topics, delete_topics
+from headrace.client.admin.topics import NewTopic, create_topics, delete_topics, describe_topics
 from headrace.client.admin.transactions import OpenTransaction, abort_transaction
-from headrace.client.admin.users import delete_passwords, set_password
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import BadResponse, InvalidInput, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.pending import Pending

@@ -8,9 +8,9 @@ import pytest
 
 from harness.group_stage import A0, BOTH, Stage, failure
 from headrace.client.assignors import ASSIGNORS
-from headrace.client.assignors.wire import write_assignment
 from headrace.client.connection import ByVersion
 from headrace.client.errors import ConnectionLost
+from headrace.client.membership.classic_protocol import write_assignment
 from headrace.client.membership.events import (
     Failed,
     Lost,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.client.errors import AuthenticationFailed
-from headrace.client.security.scram import ITERATIONS_MAX, Scram, ScramExchange
+from headrace.client.security.sasl import ITERATIONS_MAX, Scram, ScramExchange
 
 # RFC 7677 §3
 NONCE = "rOprNGfwEbeRWgbNEkqO"

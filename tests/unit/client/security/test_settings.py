@@ -14,11 +14,10 @@ from harness.certificates import Authority
 from headrace.client.configuration import Configuration, InvalidSetting, admin_keys
 from headrace.client.security.oauthbearer import OAuthBearer
 from headrace.client.security.oidc import ClientCredentials
-from headrace.client.security.plain import Plain
-from headrace.client.security.scram import Scram
+from headrace.client.security.sasl import Plain, Scram
 from headrace.client.security.settings import security_settings
 from headrace.client.security.tls import Tls
-from headrace.client.security.trust import tls_context
+from headrace.client.security.tls_context import tls_context
 
 PACKAGE = "org.apache.kafka.common.security"
 SASL = {"security_protocol": "sasl_plaintext"}

@@ -16,10 +16,9 @@ import pytest
 from headrace.base.time import Instant
 from headrace.client.aio.tokens import tokens_of as tokens_on_a_loop
 from headrace.client.errors import AuthenticationFailed, TokenUnavailable
-from headrace.client.security.mechanism import Token
-from headrace.client.security.oauthbearer import BearerExchange, OAuthBearer
+from headrace.client.security.oauthbearer import BearerExchange, OAuthBearer, Tokens
 from headrace.client.security.oidc import ClientCredentials
-from headrace.client.security.tokens import Tokens
+from headrace.client.security.sasl import Token
 from headrace.client.threads.tokens import tokens_of
 
 NOW = Instant(100.0)

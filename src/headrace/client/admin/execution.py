@@ -1,6 +1,6 @@
 """One `Ask` under way: each subject until it has its value or its error.
 
-    open --its place is found--> sent --answered--> settled
+    open --its target is found--> sent --answered--> settled
          <--an error that may pass, after a pause--     (value, final error, or out of time)
 
 Subjects that wait for the same broker travel in one request, also when they are tried again: whatever fails
@@ -13,10 +13,10 @@ from typing import Any
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.admin.asking import Ask, Outcome, Place, Sent
 from headrace.client.admin.directory import LONG_AGO, Directory, Found
+from headrace.client.admin.operation import Ask, Outcome, Sent, Target
 from headrace.client.admin.settings import AdminSettings
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.reachability import Reachability
@@ -30,15 +30,15 @@ LOOK_S = 1.0
 class _Open:
     """A subject that has no answer yet."""
 
-    place: Place
-    after: Instant = LONG_AGO  # older news of its place led us astray
+    target: Target
+    after: Instant = LONG_AGO  # older news of its target led us astray
     retry_at: Instant = LONG_AGO
     error: ClientError | None = None  # of the last try
     is_sent: bool = False
-    is_sought: bool = False  # its place is being looked up
+    is_sought: bool = False  # its target is being looked up
 
 
-class Inquiry:
+class Execution:
     """Invariant: every subject is either in `_open` or in `_settled`."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Inquiry:
         self._settings = settings
         self._dice = dice
         self._reachability = reachability
-        self._open = {subject: _Open(place) for subject, place in question.places.items()}
+        self._open = {subject: _Open(target) for subject, target in question.targets.items()}
         self._settled: Outcome[Hashable, Any] = {}
         self._looked_at = now
         self._failures = 0  # pauses that were taken
@@ -73,7 +73,7 @@ class Inquiry:
 
     def outcome(self) -> Outcome[Hashable, Any]:
         """Every subject with its value or its error, in the order of the asking."""
-        return {subject: self._settled[subject] for subject in self._question.places}
+        return {subject: self._settled[subject] for subject in self._question.targets}
 
     def advance(self, now: Instant) -> None:
         """Sends what can be sent, and gives up what is out of time."""
@@ -86,7 +86,7 @@ class Inquiry:
         for subject, state in self._open.items():
             if state.is_sent or now < state.retry_at:
                 continue
-            where = self._directory.find(now, state.place, since=self._began, after=state.after)
+            where = self._directory.find(now, state.target, since=self._began, after=state.after)
             state.is_sought = where is None
             if isinstance(where, ClientError):
                 astray[subject] = where

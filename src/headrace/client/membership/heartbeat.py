@@ -1,21 +1,70 @@
-"""A classic member's heartbeats: it says that it lives, and hears what the group thinks of it.
+"""Heartbeats of a group member: the timer of both protocols, and the requests of a classic group.
 
-A session that passes without an answer has the coordinator looked for anew: it may be another's by now.
+A session that passes without an answer makes the member look for its coordinator again: it may have moved.
 """
 
 from collections.abc import Callable
 
 from headrace.base.dice import Dice
-from headrace.base.time import Instant
+from headrace.base.time import NEVER, Instant
+from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError
 from headrace.client.mailbox import Answer, Mailbox
-from headrace.client.membership.classic_requests import Generation, heartbeat_request
-from headrace.client.membership.pulse import Pulse
+from headrace.client.membership.classic_protocol import Generation, heartbeat_request
 from headrace.client.membership.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.heartbeat import HeartbeatResponse
+
+
+class HeartbeatTimer:
+    """One beat is under way at a time; an interval begins when one is sent, a session when one is heard."""
+
+    def __init__(self, dice: Dice, *, interval_s: float, session_s: float) -> None:
+        self.interval_s = interval_s
+        self.session_s = session_s
+        self.is_under_way = False
+        self.session_until = NEVER
+        self._beat_at = Instant(0.0)
+        self._retry_at = Instant(0.0)  # not before, whatever the hurry: the last one failed
+        self._failures = 0
+        self._dice = dice
+
+    def start(self, now: Instant) -> None:
+        """The broker has just heard of us in another way."""
+        self._beat_at = Instant(now + self.interval_s)
+        self._settled(now)
+
+    def beat_at(self) -> Instant:
+        return NEVER if self.is_under_way else max(self._beat_at, self._retry_at)
+
+    def sent(self, now: Instant) -> None:
+        self.is_under_way = True
+        self._beat_at = Instant(now + self.interval_s)
+
+    def heard(self, now: Instant) -> None:
+        self.is_under_way = False
+        self._beat_at = min(
+            self._beat_at, Instant(now + self.interval_s)
+        )  # the answer may change the interval
+        self._settled(now)
+
+    def _settled(self, now: Instant) -> None:
+        self.session_until = Instant(now + self.session_s)
+        self._retry_at = Instant(0.0)
+        self._failures = 0
+
+    def missed(self, now: Instant) -> None:
+        """No answer, or one that passes: the next beat comes sooner than the interval says."""
+        self.is_under_way = False
+        self._retry_at = Instant(now + min(self.interval_s, backoff(self._failures, self._dice)))
+        self._beat_at = self._retry_at
+        self._failures += 1
+
+    def hurry(self) -> None:
+        """Something has to be told: the next beat is due at once, or when the failed one is tried again."""
+        self._beat_at = Instant(0.0)
 
 
 class Heartbeat:
@@ -33,7 +82,7 @@ class Heartbeat:
         self._mailbox = mailbox
         self._coordinator = coordinator
         self._answered = answered
-        self._pulse = Pulse(
+        self._pulse = HeartbeatTimer(
             dice, interval_s=settings.heartbeat_interval_s, session_s=settings.session_timeout_s
         )
 

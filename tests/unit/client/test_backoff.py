@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.client.attempts import RETRY_FIRST_S, RETRY_LAST_S, backoff
+from headrace.client.backoff import RETRY_FIRST_S, RETRY_LAST_S, backoff
 from headrace.client.errors import KafkaError
 
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headrace.client.serializers.serializer import NotSerializable, Serializer
+from headrace.client.serializers import NotSerializable, Serializer
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.attempts import backoff
+from headrace.client.backoff import backoff
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
-from headrace.client.membership.events import CommittedOffset, OffsetsFetched
-from headrace.client.membership.identity import Identity
+from headrace.client.membership.events import CommittedOffset, Identity, OffsetsFetched
 from headrace.client.membership.settings import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_fetch import (
@@ -43,7 +42,7 @@ class _Lookup:
         self.error: ClientError | None = None
 
 
-class OffsetLookups:
+class OffsetFetches:
     def __init__(
         self,
         settings: GroupSettings,

@@ -14,7 +14,7 @@ from headrace.client.membership.events import Assigned, Lost, MembershipEvent, P
 NONE: Partitions = frozenset()
 
 
-class Holdings:
+class OwnedPartitions:
     """Invariants: `revoking` is part of `owned`; `_adding` is set only while something is being revoked."""
 
     def __init__(self, tell: Callable[[MembershipEvent], None]) -> None:

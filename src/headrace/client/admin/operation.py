@@ -1,7 +1,7 @@
-"""The words in which administration is written: what is asked, about which subjects, and of whom.
+"""How an admin operation is written: an `Ask` says what to send, for which subjects, to which broker.
 
-An operation is a generator that yields what it wants to know and returns its result; it knows no socket, no
-clock and no retry. `Inquiry` sees to it that every subject of an `Ask` gets its own answer or its own error,
+An operation is a generator that yields an `Ask` for what it wants to know and returns its result. It has no
+sockets, no clock and no retries: `Execution` gives every subject of an `Ask` its own answer or its own error,
 however many brokers, look-ups and tries that takes.
 
     def delete_topics(names: list[str]) -> Operation[None]:
@@ -51,7 +51,7 @@ class CoordinatorOf(NamedTuple):
         return f"{self.kind.noun} {self.key!r}"
 
 
-Place = Somewhere | OfBroker | LeaderOf | CoordinatorOf
+Target = Somewhere | OfBroker | LeaderOf | CoordinatorOf
 
 
 # --- what ------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Sent(NamedTuple, Generic[K]):
 
 @dataclass(slots=True, frozen=True)
 class Ask(Generic[K, V]):
-    """The same question about each subject, sent together to those who share a place.
+    """The same question about each subject, sent together to those who share a target.
 
     `make` gets the subjects of one request and how long it may take; `read` gives each of them its value or
     its error. An error that may pass is asked again about, unless its code is `final`. Topics that nobody
@@ -74,7 +74,7 @@ class Ask(Generic[K, V]):
     """
 
     what: str  # completes "timed out while …"
-    places: Mapping[K, Place]
+    targets: Mapping[K, Target]
     make: Callable[[list[K], int], Question]  # subjects, timeout_ms
     read: Callable[[Any, Sent[K]], Mapping[K, V | ClientError]]
     final: frozenset[int] = frozenset()
@@ -114,7 +114,7 @@ _IT: Final = "it"
 
 def ask_one(
     what: str,
-    place: Place,
+    target: Target,
     make: Callable[[int], Question],
     read: Callable[[Any], V],
     *,
@@ -124,7 +124,7 @@ def ask_one(
     """One question with one answer; `read` raises what the answer says went wrong."""
     question: Ask[Literal["it"], V] = Ask(
         what,
-        {_IT: place},
+        {_IT: target},
         lambda _, timeout_ms: make(timeout_ms),
         lambda answer, _: {_IT: read(answer)},
         final=final,
