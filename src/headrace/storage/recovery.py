@@ -11,16 +11,24 @@ wrong. A batch that is damaged below that, or one that a kill cannot explain, st
 reported: it costs no other batch, and its offsets are never given to other records.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
+from headrace.records._codec import Row
 from headrace.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from headrace.records.errors import BadRecords
+from headrace.records.reader import read_rows
 from headrace.storage.damage import HOLE_BYTES, Damage, Walk, is_cut_short
 from headrace.storage.errors import DamagedLog
 from headrace.storage.segment import Segment
 
 Trust = Literal["clean", "killed", "lost"]
+
+# What compaction leaves of a batch's header even when it removes all records.
+_IDENTITY = attrgetter("last_offset_delta", "producer_id", "producer_epoch", "base_sequence")
 
 
 @dataclass(slots=True)
@@ -98,14 +106,62 @@ def overlapped(segments: list[Segment], *, has_gaps: bool) -> list[Segment]:
     found: list[Segment] = []
     bases = {segment.base_offset for segment in segments}
     end_offset = -1
-    for number, segment in enumerate(segments):
+    for number, segment in enumerate(segments[:-1]):
         if segment.base_offset < end_offset:
             found.append(segment)
-        elif number + 1 < len(segments):
-            end = _valid_end(segment, has_gaps=has_gaps)
-            # a merged segment ends where a later one begins; anything else is a damaged offset
-            end_offset = end if end in bases else -1
+            continue
+        end_offset = -1
+        end = _valid_end(segment, has_gaps=has_gaps)
+        # a merged segment ends where a later one begins; anything else is a damaged offset
+        if end in bases and end is not None and end > segments[number + 1].base_offset:
+            others = [one for one in segments if segment.base_offset < one.base_offset < end]
+            if _has_merged(segment, others):
+                end_offset = end
     return found
+
+
+def _has_merged(segment: Segment, others: list[Segment]) -> bool:
+    """Whether the segment has copies of batches of the others. A damaged offset may reach into them, too: no
+    checksum covers it, but the records are not theirs then.
+    """
+    originals = {header.base_offset: (one, at, header) for one in others for at, header in _batches(one)}
+    is_proven = False
+    for position, header in _batches(segment):
+        if header.base_offset < others[0].base_offset:
+            continue
+        original = originals.get(header.base_offset)
+        if original is None:
+            continue  # of a segment that is gone already
+        is_same = _IDENTITY(header) == _IDENTITY(original[2])
+        if not is_same or not _is_copy(_rows(segment, position, header), _rows(*original)):
+            return False
+        is_proven = True
+    return is_proven
+
+
+def _batches(segment: Segment) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of the valid batches up to the first that is damaged."""
+    walk = Walk(segment.file())
+    position = 0
+    while (header := walk.valid_at(position)) is not None:
+        yield position, header
+        position += header.size
+
+
+def _rows(segment: Segment, position: int, header: BatchHeader) -> list[Row] | None:
+    """None for records that cannot be decoded."""
+    try:
+        return read_rows(segment.file().read(position, header.size), 0, header)
+    except BadRecords:
+        return None
+
+
+def _is_copy(rows: list[Row] | None, originals: list[Row] | None) -> bool:
+    """Whether compaction may have made one batch of the other: some records are gone, and none is new."""
+    if rows is None or originals is None:
+        return False
+    by_offset = {row[0]: row for row in originals}
+    return all(by_offset.get(row[0]) == row for row in rows)
 
 
 def _valid_end(segment: Segment, *, has_gaps: bool) -> int | None:
