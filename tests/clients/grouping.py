@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupState, Producer
+from confluent_kafka.admin import AdminClient
 
 from harness.members import CLIENTS, Member, Place
 from harness.wait import WAIT_S, eventually
@@ -58,8 +59,32 @@ def is_even(members: Sequence[Member], expected: Sequence[Place]) -> bool:
 
 
 def share(members: Sequence[Member], expected: Sequence[Place]) -> None:
-    """Waits until the members own exactly these partitions, evenly."""
+    """Waits until the members own exactly these partitions, evenly.
+
+    Every member gets one at least. Where some get none, this would be true before those have joined, and a
+    rebalance would still be to come: `settle` is for them.
+    """
+    assert len(expected) >= len(members), "a member without a partition may join later: use settle"
     eventually(lambda: (division(members), is_even(members, expected)), (sorted(expected), True))
+
+
+def settle(members: Sequence[Member], expected: Sequence[Place]) -> None:
+    """Waits until every member takes part and owns what the coordinator gave it, these partitions in all.
+
+    No rebalance is to come then, unless something new happens. The coordinator is asked first: a member gives
+    up what it had before the coordinator gives it to another one, so what it owns afterwards is no leftover.
+    """
+    admin = AdminClient({"bootstrap.servers": members[0].bootstrap, "log_level": 0})
+    group = members[0].group
+
+    def is_settled() -> bool:
+        told = admin.describe_consumer_groups([group])[group].result(WAIT_S)
+        given = [[(p.topic, p.partition) for p in one.assignment.topic_partitions] for one in told.members]
+        owned = [sorted(member.owned) for member in members]
+        return told.state is ConsumerGroupState.STABLE and sorted(map(sorted, given)) == sorted(owned)
+
+    eventually(lambda: division(members), sorted(expected))  # the coordinator knows the group from then on
+    eventually(lambda: is_settled() and division(members) == sorted(expected), True)
 
 
 def values_of(members: Sequence[Member]) -> list[bytes]:

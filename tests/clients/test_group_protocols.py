@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
 from clients.conftest import QUICK_COORDINATORS
-from clients.grouping import WAIT_S, division, leaving, places, produce, receive, share, values_of
+from clients.grouping import WAIT_S, division, leaving, places, produce, receive, settle, share, values_of
 from harness.broker import Broker
 from harness.members import ASSIGNORS, CLIENTS, Committed, Member, Place
 from harness.wait import eventually
@@ -173,7 +173,8 @@ def test_a_group_outlives_a_kill_of_the_broker(
     broker = new_broker(QUICK_COORDINATORS).start()
     produce(broker.bootstrap, name, partitions=1, per_partition=5)
     with leaving([CLIENTS[client](broker.bootstrap, name, [name]) for _ in range(2)]) as members:
-        eventually(lambda: (division(members), len(values_of(members))), ([Place(name, 0)], 5))
+        settle(members, [Place(name, 0)])
+        eventually(lambda: len(set(values_of(members))), 5)
         (owner,) = [member for member in members if member.owned]
         owner.commit({Place(name, 0): Committed(5, "before")})
         broker.kill()
