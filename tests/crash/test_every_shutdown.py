@@ -23,38 +23,14 @@ from typing import Any
 import pytest
 
 from harness.desk import Desk
+from harness.single_partition import commit_of, committed_of, deletion_before, setting
 from headrace.base.time import ManualClock
 from headrace.node.connection import Connection
 from headrace.node.effects import Run
-from headrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from headrace.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from headrace.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from headrace.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import batches, read_rows
@@ -106,7 +82,7 @@ class Walk:
         self.memory = {name: MemoryDisk() for name in ("one", "two")}
         self.desk = Desk(SETTINGS, disks=dict[str, Disk](self.memory))
         for name, configs in TOPICS.items():
-            self._create(name, configs)
+            self.desk.create_topic(name, **configs, **SMALL)
         self.desk.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
         self.desk.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 4)
         self.desk.advance(1)
@@ -121,12 +97,6 @@ class Walk:
         self.deleted: dict[str, int] = {}
         self.producer: tuple[int, int] | None = None
         self.is_stopping = False
-
-    def _create(self, name: str, configs: dict[str, str]) -> None:
-        wanted = [CreatableTopicConfig(name=key, value=value) for key, value in (configs | SMALL).items()]
-        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=wanted)
-        (told,) = self.desk.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 7).topics
-        assert told.error_code == 0
 
     # --- what happens -------------------------------------------------------------------------------------
 
@@ -237,26 +207,17 @@ class Walk:
         kind = self.dice.randrange(7)
         if kind == 0:
             self.commit_asked = self.commit_asked + 1
-            partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=self.commit_asked)
-            topics = [OffsetCommitRequestTopic(name="plain", partitions=[partition])]
-            self.send(OffsetCommitRequest(group_id="g", topics=topics), 8, self.commit_asked)
+            self.send(commit_of("g", "plain", self.commit_asked), 8, self.commit_asked)
         elif kind == 1:
             topic = self.dice.choice(("plain", "packed"))
             placed = [one.offset for one in self.sent if one.topic == topic and one.offset is not None]
             if placed:
                 offset = self.dice.choice(placed)
                 self.deleted[topic] = max(offset, self.deleted.get(topic, 0))
-                partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-                topics = [DeleteRecordsTopic(name=topic, partitions=[partition])]
-                self.send(DeleteRecordsRequest(topics=topics, timeout_ms=60_000), 2)
+                self.send(deletion_before(topic, offset, timeout_ms=60_000), 2)
         elif kind == 2:
-            config = AlterableConfig(
-                name="flush.messages",
-                config_operation=0,
-                value=self.dice.choice(("1", "2", "9223372036854775807")),
-            )
-            resource = AlterConfigsResource(resource_type=2, resource_name="counted", configs=[config])
-            self.send(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            value = self.dice.choice(("1", "2", "9223372036854775807"))
+            self.send(setting("counted", "flush.messages", value), 1)
         elif kind == 3:
             asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(LONG)]
             topics = [ListOffsetsTopic(name="plain", partitions=asked)]
@@ -304,9 +265,7 @@ class Walk:
         for topic in TOPICS:
             self.judge_topic(desk, topic, is_stopped=is_stopped)
         if self.committed >= 0:
-            topics = [OffsetFetchRequestTopics(name="plain", partition_indexes=[0])]
-            groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
-            (answer,) = desk.ask(OffsetFetchRequest(groups=groups), 9).groups
+            (answer,) = desk.ask(committed_of("g", "plain"), 9).groups
             assert answer.error_code == 0, answer
             offset = answer.topics[0].partitions[0].committed_offset
             assert self.committed <= offset <= self.commit_asked

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from harness.desk import Desk
+from harness.single_partition import commit_of, committed_of, creation, deletion_before, setting
 from headrace.base.time import ManualClock
 from headrace.node import replica_moves
 from headrace.node.effects import Report
@@ -26,36 +27,11 @@ from headrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from headrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from headrace.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from headrace.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.storage.disk import Disk
@@ -152,9 +128,7 @@ class Life:
     # --- what they do -------------------------------------------------------------------------------------
 
     def create(self, name: str, **configs: str) -> None:
-        wanted = [CreatableTopicConfig(name=key.replace("_", "."), value=configs[key]) for key in configs]
-        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=wanted)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=500)
+        request = creation(name, configs, timeout_ms=500)
         already = 36
         self.ask(request, 7, lambda answer: answer.topics[0].error_code, already)
         self.acknowledged[name] = []
@@ -217,17 +191,11 @@ class Life:
 
     def commit(self, offset: int) -> None:
         self.asked = offset
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
-        request = OffsetCommitRequest(group_id="g", topics=topics)
-        self.ask(request, 8, lambda answer: answer.topics[0].partitions[0].error_code)
+        self.ask(commit_of("g", "t", offset), 8, lambda answer: answer.topics[0].partitions[0].error_code)
         self.committed = offset
 
     def configure(self, name: str, key: str, value: str) -> None:
-        configs = [AlterableConfig(name=key, config_operation=0, value=value)]
-        resource = AlterConfigsResource(resource_type=2, resource_name=name, configs=configs)
-        request = IncrementalAlterConfigsRequest(resources=[resource])
-        self.ask(request, 1, lambda answer: answer.responses[0].error_code)
+        self.ask(setting(name, key, value), 1, lambda answer: answer.responses[0].error_code)
 
     def move(self, name: str) -> None:
         (partition,) = self.desk.node.partitions.of_name(name) or []
@@ -244,9 +212,7 @@ class Life:
         self.insist(attempt)
 
     def delete_records(self, name: str, offset: int) -> None:
-        partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-        topics = [DeleteRecordsTopic(name=name, partitions=[partition])]
-        request = DeleteRecordsRequest(topics=topics, timeout_ms=500)
+        request = deletion_before(name, offset, timeout_ms=500)
         self.deletable = offset
         self.ask(request, 2, lambda answer: answer.topics[0].partitions[0].error_code)
         del self.acknowledged[name][:offset]
@@ -376,9 +342,7 @@ def judge(life: Life, desk: Desk) -> None:
                 least = set(kept[life.deletable :])
                 assert least <= set(values), f"{name}: {values} without some of {kept}"
     if life.committed >= 0:
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-        groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
-        (answer,) = desk.ask(OffsetFetchRequest(groups=groups), 9).groups
+        (answer,) = desk.ask(committed_of("g", "t"), 9).groups
         assert answer.error_code == 0
         assert answer.topics[0].partitions[0].committed_offset in (life.committed, life.asked)
 

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from harness.broker import ONE_NODE
+from harness.single_partition import creation
 from headrace.base.time import ManualClock
 from headrace.node.connection import Connection
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Proceed, Report, Run
@@ -14,11 +15,6 @@ from headrace.node.node import Node
 from headrace.node.settings import Settings
 from headrace.protocol.api import request_codec, response_codec
 from headrace.protocol.framing import decode_response_header, request_frame
-from headrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.storage.disk import Disk, Span
 from headrace.storage.memory_disk import MemoryDisk
@@ -168,21 +164,7 @@ class Desk:
     # --- what tests do all the time -------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=1,
-                    configs=[
-                        CreatableTopicConfig(name=key.replace("_", "."), value=value)
-                        for key, value in configs.items()
-                    ],
-                )
-            ],
-            timeout_ms=10_000,
-        )
-        (result,) = self.ask(request, 7).topics
+        (result,) = self.ask(creation(name, configs, partitions=partitions), 7).topics
         assert result.error_code == 0, result
 
     @staticmethod

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.desk import Desk
+from harness.single_partition import commit_of, committed_of
 from headrace.node.coordinators.coordinator import java_hash
 from headrace.node.coordinators.loader import RECORDS_PER_SLICE
 from headrace.protocol.errors import ErrorCode
@@ -52,34 +53,13 @@ def find(desk: Desk, key: str, kind: int = 0) -> Any:
 
 
 def committed(desk: Desk, group: str, topic: str) -> Any:
-    request = OffsetFetchRequest(
-        groups=[
-            OffsetFetchRequestGroup(
-                group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
-            )
-        ]
-    )
-    (answer,) = desk.ask(request, 9).groups
+    (answer,) = desk.ask(committed_of(group, topic), 9).groups
     assert answer.error_code == 0
     return answer.topics[0].partitions[0]
 
 
 def commit(desk: Desk, group: str, topic: str, offset: int, *, member: str = "", generation: int = -1) -> int:
-    request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=0, committed_offset=offset, committed_metadata="here"
-                    )
-                ],
-            )
-        ],
-    )
+    request = commit_of(group, topic, offset, generation_id_or_member_epoch=generation, member_id=member)
     return desk.ask(request, 9).topics[0].partitions[0].error_code
 
 
@@ -274,3 +254,21 @@ def test_an_error_of_the_group_is_told_with_each_partition(version: int) -> None
     ]
     assert told == [(0, ErrorCode.NOT_COORDINATOR, -1), (3, ErrorCode.NOT_COORDINATOR, -1)]
     assert version < 2 or answer.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_offsets_by_topic_id_name_the_ids_that_nobody_has() -> None:
+    desk = Desk(SETTINGS)
+    desk.create_topic("t")
+    find(desk, "g")
+    assert commit(desk, "g", "t", 7) == 0
+    there, gone = desk.node.partitions.of_name("t")[0].topic_id, bytes(range(16))
+    topics = [OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (gone, there)]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    (answer,) = desk.ask(request, 10).groups
+    told = {
+        topic.topic_id: [
+            (one.partition_index, one.committed_offset, one.error_code) for one in topic.partitions
+        ]
+        for topic in answer.topics
+    }
+    assert told == {there: [(0, 7, ErrorCode.NONE)], gone: [(0, -1, ErrorCode.UNKNOWN_TOPIC_ID)]}
