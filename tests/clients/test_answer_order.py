@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.broker import Broker
-from harness.group_wire import Connection
+from harness.message_socket import MessageSocket
 from harness.wait import eventually
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -22,8 +22,8 @@ GROUP = "answer-order"
 
 
 @pytest.fixture
-def connections(broker: Broker) -> Iterator[list[Connection]]:
-    made = [Connection(broker.port) for _ in range(2)]
+def connections(broker: Broker) -> Iterator[list[MessageSocket]]:
+    made = [MessageSocket(broker.port) for _ in range(2)]
     yield made
     for connection in made:
         connection.socket.close()
@@ -40,9 +40,9 @@ def wish(member_id: str = "") -> JoinGroupRequest:
     )
 
 
-def test_a_consumer_closes_while_it_joins(connections: list[Connection]) -> None:
-    """`Connection.receive` compares correlation ids. The first member does not join again, so that the other
-    one's JoinGroup waits for the rebalance timeout, or until it leaves.
+def test_a_consumer_closes_while_it_joins(connections: list[MessageSocket]) -> None:
+    """`MessageSocket.receive` compares correlation ids. The first member does not join again, so that the
+    other one's JoinGroup waits for the rebalance timeout, or until it leaves.
     """
     stable, closing = connections
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.broker import Broker
-from harness.group_wire import Connection
+from harness.message_socket import MessageSocket
 from harness.wait import eventually
 from headrace.protocol.api import response_codec
 from headrace.protocol.errors import ErrorCode
@@ -49,8 +49,8 @@ MOMENTS = re.compile(r"-?\d{13,}")
 
 
 @pytest.fixture(scope="module")
-def connection(broker: Broker) -> Iterator[Connection]:
-    connection = Connection(broker.port)
+def connection(broker: Broker) -> Iterator[MessageSocket]:
+    connection = MessageSocket(broker.port)
     topics = [
         CreatableTopic(
             name=name,
@@ -76,7 +76,7 @@ def connection(broker: Broker) -> Iterator[Connection]:
     connection.socket.close()
 
 
-def produced(connection: Connection, topic: str, batch: bytes, version: int) -> PartitionProduceResponse:
+def produced(connection: MessageSocket, topic: str, batch: bytes, version: int) -> PartitionProduceResponse:
     data = [PartitionProduceData(index=0, records=batch)]
     request = ProduceRequest(
         acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
@@ -129,7 +129,7 @@ def keyless(topic: str, indexes: list[int]) -> PartitionProduceResponse:
 @pytest.mark.parametrize("topic", ["kept", "kept-stamped"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_ten_of_a_hundred_records_have_no_key(
-    connection: Connection, topic: str, codec: Codec, version: int
+    connection: MessageSocket, topic: str, codec: Codec, version: int
 ) -> None:
     batch = build_batch(rows([number % 10 != 3 for number in range(100)]), codec=codec)
     result = produced(connection, topic, batch, version)
@@ -137,7 +137,7 @@ def test_ten_of_a_hundred_records_have_no_key(
     assert len(result.record_errors) == (10 if version >= 8 else 0)
 
 
-def test_a_large_batch_is_named_as_a_small_one_is(connection: Connection) -> None:
+def test_a_large_batch_is_named_as_a_small_one_is(connection: MessageSocket) -> None:
     """Headrace opens it in another process."""
     batch = build_batch(rows([number % 100 != 7 for number in range(3_000)]))
     result = produced(connection, "kept", batch, 9)
@@ -155,7 +155,7 @@ def test_a_large_batch_is_named_as_a_small_one_is(connection: Connection) -> Non
     ],
 )
 def test_some_records_are_too_old_or_too_new(
-    connection: Connection, topic: str, shifts_ms: dict[int, int], codec: Codec
+    connection: MessageSocket, topic: str, shifts_ms: dict[int, int], codec: Codec
 ) -> None:
     result = produced(connection, topic, build_batch(rows([True] * 8, shifts_ms), codec=codec), 9)
     text = "Timestamp # of message with offset {} is out of range. The timestamp should be within [#, #]"
@@ -168,7 +168,7 @@ def test_some_records_are_too_old_or_too_new(
     assert answer(result, topic, 9) == answer(wanted, topic, 9)
 
 
-def test_a_wrong_time_counts_before_a_missing_key(connection: Connection) -> None:
+def test_a_wrong_time_counts_before_a_missing_key(connection: MessageSocket) -> None:
     keys = [number % 3 != 0 for number in range(8)]
     result = produced(connection, "kept-timely", build_batch(rows(keys, {5: DAY_MS})), 9)
     assert (result.error_code, result.error_message) == (ErrorCode.INVALID_TIMESTAMP, WRONG_TIME)

@@ -9,14 +9,12 @@ rubbish would get past it. Both forms of the codec look at the records and have 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import sys
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
+from harness.fuzz_cases import main, run_cases
 from harness.interpreted import interpreted
 from headrace.records import _codec, _columns, reader
 from headrace.records.batch import (
@@ -168,29 +166,13 @@ def mutated(batch: bytes, dice: random.Random) -> bytes:
     return bytes(out)
 
 
-def run(seed: int, cases: int, seconds: float = float("inf")) -> int:
-    """Runs until either bound is reached; a failing case can be had again from its seed and number."""
-    dice = random.Random(seed)
-    end = time.monotonic() + seconds
-    done = 0
-    while done < cases and time.monotonic() < end:
-        data = b"".join(mutated(batch_of(dice), dice) for _ in range(dice.choice((1, 1, 1, 2))))
-        try:
-            one(data)
-        except Exception as fault:
-            fault.add_note(f"seed {seed}, case {done}, batches {data.hex()}")
-            raise
-        done += 1
-    return done
+def drawn(dice: random.Random) -> bytes:
+    return b"".join(mutated(batch_of(dice), dice) for _ in range(dice.choice((1, 1, 1, 2))))
 
 
 def test_batches_of_rubbish() -> None:
-    assert run(seed=1, cases=CASES) == CASES
+    assert run_cases(drawn, one, seed=1, cases=CASES) == CASES
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--seconds", type=float, default=10.0)
-    arguments.add_argument("--seed", type=int, default=1)
-    given = arguments.parse_args()
-    print(run(given.seed, cases=sys.maxsize, seconds=given.seconds), "cases")
+    main(drawn, one, __doc__)

@@ -8,15 +8,14 @@ response, mutated by a seeded die. `make test` runs a bounded number; for longer
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from harness.fuzz_cases import main, run_cases
 from harness.messages import sample
 from headrace.protocol import framing
 from headrace.protocol.api import APIS, request_codec, response_codec
@@ -83,29 +82,13 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
     return bytes(out)
 
 
-def run(seed: int, cases: int, seconds: float = float("inf")) -> int:
-    """Runs until either bound is reached; a failing case can be had again from its seed and number."""
-    dice = random.Random(seed)
-    end = time.monotonic() + seconds
-    done = 0
-    while done < cases and time.monotonic() < end:
-        data = mutated(frame_of(dice), dice)
-        try:
-            one(data)
-        except Exception as fault:
-            fault.add_note(f"seed {seed}, case {done}, frame {data.hex()}")
-            raise
-        done += 1
-    return done
+def drawn(dice: random.Random) -> bytes:
+    return mutated(frame_of(dice), dice)
 
 
 def test_frames_of_rubbish() -> None:
-    assert run(seed=1, cases=CASES) == CASES
+    assert run_cases(drawn, one, seed=1, cases=CASES) == CASES
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--seconds", type=float, default=10.0)
-    arguments.add_argument("--seed", type=int, default=1)
-    given = arguments.parse_args()
-    print(run(given.seed, cases=sys.maxsize, seconds=given.seconds), "frames")
+    main(drawn, one, __doc__)

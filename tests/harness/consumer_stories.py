@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.stories import retold
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -98,17 +99,11 @@ class Storyteller:
         self.logged = 0
 
     def tell(self, story: str) -> str:
-        """The story with the answers of this coordinator in place of those that it had."""
-        told = []
-        for line in story.splitlines():
-            if line.startswith("  "):
-                continue
-            told.append(line)
-            if line and not line.startswith("#"):
-                command, *words = line.split()
-                answers = self.commands[command](self, words)
-                told += [f"  {answer}".rstrip() for answer in answers if "quietly" not in words]
-        return "\n".join(told) + "\n"
+        return retold(story, self._answers)
+
+    def _answers(self, words: list[str]) -> list[str]:
+        answers = self.commands[words[0]](self, words[1:])
+        return [] if "quietly" in words else answers
 
     # --- topics -------------------------------------------------------------------------------------------
 

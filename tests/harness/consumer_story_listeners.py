@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +9,10 @@ from harness.broker import Broker
 from harness.consumer_groups import APP, FakeTopics
 from harness.consumer_groups import Coordinator as Desk
 from harness.consumer_stories import SETTINGS
+from harness.message_socket import MessageSocket
 from harness.wait import eventually
-from headrace.protocol.api import APIS, message_types
-from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import GROUP_RECORDS, Record, decode
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import encode_request_header
 from headrace.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -92,26 +88,14 @@ class BrokerListener:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.socket = socket.create_connection(("127.0.0.1", broker.port), 30)
+        self.connection = MessageSocket(broker.port)
         self.probes = 0
 
     def close(self) -> None:
-        self.socket.close()
+        self.connection.close()
 
     def ask(self, request: Request, version: int) -> Any:
-        body = codec(type(request), version).encode(request)
-        self.socket.sendall(encode_request_header(request.KEY, version, 1, APP.client_id, len(body)) + body)
-        (size,) = struct.unpack(">i", self._exactly(4))
-        response = codec(message_types(APIS[request.KEY])[1], version)
-        return response.decode(self._exactly(size), 4 + response.header_version)
-
-    def _exactly(self, count: int) -> bytes:
-        chunks = bytearray()
-        while len(chunks) < count:
-            chunk = self.socket.recv(count - len(chunks))
-            assert chunk, "closed by the broker"
-            chunks += chunk
-        return bytes(chunks)
+        return self.connection.ask(APP.client_id, request, version)
 
     def find(self, group_id: str) -> None:
         """Returns when the group has a coordinator that has loaded its shard."""

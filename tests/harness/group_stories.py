@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from harness.stories import retold
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import GroupMetadataKey, OffsetCommitKey
 from headrace.protocol.errors import ErrorCode
@@ -109,15 +110,7 @@ class Storyteller:
         self.logged = 0
 
     def tell(self, story: str) -> str:
-        """The story with the answers of this coordinator in place of those that it had."""
-        told = []
-        for line in story.splitlines():
-            if line.startswith("  "):
-                continue
-            told.append(line)
-            if line and not line.startswith("#"):
-                told += [f"  {answer}" for answer in self._do(line.split())]
-        return "\n".join(told) + "\n"
+        return retold(story, self._do)
 
     def _do(self, words: list[str]) -> list[str]:
         if words[0] == "wait":

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import selectors
-import socket
-import struct
 import time
-from collections import deque
-from itertools import count
 from typing import Any
 
 from harness.broker import Broker
 from harness.group_stories import STEP_MS, Answer
+from harness.message_socket import MessageSocket
 from harness.wait import eventually
-from headrace.protocol.api import APIS, message_types
-from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import GROUP_RECORDS, Record, decode
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import encode_request_header
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
@@ -34,45 +28,13 @@ ANSWERED_S = 60.0
 GROUP, TRANSACTION = 0, 1
 
 
-class Connection:
-    """One client's socket; remembers what it asked."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 30)
-        self.asked: deque[tuple[type[Request], int, int]] = deque()
-        self._correlation_ids = count(1)
-
-    def send(self, client: str, request: Request, version: int) -> None:
-        body = codec(type(request), version).encode(request)
-        correlation_id = next(self._correlation_ids)
-        header = encode_request_header(request.KEY, version, correlation_id, client, len(body))
-        self.socket.sendall(header + body)
-        self.asked.append((type(request), version, correlation_id))
-
-    def receive(self) -> Any:
-        kind, version, correlation_id = self.asked.popleft()
-        (size,) = struct.unpack(">i", self._exactly(4))
-        response = codec(message_types(APIS[kind.KEY])[1], version)
-        frame = self._exactly(size)
-        assert struct.unpack_from(">i", frame) == (correlation_id,), "answers are out of order"
-        return response.decode(frame, 4 + response.header_version)
-
-    def _exactly(self, count: int) -> bytes:
-        chunks = bytearray()
-        while len(chunks) < count:
-            chunk = self.socket.recv(count - len(chunks))
-            assert chunk, "closed by the broker"
-            chunks += chunk
-        return bytes(chunks)
-
-
 class BrokerGroups:
     def __init__(self, broker: Broker, group_id: str) -> None:
         self.broker = broker
         self.group_id = group_id
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, MessageSocket] = {}
         self.selector = selectors.DefaultSelector()
-        self.admin = Connection(broker.port)
+        self.admin = MessageSocket(broker.port)
         self.producers: dict[str, tuple[int, int]] = {}
         self._find(GROUP, group_id)
 
@@ -88,7 +50,7 @@ class BrokerGroups:
     def ask(self, client: str, request: Request, version: int) -> list[Answer]:
         connection = self.connections.get(client)
         if connection is None:
-            connection = self.connections[client] = Connection(self.broker.port)
+            connection = self.connections[client] = MessageSocket(self.broker.port)
             self.selector.register(connection.socket, selectors.EVENT_READ, client)
         connection.send(client, request, version)
         may_wait = type(request) in (JoinGroupRequest, SyncGroupRequest)

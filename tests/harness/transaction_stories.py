@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.stories import retold
 from headrace.machines.transactions.transaction import State
 from headrace.protocol.coordinator_records.transactions import TransactionLogValue
 from headrace.protocol.errors import ErrorCode
@@ -63,16 +64,7 @@ class Storyteller:
         self.logged = 0
 
     def tell(self, story: str) -> str:
-        """The story with the answers of this coordinator in place of those that it had."""
-        told = []
-        for line in story.splitlines():
-            if line.startswith("  "):
-                continue
-            told.append(line)
-            if line and not line.startswith("#"):
-                command, *words = line.split()
-                told += [f"  {answer}" for answer in self.commands[command](self, words)]
-        return "\n".join(told) + "\n"
+        return retold(story, lambda words: self.commands[words[0]](self, words[1:]))
 
     def init(self, words: list[str]) -> list[str]:
         version, options = int(words[0]), dict(word.split("=") for word in words[1:])

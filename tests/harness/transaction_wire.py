@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from pathlib import Path
 from typing import Any
 
 from harness.broker import Broker
+from harness.message_socket import MessageSocket
 from harness.wait import eventually
-from headrace.protocol.api import APIS, message_types
-from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import TRANSACTION_RECORDS, decode
 from headrace.protocol.coordinator_records.transactions import TransactionLogKey, TransactionLogValue
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import encode_request_header
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -36,27 +32,15 @@ class BrokerCoordinator:
         self.transactional_id = ""
         self._read: dict[Path, int] = {}  # so far, of each file of the log
         self._values: dict[str, list[TransactionLogValue | None]] = {}
-        self.socket = socket.create_connection(("127.0.0.1", broker.port), 30)
+        self.connection = MessageSocket(broker.port)
         topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
         self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
 
     def close(self) -> None:
-        self.socket.close()
+        self.connection.close()
 
     def ask(self, request: Request, version: int) -> Any:
-        body = codec(type(request), version).encode(request)
-        self.socket.sendall(encode_request_header(request.KEY, version, 1, "story", len(body)) + body)
-        (size,) = struct.unpack(">i", self._exactly(4))
-        response = codec(message_types(APIS[request.KEY])[1], version)
-        return response.decode(self._exactly(size), 4 + response.header_version)
-
-    def _exactly(self, count: int) -> bytes:
-        chunks = bytearray()
-        while len(chunks) < count:
-            chunk = self.socket.recv(count - len(chunks))
-            assert chunk, "closed by the broker"
-            chunks += chunk
-        return bytes(chunks)
+        return self.connection.ask("story", request, version)
 
     def finalize(self, *, transaction_version: int) -> None:
         """Sets the cluster's feature level, and returns when the broker knows."""

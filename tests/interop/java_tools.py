@@ -17,6 +17,15 @@ from interop.side_by_side import plain
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 CLASSES = CACHE / "java"
 
+# what kafka-dump-log prints about a file that is wrong
+DUMP_LOG_COMPLAINTS = (
+    "Mismatches in",
+    "Found timestamp mismatch",
+    "Found out of order",
+    "isvalid: false",
+    "sanity check failed",
+    "Exception",
+)
 NOISE = re.compile(r"SLF4J|\tat |\t\.\.\. ")
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",

@@ -15,7 +15,7 @@ from harness.compaction import clean, rows
 from harness.log_judge import WALL_MS, open_log
 from headrace.storage.config import LogConfig
 from headrace.storage.memory_disk import MemoryDisk
-from interop.java_tools import JavaTools
+from interop.java_tools import DUMP_LOG_COMPLAINTS, JavaTools
 
 DIRECTORY = "orders-0"
 CONFIG = LogConfig(
@@ -26,14 +26,6 @@ CONFIG = LogConfig(
     delete_retention_ms=1_000,
 )
 PRODUCER, ONCE = 9000, 9001
-COMPLAINTS = (
-    "Mismatches in",
-    "Found timestamp mismatch",
-    "Found out of order",
-    "isvalid: false",
-    "sanity check failed",
-    "Exception",
-)
 
 Found = tuple[Path, list[tuple[int, str]]]  # where the files are; offset and payload of every record
 
@@ -87,7 +79,7 @@ def dump(tools: JavaTools, paths: list[Path], *options: str) -> str:
     assert paths
     outcome = tools("kafka-dump-log", "--files", ",".join(map(str, sorted(paths))), *options)
     assert outcome.code == 0, outcome
-    for complaint in COMPLAINTS:
+    for complaint in DUMP_LOG_COMPLAINTS:
         assert complaint not in outcome.out + outcome.err, outcome.out[outcome.out.find(complaint) :][:800]
     return outcome.out
 

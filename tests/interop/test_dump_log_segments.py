@@ -17,22 +17,12 @@ from harness.log_judge import open_log
 from headrace.storage.config import LogConfig
 from headrace.storage.log import PartitionLog
 from headrace.storage.memory_disk import MemoryDisk
-from interop.java_tools import JavaTools
+from interop.java_tools import DUMP_LOG_COMPLAINTS, JavaTools
 
 DIRECTORY = "orders-0"
 WALL_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=4_000, index_interval_bytes=200, retention_ms=-1)
 PLAIN, IDEMPOTENT, TRANSACTIONS = -1, 7000, 8000
-
-# What it prints about a file that is wrong.
-COMPLAINTS = (
-    "Mismatches in",
-    "Found timestamp mismatch",
-    "Found out of order",
-    "isvalid: false",
-    "sanity check failed",
-    "Exception",
-)
 
 
 class Writer:
@@ -161,7 +151,7 @@ def dump(tools: JavaTools, paths: list[Path], *options: str) -> str:
     assert paths
     outcome = tools("kafka-dump-log", "--files", ",".join(map(str, sorted(paths))), *options)
     assert outcome.code == 0, outcome
-    for complaint in COMPLAINTS:
+    for complaint in DUMP_LOG_COMPLAINTS:
         assert complaint not in outcome.out + outcome.err, outcome.out[outcome.out.find(complaint) :][:800]
     # of a file that does not begin with offset 0 it always says that its first offset does not follow -1
     firsts = {int(path.stem) for path in paths}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,25 @@ class Desk:
         self.worker = SchemaWorker()
         self.registry = Registry()
 
+    @classmethod
+    def run(cls, story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+        desk = cls()
+
+        async def whole() -> None:
+            try:
+                await story(desk)
+            finally:
+                desk.worker.stop()
+
+        asyncio.run(whole())
+
+    async def compare(self) -> asyncio.Task[Answer]:
+        """A comparison that is under way and takes minutes."""
+        await self.ask(endless(0))
+        asking = asyncio.create_task(self.ask(endless(COUNT)))
+        await asyncio.sleep(0.05)
+        return asking
+
     async def ask(self, request: HttpRequest) -> Answer:
         decided = await self.worker.answer(self.worker.prepare(self.registry, request))
         for record in decided.records:
@@ -48,74 +69,54 @@ class Desk:
 
 
 def test_a_child_learns_what_is_new() -> None:
-    async def story() -> None:
-        desk = Desk()
-        try:
-            assert json.loads((await desk.ask(register("a", '"int"'))).body)["id"] == 1
-            first = desk.child
-            assert json.loads((await desk.ask(register("b", '"long"'))).body)["id"] == 2
-            assert (await desk.ask(register("a", '"string"'))).status == 409  # as `a` is known to it
-            assert desk.child is first
-            desk.worker.forget()
-            assert json.loads((await desk.ask(register("c", '"bytes"'))).body)["id"] == 3
-        finally:
-            desk.worker.stop()
+    async def story(desk: Desk) -> None:
+        assert json.loads((await desk.ask(register("a", '"int"'))).body)["id"] == 1
+        first = desk.child
+        assert json.loads((await desk.ask(register("b", '"long"'))).body)["id"] == 2
+        assert (await desk.ask(register("a", '"string"'))).status == 409  # as `a` is known to it
+        assert desk.child is first
+        desk.worker.forget()
+        assert json.loads((await desk.ask(register("c", '"bytes"'))).body)["id"] == 3
 
-    asyncio.run(story())
+    Desk.run(story)
 
 
 def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        desk = Desk()
-        try:
-            await desk.ask(endless(0))
-            child = desk.child
-            assert child is not None
-            monkeypatch.setattr(schema_worker, "WORK_S_MAX", 0.1)
-            with pytest.raises(RegistryError, match=r"took more than 0.1 s") as raised:
-                await desk.ask(endless(COUNT))
-            assert raised.value.status == 500
-            assert child.poll() is not None, "it goes on although nobody waits for it"
-            monkeypatch.setattr(schema_worker, "WORK_S_MAX", 60.0)
-            assert (await desk.ask(register("after", '"int"'))).status == 200
-        finally:
-            desk.worker.stop()
+    async def story(desk: Desk) -> None:
+        await desk.ask(endless(0))
+        child = desk.child
+        assert child is not None
+        monkeypatch.setattr(schema_worker, "WORK_S_MAX", 0.1)
+        with pytest.raises(RegistryError, match=r"took more than 0.1 s") as raised:
+            await desk.ask(endless(COUNT))
+        assert raised.value.status == 500
+        assert child.poll() is not None, "it goes on although nobody waits for it"
+        monkeypatch.setattr(schema_worker, "WORK_S_MAX", 60.0)
+        assert (await desk.ask(register("after", '"int"'))).status == 200
 
-    asyncio.run(story())
+    Desk.run(story)
 
 
 def test_a_caller_that_goes_away_ends_it() -> None:
     """As when its connection's time is over."""
 
-    async def story() -> None:
-        desk = Desk()
-        try:
-            await desk.ask(endless(0))
-            child = desk.child
-            assert child is not None
-            asking = asyncio.create_task(desk.ask(endless(COUNT)))
-            await asyncio.sleep(0.05)
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            assert child.poll() is not None
-        finally:
-            desk.worker.stop()
+    async def story(desk: Desk) -> None:
+        asking = await desk.compare()
+        child = desk.child
+        assert child is not None
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert child.poll() is not None
 
-    asyncio.run(story())
+    Desk.run(story)
 
 
 def test_a_registry_that_became_another_one_is_asked_about_again() -> None:
-    async def story() -> None:
-        desk = Desk()
-        try:
-            await desk.ask(endless(0))
-            asking = asyncio.create_task(desk.ask(endless(COUNT)))
-            await asyncio.sleep(0.05)
-            desk.worker.forget()
-            with pytest.raises(Superseded):
-                await asking
-        finally:
-            desk.worker.stop()
+    async def story(desk: Desk) -> None:
+        asking = await desk.compare()
+        desk.worker.forget()
+        with pytest.raises(Superseded):
+            await asking
 
-    asyncio.run(story())
+    Desk.run(story)
