@@ -17,8 +17,9 @@ from queue import SimpleQueue
 from mutants.baseline import Baseline
 from mutants.changes import Mutant
 from mutants.choice import draw
+from mutants.measurement import measure
 from mutants.report import explained, key, tell
-from mutants.suites import tests_of
+from mutants.suites import everything, runs, tests_of
 from mutants.tree import Tree
 from mutants.verdict import Verdict, judge
 
@@ -48,6 +49,7 @@ def main() -> int:
             print(f"{mutant.path}:{mutant.line} {mutant.kind}")
         return 0
     tests = tests_of(root)
+    reach = measure(list(everything(tests, options.seeds)), made, CACHE, options.cpu_seconds * 3)
     trees: SimpleQueue[Tree] = SimpleQueue()
     for tree in made:
         trees.put(tree)
@@ -57,7 +59,8 @@ def main() -> int:
     def attend(mutant: Mutant) -> Verdict:
         tree = trees.get()
         try:
-            verdict = judge(mutant, tree, tests, baseline, seeds=options.seeds, cpu_s=options.cpu_seconds)
+            asked = list(runs(mutant, tree.path, tests, options.seeds, reach))
+            verdict = judge(mutant, tree, asked, baseline, options.cpu_seconds)
         finally:
             trees.put(tree)
         if not verdict.killed_by:

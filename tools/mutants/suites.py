@@ -1,7 +1,8 @@
 """The tests that run against a mutant, nearest first, in portions that each fit into one process.
 
 First the test files that import the changed module, then those of the same folder, then seeds of every play
-of the simulator, then the other unit and property tests.
+of the simulator, then the other unit and property tests; of all but the first only what executes the changed
+line.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from mutants.changes import Mutant
+from mutants.reach import Reach
 
 PLAYS = ("logs", "coordinators", "clients")
 FILES_PER_RUN = 40  # of tests, so that no run takes too long by itself
@@ -81,17 +84,30 @@ def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str,
     yield "the rest of make unit", [name for name in rest if name not in broker]
 
 
-def runs(mutant: Mutant, root: Path, tests: list[Path], seeds: int) -> Iterator[Run]:
+def runs(mutant: Mutant, root: Path, tests: list[Path], seeds: int, reach: Reach) -> Iterator[Run]:
     """The simulator's turn comes early: some seconds of it notice more than minutes of distant tests."""
+    reaching = reach.of(mutant, (root / mutant.path).read_text())
     near, folder, *distant = stages(mutant, root, tests)
-    for name, files in (near, folder):
-        yield from _portions(name, files)
-    for play in PLAYS:
-        if seeds:
-            arguments = ("-m", "headrace.simulator", "--seeds", f"1..{seeds}", "--play", play)
-            yield Run(f"simulator, {play}", arguments)
+    yield from _portions(*near)
+    yield from _portions(folder[0], [file for file in folder[1] if file in reaching])
+    for play in plays(seeds):
+        if play.name in reaching:
+            yield play
     for name, files in distant:
-        yield from _portions(name, files)
+        yield from _portions(name, [file for file in files if file in reaching])
+
+
+def plays(seeds: int) -> Iterator[Run]:
+    for play in PLAYS if seeds else ():
+        arguments = ("-m", "headrace.simulator", "--seeds", f"1..{seeds}", "--play", play)
+        yield Run(f"simulator, {play}", arguments)
+
+
+def everything(tests: list[Path], seeds: int) -> Iterator[Run]:
+    """Every test once, a folder at a time, and every play."""
+    for folder, files in groupby(tests, key=lambda file: file.parent.as_posix()):
+        yield Run(folder, PYTEST, tuple(file.as_posix() for file in files))
+    yield from plays(seeds)
 
 
 def _portions(name: str, files: list[str]) -> Iterator[Run]:

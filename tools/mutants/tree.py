@@ -67,7 +67,7 @@ class Tree:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
 
         # with CI set, hypothesis draws the same examples each time: a mutant is not killed by chance
-        environment = os.environ | {"PYTHONPATH": str(self.path / "src"), "CI": "1"}
+        environment = os.environ | {"PYTHONPATH": f"{self.path / 'src'}:{self.path / 'tools'}", "CI": "1"}
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=self.path,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mutants.baseline import Baseline
 from mutants.changes import Mutant
-from mutants.suites import runs
+from mutants.suites import Run
 from mutants.tree import Tree
 
 
@@ -23,12 +23,10 @@ class Verdict:
     stages: list[str] = field(default_factory=list)
 
 
-def judge(
-    mutant: Mutant, tree: Tree, tests: list[Path], baseline: Baseline, *, seeds: int, cpu_s: int
-) -> Verdict:
+def judge(mutant: Mutant, tree: Tree, runs: Iterable[Run], baseline: Baseline, cpu_s: int) -> Verdict:
     """Runs tests in this tree until one fails because of the mutant; leaves the tree without it.
 
-    Seeds: of each play of the simulator. A run that computes for more than `cpu_s` seconds has failed.
+    A run that computes for more than `cpu_s` seconds has failed.
     """
     source = tree.read(mutant.path)
     changed = mutant.applied(source)
@@ -45,7 +43,7 @@ def judge(
     began = time.monotonic()
     tree.write(mutant.path, changed)
     try:
-        for run in runs(mutant, tree.path, tests, seeds):
+        for run in runs:
             while not run.is_left_out(baseline.failing):
                 left_out = frozenset(baseline.failing)
                 outcome = tree.run(run.without(left_out), cpu_s)
