@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from textwrap import indent
 from mutants.baseline import Baseline
 from mutants.changes import Mutant, Sites
 from mutants.choice import draw
+from mutants.reach import EVERYBODY, Reach, statement_lines
 from mutants.report import explained, key
 from mutants.suites import PYTEST, Run
 from mutants.tree import Outcome, outcome_of
@@ -149,3 +151,25 @@ def test_the_explanation_of_a_mutant_is_found_by_its_diff() -> None:
     diff = f"--- {path}\n+++ {path}\n@@ -1 +1 @@\n before\n-    {removed}\n+    {added}\n after\n"
     verdict = Verdict(Mutant(path, 1, "constant + 1", 0, 0, ""), diff)
     assert explained()[key(verdict)] == reason != ""
+
+
+def test_the_lines_of_a_statement() -> None:
+    source = "def a(b):\n    if (\n        b\n    ):\n        c(\n            b,\n        )\n    return b\n"
+    assert [statement_lines(source, line) for line in (3, 6, 8)] == [range(2, 5), range(5, 8), range(8, 9)]
+
+
+def test_only_what_executes_the_changed_line_is_asked(tmp_path: Path) -> None:
+    reach = Reach(["tests/a.py", "tests/b.py", "tests/c.py", "simulator, logs"])
+    notes = tmp_path / "notes.json"
+    lines = {"1": [EVERYBODY], "2": ["tests/a.py", "simulator, logs"], "3": []}
+    notes.write_text(json.dumps({"src/x.py": lines}))
+    reach.add(["tests/a.py", "tests/b.py", "simulator, logs"], notes)
+
+    def reaching(line: int) -> set[str]:
+        return set(
+            reach.of(Mutant("src/x.py", line, "sign changed", 0, 0, ""), "def a():\n    b()\n    c()\n")
+        )
+
+    assert reaching(2) == {"tests/a.py", "simulator, logs", "tests/c.py"}, "c was not measured"
+    assert reaching(3) == {"tests/c.py"}
+    assert reaching(1) == {"tests/a.py", "tests/b.py", "tests/c.py", "simulator, logs"}
