@@ -9,10 +9,10 @@ SOURCES = [
     "src/headrace/records/_codec.py",
     "src/headrace/records/_messages.py",
     "src/headrace/records/_columns.py",
-    "src/headrace/records/_outgoing.py",
-    "src/headrace/records/_source_column.py",
-    "src/headrace/records/_accumulator.py",
-    "src/headrace/records/_intake.py",
+    "src/headrace/client/producer/_batch.py",
+    "src/headrace/client/producer/_source_column.py",
+    "src/headrace/client/producer/_accumulator.py",
+    "src/headrace/client/producer/_appender.py",
 ]
 
 

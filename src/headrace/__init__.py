@@ -58,9 +58,10 @@ if TYPE_CHECKING:
         WokenUp,
     )
     from headrace.client.membership.events import CommittedOffset
-    from headrace.client.producing.admission import TopicUnknown
-    from headrace.client.producing.table_delivery import PartitionRows, TableDelivery, TableMetadata
-    from headrace.client.producing.transaction_requests import GroupMembership
+    from headrace.client.producer._batch import Delivery, RecordMetadata
+    from headrace.client.producer.rejections import TopicUnknown
+    from headrace.client.producer.table_delivery import PartitionRows, TableDelivery, TableMetadata
+    from headrace.client.producer.transaction_requests import GroupMembership
     from headrace.client.security.sasl import Token
     from headrace.client.serializers import (
         BYTES,
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
     from headrace.client.threads.consumer import Consumer
     from headrace.client.threads.producer import Producer
     from headrace.records._messages import Message, TimestampType
-    from headrace.records._outgoing import Delivery, RecordMetadata
 
 __version__ = "0.1.0"
 
@@ -180,9 +180,9 @@ _HOMES = {
         " TransactionMustAbort Unreachable UnsupportedByBroker WokenUp"
     ),
     "headrace.client.membership.events": "CommittedOffset",
-    "headrace.client.producing.admission": "TopicUnknown",
-    "headrace.client.producing.table_delivery": "PartitionRows TableDelivery TableMetadata",
-    "headrace.client.producing.transaction_requests": "GroupMembership",
+    "headrace.client.producer.rejections": "TopicUnknown",
+    "headrace.client.producer.table_delivery": "PartitionRows TableDelivery TableMetadata",
+    "headrace.client.producer.transaction_requests": "GroupMembership",
     "headrace.client.security.sasl": "Token",
     "headrace.client.serializers": (
         "BYTES JSON TEXT NotSerializable Serializer Undecodable msgspec_json msgspec_messagepack"
@@ -193,7 +193,7 @@ _HOMES = {
     "headrace.client.threads.consumer": "Consumer",
     "headrace.client.threads.producer": "Producer",
     "headrace.records._messages": "Message TimestampType",
-    "headrace.records._outgoing": "Delivery RecordMetadata",
+    "headrace.client.producer._batch": "Delivery RecordMetadata",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

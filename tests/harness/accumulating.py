@@ -20,7 +20,7 @@ def put(accumulator: Any, value: bytes | None, **more: Any) -> Any:
     )
 
 
-def first_candidate(crossing: Any) -> Any:
-    """A die that gives each lane its turn."""
-    crossing.turn += 1
-    return crossing.candidates[(crossing.turn - 1) % len(crossing.candidates)]
+def first_candidate(topic_queues: Any) -> Any:
+    """A die that gives each queue its turn."""
+    topic_queues.turn += 1
+    return topic_queues.candidates[(topic_queues.turn - 1) % len(topic_queues.candidates)]

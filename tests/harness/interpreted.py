@@ -8,20 +8,29 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
+import headrace.client.producer
 import headrace.records
+
+PACKAGES = (headrace.records, headrace.client.producer)
 
 
 def interpreted(*names: str) -> SimpleNamespace:
-    """These modules of records/, which know each other and no compiled one; each behind those it imports."""
+    """These modules of records/ or client/producer/, which import each other and no compiled one; name each
+    after those that it imports.
+    """
     modules = SimpleNamespace()
     with patch.dict(sys.modules):
         for name in names:
-            path = Path(headrace.records.__file__).with_name(f"{name}.py")
-            spec = spec_from_file_location(f"headrace.records.{name}", path)
+            package, path = next(
+                (package.__name__, path)
+                for package in PACKAGES
+                if (path := Path(str(package.__file__)).with_name(f"{name}.py")).exists()
+            )
+            spec = spec_from_file_location(f"{package}.{name}", path)
             assert spec is not None
             assert spec.loader is not None
             module = module_from_spec(spec)
-            sys.modules[f"headrace.records.{name}"] = module
+            sys.modules[f"{package}.{name}"] = module
             spec.loader.exec_module(module)
             setattr(modules, name.lstrip("_"), module)
     return modules

@@ -19,12 +19,14 @@ from headrace.client.cluster import Address, Cluster, TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import ConnectionLost
 from headrace.client.mailbox import Outgoing
-from headrace.client.partitioner import AdaptiveTurns
 from headrace.client.pending import Pending
-from headrace.client.producing.sending import Sending
-from headrace.client.producing.settings import SendingSettings
-from headrace.client.producing.transaction import Transact
-from headrace.client.producing.transaction_session import TransactionSession
+from headrace.client.producer._accumulator import Accumulator
+from headrace.client.producer._batch import Delivery, RecordMetadata
+from headrace.client.producer.partitioner import StickyPartitioner
+from headrace.client.producer.sending import Sending
+from headrace.client.producer.settings import SendingSettings
+from headrace.client.producer.transaction import Transact
+from headrace.client.producer.transaction_session import TransactionSession
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS, request_codec
 from headrace.protocol.errors import ErrorCode
@@ -39,8 +41,6 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from headrace.records._accumulator import Accumulator
-from headrace.records._outgoing import Delivery, RecordMetadata
 from headrace.records.builder import ABORT, control_kind
 from headrace.records.reader import batches, read_rows
 
@@ -119,7 +119,7 @@ class Stage:
         self.settings = SendingSettings(**settings)
         self.accumulator = Accumulator(
             NobodyWaits(),
-            AdaptiveTurns(self.dice),
+            StickyPartitioner(self.dice),
             batch_bytes=batch_bytes,
             batch_bytes_max=batch_bytes_max,
             linger_s=self.settings.linger_s,
@@ -144,7 +144,7 @@ class Stage:
 
     def learn_topic(self) -> None:
         self.sending.topics.want(TOPIC)
-        while TOPIC not in self.accumulator.crossings:
+        while TOPIC not in self.accumulator.topics:
             self.exchange()
             self.desk.advance(0.05)
 

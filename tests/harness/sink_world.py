@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.desk import Desk
 from harness.producer_stage import FEW_SHARDS, TOPIC, Stage
-from headrace.client.sinks.attempt import Attempt, Place, State, attempt_at
+from headrace.client.producer.sink_attempt import Attempt, Place, State, attempt_at
 from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.commit_sink import CommitSinkRequest, CommittedAttempt
@@ -102,11 +102,7 @@ class World:
     def stir_zombies(self) -> None:
         """What nobody expects any more still arrives, and goes on writing if it can."""
         for stage in self.dice.sample(self.stages, min(2, len(self.stages))):
-            if (
-                self.dice.random() < 0.5
-                and stage.accumulator.is_open
-                and TOPIC in stage.accumulator.crossings
-            ):
+            if self.dice.random() < 0.5 and stage.accumulator.is_open and TOPIC in stage.accumulator.topics:
                 stage.send(self.dice.randrange(PARTITIONS), b"zombie")
             stage.exchange()
 

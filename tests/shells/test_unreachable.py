@@ -36,7 +36,7 @@ LATER_MS = 60_000
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reachability, "WARN_AFTER_S", 0.0)  # at the first failure
     monkeypatch.setattr(Reachability, "SLOW_S", 30.0)
-    for name in ("producing.outbox.LOOK_S", "admin.execution.LOOK_S", "consumer.calls.PULSE_S"):
+    for name in ("producer.outbox.LOOK_S", "admin.execution.LOOK_S", "consumer.calls.PULSE_S"):
         monkeypatch.setattr(f"headrace.client.{name}", 0.05)
 
 

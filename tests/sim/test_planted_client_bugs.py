@@ -14,10 +14,10 @@ from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.classic_protocol import GroupLeader
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.pending import Pending
-from headrace.client.producing.flights import Carried
-from headrace.client.producing.sending import Sending
-from headrace.client.producing.sequences import Order
-from headrace.client.producing.transaction_session import TransactionSession
+from headrace.client.producer.flights import Carried
+from headrace.client.producer.sending import Sending
+from headrace.client.producer.sequences import Order
+from headrace.client.producer.transaction_session import TransactionSession
 from headrace.simulator.run import Options, simulate
 
 SEEDS = range(1, 31)
@@ -60,7 +60,7 @@ def test_a_repeat_under_a_new_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_batches_that_are_put_back_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     def behind_all(self: Sending, at: Any, batch: Any) -> None:
-        self.accumulator.put_back(batch, len(batch.lane.waiting))
+        self.accumulator.put_back(batch, len(batch.queue.waiting))
 
     monkeypatch.setattr(Sending, "_put_back", behind_all)
     assert caught_by() in ("order_per_producer", "progress_after_healing")

@@ -20,7 +20,7 @@ import headrace
 from harness.committed import committed_texts
 from harness.headrace import Headrace
 from headrace.client.errors import KafkaError
-from headrace.client.sinks.attempt import Place
+from headrace.client.producer.sink_attempt import Place
 from headrace.client.threads.sink_attempt import SinkAttempt
 from headrace.protocol.errors import ErrorCode
 from headrace.spark.errors import InvalidOption

@@ -21,7 +21,7 @@ from harness.spark_cluster import environment, spark_cluster
 from harness.wait import eventually
 from headrace.client.admin.sinks import Sink
 from headrace.client.errors import KafkaError
-from headrace.client.sinks.attempt import Place, State
+from headrace.client.producer.sink_attempt import Place, State
 from headrace.client.threads.sink_attempt import SinkAttempt
 
 pytestmark = pytest.mark.parametrize("broker", [Headrace], indirect=True, scope="session", ids=["headrace"])

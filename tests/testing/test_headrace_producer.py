@@ -15,7 +15,7 @@ import pytest
 import headrace
 import headrace.aio
 from harness.wait import WAIT_S
-from headrace.client.producing.sending import Sending
+from headrace.client.producer.sending import Sending
 from headrace.testing import Broker
 
 

@@ -6,8 +6,8 @@ from typing import Self
 from headrace.cli.client_settings import settings_of
 from headrace.client.cluster import TopicPartition
 from headrace.client.envelope import Header
+from headrace.client.producer._batch import Delivery, PartitionQueue
 from headrace.client.threads.producer import Producer
-from headrace.records._outgoing import Delivery, Lane
 
 BATCH_BYTES = 256 * 1024
 # A record of a command is as large as its file, and the broker says what is too large.
@@ -30,7 +30,7 @@ class Writer:
         linger_ms: int = 5,
     ) -> None:
         timeout_ms = max(round(timeout_s * 1000), 2 * linger_ms)
-        self._acknowledged: dict[Lane, Delivery] = {}  # the last one of each partition
+        self._acknowledged: dict[PartitionQueue, Delivery] = {}  # the last one of each partition
         self._timeout_s = timeout_s
         self._error: Exception | None = None
         settings = settings_of(
@@ -94,7 +94,7 @@ class Writer:
         if delivery.error is not None:
             self._error = self._error or delivery.error
             return
-        self._acknowledged[delivery.batch.lane] = delivery
+        self._acknowledged[delivery.batch.queue] = delivery
 
     def _raise_error(self) -> None:
         if self._error is not None:

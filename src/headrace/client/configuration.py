@@ -10,12 +10,11 @@ from functools import lru_cache
 
 from headrace.client import setting_keys
 from headrace.client.errors import InvalidInput
-from headrace.client.partitioner import STRATEGIES
-from headrace.client.producing.settings import SendingSettings
+from headrace.client.producer.partitioner import STRATEGIES, Strategy
+from headrace.client.producer.settings import SendingSettings
 from headrace.machines.configs.definition import KEPT_DOC, ConfigKey, ConfigType, parse_table
 from headrace.machines.configs.values import InvalidConfig, Value, closest, parse_value
 from headrace.records.compression import CODEC_NAMES, Codec
-from headrace.records.strategy import Strategy
 
 NUMBER_BITS_MAX = 64  # of any setting; Python refuses to write a number of thousands of digits as text
 IDEMPOTENT_IN_FLIGHT_MAX = 5  # what a broker remembers of a producer in a partition

@@ -1,4 +1,4 @@
-"""What can be wrong with records that came from outside, and why one of our own cannot be sent, as types.
+"""What can be wrong with records that came from outside, as types.
 
 Each `BadRecords` has one Kafka error code on the wire; the node maps them, records/ knows no code numbers.
 All of them are the peer's fault (or the disk's, when the bytes came from there), never ours.
@@ -47,39 +47,3 @@ class UnsupportedCodec(BadRecords):
 
 class BatchTooLarge(BadRecords):
     """The batch is larger than the topic allows: MESSAGE_TOO_LARGE."""
-
-
-class NotTaken(Exception):
-    """A producer's accumulator does not take the record; nothing has changed."""
-
-
-class BufferFull(NotTaken):
-    """No room until something else is delivered; `size` is what the record needs."""
-
-    def __init__(self, message: str, size: int) -> None:
-        super().__init__(message)
-        self.size = size
-
-
-class UnknownTopic(NotTaken):
-    """The topic's partitions are not known yet."""
-
-
-class UnknownPartition(NotTaken):
-    """The topic has no such partition, as far as is known."""
-
-
-class RecordTooLarge(NotTaken):
-    """Larger than a request or the whole buffer may be: it can never be sent."""
-
-
-class Unwritable(NotTaken):
-    """A key or a value that is neither bytes nor text."""
-
-
-class BadTimestamp(NotTaken, ValueError):
-    """Before 1970, or beyond what a record can say."""
-
-
-class NotOpen(NotTaken):
-    """The producer takes no records now: it is closed, or outside a transaction."""

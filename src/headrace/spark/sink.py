@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError, UnsupportedByBroker
-from headrace.client.sinks.attempt import Place
+from headrace.client.producer.sink_attempt import Place
 from headrace.client.threads.admin import Admin
 from headrace.spark.errors import SinkUnusable
 from headrace.spark.options import SERVERS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.client.errors import UnsupportedByBroker
-from headrace.client.sinks.attempt import Place, State
+from headrace.client.producer.sink_attempt import Place, State
 from headrace.client.threads.producer import Producer
 from headrace.client.threads.sink_attempt import SinkAttempt
 from headrace.spark.rows import RowPlan, Tables
@@ -21,7 +21,7 @@ from headrace.spark.sink_options import Guarantee, SinkOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.client.producing.table_delivery import TableDelivery
+    from headrace.client.producer.table_delivery import TableDelivery
 
 log = logging.getLogger("headrace.spark")
 

@@ -15,8 +15,8 @@ from headrace.client.configuration import (
     sending_settings,
     strategy,
 )
+from headrace.client.producer.partitioner import Strategy
 from headrace.records.compression import Codec
-from headrace.records.strategy import Strategy
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 

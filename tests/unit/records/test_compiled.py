@@ -16,7 +16,8 @@ class Refuse:
         if name.lower().split(".")[0] == "cython":
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
-from headrace.records import _intake, compiled, reader
+from headrace.client.producer import _appender
+from headrace.records import compiled, reader
 from headrace.records._columns import Columns
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch

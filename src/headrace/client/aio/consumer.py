@@ -32,7 +32,7 @@ from headrace.client.errors import Closed, InvalidInput
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription, subscription_of
 from headrace.client.network_settings import network_settings
-from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.steps import Steps
 from headrace.client.tables import table_of
 from headrace.records._messages import Message

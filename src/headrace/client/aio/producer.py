@@ -16,18 +16,18 @@ from headrace.client.aio.steps import take
 from headrace.client.clock import clock, wall_ms
 from headrace.client.errors import ClientError, InvalidInput, TransactionMustAbort
 from headrace.client.network_settings import network_settings
-from headrace.client.producing.headers import HeadersGiven, headers_of
-from headrace.client.producing.offsets import Group, Offsets, membership_of, offsets_to_commit
-from headrace.client.producing.options import Encoding, producer_options
-from headrace.client.producing.outbox import Outbox
+from headrace.client.producer._batch import Awaited, Delivery, RecordMetadata
+from headrace.client.producer.headers import HeadersGiven, headers_of
+from headrace.client.producer.offsets import Group, Offsets, membership_of, offsets_to_commit
+from headrace.client.producer.options import Encoding, producer_options
+from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.rejections import RecordRejected
 from headrace.client.steps import Steps
-from headrace.records._outgoing import Awaited, Delivery, RecordMetadata
-from headrace.records.errors import NotTaken
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from headrace.client.producing.table_delivery import TableDelivery
+    from headrace.client.producer.table_delivery import TableDelivery
 
 
 class _Waiting:
@@ -173,12 +173,12 @@ class Producer:
             timestamp_ms = time.time_ns() // 1_000_000
         try:
             delivery = self._append(time.monotonic(), topic, key, value, rows, partition, timestamp_ms)
-        except NotTaken:
+        except RecordRejected:
             steps = self._outbox.sent(topic, key, value, rows, partition, timestamp_ms)
             sent: Delivery = await self._take(steps)
             return sent
-        if self._accumulator.has_news:
-            self._accumulator.has_news = False
+        if self._accumulator.should_wake:
+            self._accumulator.should_wake = False
             self._driver.wake()
             # a task that only sends would keep the loop from delivering until the buffer is full
             await asyncio.sleep(0)

@@ -23,7 +23,7 @@ from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, 
 from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
-from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.steps import Call, Steps, Wait
 from headrace.records._columns import Columns
 from headrace.records._messages import Message

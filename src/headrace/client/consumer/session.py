@@ -49,7 +49,7 @@ from headrace.client.membership.events import (
 from headrace.client.membership.group import Group
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
-from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.protocol.messages.metadata import MetadataResponse
 
 

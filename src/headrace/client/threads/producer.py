@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from headrace.client.clock import clock, wall_ms
 from headrace.client.errors import InvalidInput, TimedOut, TransactionMustAbort
 from headrace.client.network_settings import network_settings
-from headrace.client.producing.headers import HeadersGiven, headers_of
-from headrace.client.producing.offsets import Group, Offsets, membership_of, offsets_to_commit
-from headrace.client.producing.options import Encoding, producer_options
-from headrace.client.producing.outbox import Outbox
+from headrace.client.producer._appender import Appender
+from headrace.client.producer._batch import Awaited, Delivery
+from headrace.client.producer.headers import HeadersGiven, headers_of
+from headrace.client.producer.offsets import Group, Offsets, membership_of, offsets_to_commit
+from headrace.client.producer.options import Encoding, producer_options
+from headrace.client.producer.outbox import Outbox
 from headrace.client.reachability import Reachability
 from headrace.client.steps import Steps
 from headrace.client.threads.driver import Driver
 from headrace.client.threads.steps import take
 from headrace.client.threads.unfinished import watch
-from headrace.records._intake import Intake
-from headrace.records._outgoing import Awaited, Delivery
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from headrace.client.producing.table_delivery import TableDelivery
+    from headrace.client.producer.table_delivery import TableDelivery
 
 
 class _Waiting:
@@ -91,15 +91,15 @@ class Producer:
         self._is_special = not (
             self._encode_key is None and self._encode_value is None and not outbox.pace.is_limited
         )
-        intake = Intake(
+        appender = Appender(
             outbox.accumulator,
             self._driver.lock,
             clock=time.monotonic,
             wall_ns=time.time_ns,
             wake=self._driver.wake,
         )
-        self._driver.relocked = intake.guard_with
-        self._intake = intake.take
+        self._driver.relocked = appender.use_lock
+        self._append = appender.append
         self._driver.start()
         watch(outbox)
 
@@ -141,7 +141,7 @@ class Producer:
         if self._is_special:
             key, value = self._prepared(key, value)
         rows = headers_of(headers) if headers else ()
-        taken = self._intake(topic, key, value, rows, partition, timestamp_ms)
+        taken = self._append(topic, key, value, rows, partition, timestamp_ms)
         if taken is not None:
             return taken
         # it has to wait, or cannot be sent at all

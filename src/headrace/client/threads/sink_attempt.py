@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from headrace.client.clock import clock, wall_ms
 from headrace.client.errors import InvalidInput, TimedOut
 from headrace.client.network_settings import network_settings
-from headrace.client.producing.options import producer_options
-from headrace.client.producing.outbox import Outbox
-from headrace.client.sinks.attempt import Attempt, Place, State, attempt_at
+from headrace.client.producer._batch import Awaited
+from headrace.client.producer.options import producer_options
+from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.sink_attempt import Attempt, Place, State, attempt_at
 from headrace.client.steps import Steps
 from headrace.client.threads.driver import Driver
 from headrace.client.threads.steps import take
 from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
-from headrace.records._outgoing import Awaited
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from headrace.client.producing.table_delivery import TableDelivery
+    from headrace.client.producer.table_delivery import TableDelivery
 
 
 class _NobodyWaits:

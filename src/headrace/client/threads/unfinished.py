@@ -4,7 +4,7 @@ import atexit
 import logging
 import weakref
 
-from headrace.client.producing.outbox import Outbox
+from headrace.client.producer.outbox import Outbox
 
 _log = logging.getLogger("headrace.producer")
 _watched: weakref.WeakSet[Outbox] = weakref.WeakSet()

@@ -11,8 +11,8 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, TimedOut
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription
-from headrace.client.producing.outbox import Outbox
-from headrace.client.producing.transaction_requests import GroupMembership
+from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.steps import Steps, Wait
 from headrace.records._messages import Message
 from headrace.simulator.clients.topics import Topic
@@ -20,7 +20,7 @@ from headrace.simulator.history import CommitOfTransactionAsked, TransactionBegu
 from headrace.simulator.machine import Machine
 from headrace.simulator.programs.reading import GroupKind, Reading
 from headrace.simulator.programs.shell import Driven
-from headrace.simulator.programs.writing import announce, new_outbox
+from headrace.simulator.programs.writing import call_listeners, new_outbox
 
 TRANSACTION_TIMEOUT_MS = 3_000
 
@@ -58,7 +58,7 @@ class Copier(Reading):
         self._awaits = asked
 
     def heard(self) -> None:
-        announce(self._outbox)
+        call_listeners(self._outbox)
 
     # --- the work -------------------------------------------------------------------------------------
 

@@ -3,17 +3,16 @@
 from typing import Any
 
 from headrace.client.errors import ClientError
-from headrace.client.partitioner import partition_for_key
-from headrace.client.producing.admission import hopeless
-from headrace.client.producing.outbox import Outbox
-from headrace.records._outgoing import Delivery
-from headrace.records.errors import NotTaken
+from headrace.client.producer._accumulator import partition_for_key
+from headrace.client.producer._batch import Delivery
+from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.rejections import RecordRejected, error_of
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import BatchAcked, BatchSent, DeliverySettled, PartitionKey
 from headrace.simulator.machine import Machine
 from headrace.simulator.programs.program import Program
 from headrace.simulator.programs.shell import Driven
-from headrace.simulator.programs.writing import announce, new_outbox
+from headrace.simulator.programs.writing import call_listeners, new_outbox
 
 
 class Sender(Program):
@@ -66,8 +65,8 @@ class Sender(Program):
         wall_ms = self.world.now().wall_ms
         try:
             delivery = accumulator.append(self.now, partition.topic, key, value, (), chosen, wall_ms)
-        except NotTaken as reason:
-            error = hopeless(reason, partition.topic, topics, is_late=False)
+        except RecordRejected as reason:
+            error = error_of(reason, partition.topic, topics, is_late=False)
             if error is not None:
                 raise error from reason
             return False
@@ -80,7 +79,7 @@ class Sender(Program):
 
     def heard(self) -> None:
         self._durable_ends.clear()
-        announce(self._outbox)
+        call_listeners(self._outbox)
 
     def _settled(self, partition: PartitionKey, value: bytes, done: Delivery) -> None:
         self._unsettled.discard(value)

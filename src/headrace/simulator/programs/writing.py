@@ -5,9 +5,9 @@ from typing import Any
 
 from headrace.base.time import Instant
 from headrace.client.configuration import Configuration, producer_keys
-from headrace.client.producing.options import Options
-from headrace.client.producing.outbox import Outbox
-from headrace.records._outgoing import Awaited, RecordMetadata
+from headrace.client.producer._batch import Awaited, RecordMetadata
+from headrace.client.producer.options import Options
+from headrace.client.producer.outbox import Outbox
 from headrace.simulator.world import World
 
 BATCH_BYTES_MAX = 1_500
@@ -49,8 +49,8 @@ def new_outbox(world: World, **settings: Any) -> Outbox:
     )
 
 
-def announce(outbox: Outbox) -> None:
+def call_listeners(outbox: Outbox) -> None:
     """Calls those who listen for deliveries; unlike a real shell it lets out what they raise."""
     for batch in outbox.sending.take_settled():
-        for error in batch.announce():
+        for error in batch.call_listeners():
             raise error

@@ -1,0 +1,135 @@
+"""After `TimedOut` a transactional call may be made again, as its advice says: it goes on, and gives the
+result of the first one, whether that was over meanwhile or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.producer_stage import TOPIC, NobodyWaits, Stage
+from headrace.client.cluster import TopicPartition
+from headrace.client.configuration import Configuration, producer_keys
+from headrace.client.errors import InvalidInput, TimedOut, TransactionMustAbort
+from headrace.client.membership.events import CommittedOffset
+from headrace.client.producer.options import Options
+from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.producer.transaction_states import State
+from headrace.client.steps import Steps, Wait
+
+OFFSETS = {TopicPartition(TOPIC, 0): CommittedOffset(5)}
+MEMBER = GroupMembership("g")
+
+
+class Program:
+    """A producer with transactions; what its calls wait for happens when the test says so."""
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        settings = {"bootstrap.servers": "broker", "transactional.id": "tx", "linger.ms": 0}
+        self.outbox = Outbox(
+            Options(Configuration(producer_keys(), settings)),
+            NobodyWaits(),
+            self.stage.dice,
+            clock=lambda: self.stage.now,
+            wall_ms=lambda: int(self.stage.desk.clock.wall_ms),
+        )
+        self.stage.sending = self.outbox.sending
+        self.stage.accumulator = self.outbox.accumulator
+        self.stage.cluster = self.outbox.sending.cluster
+        self.stage.learn_topic()
+
+    def run(self, steps: Steps[Any]) -> None:
+        """The whole call, with all the patience that it needs."""
+        try:
+            step = next(steps)
+            while True:
+                assert isinstance(step, Wait)
+                while not step.is_over():
+                    self._pass_time()
+                step = steps.send(True)
+        except StopIteration:
+            pass
+
+    def run_late(self, steps: Steps[Any]) -> TimedOut:
+        """The call's time is over before anything has happened."""
+        step = next(steps)
+        assert isinstance(step, Wait)
+        assert not step.is_over()
+        with pytest.raises(TimedOut) as raised:
+            steps.send(False)
+        return raised.value
+
+    def finish(self) -> None:
+        """What is under way goes on while nobody waits for it."""
+        for _ in range(100):
+            self._pass_time()
+
+    def _pass_time(self) -> None:
+        while self.stage.exchange():
+            pass
+        self.stage.desk.advance(0.05)
+
+    def begin(self) -> None:
+        self.run(self.outbox.begun(None))
+        self.stage.send(0, b"a")
+
+
+Call = Callable[[Outbox], Steps[Any]]
+CALLS: dict[str, Call] = {
+    "commit_transaction": lambda outbox: outbox.committed(1.0),
+    "abort_transaction": lambda outbox: outbox.aborted(1.0),
+    "send_offsets": lambda outbox: outbox.offsets_sent(OFFSETS, MEMBER, 1.0),
+}
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["still under way", "over meanwhile"])
+@pytest.mark.parametrize("name", CALLS)
+def test_the_second_call_goes_on_with_the_first(name: str, is_over: bool) -> None:
+    program = Program()
+    program.begin()
+    late = program.run_late(CALLS[name](program.outbox))
+    assert name in late.advice
+    if is_over:
+        program.finish()
+    program.run(CALLS[name](program.outbox))
+    if name == "send_offsets":
+        assert sum(api == 28 for api, _ in program.stage.asked) == 1, "the offsets were sent twice"
+        program.run(program.outbox.committed(1.0))
+    assert program.outbox.transaction.state is State.READY
+    with pytest.raises(InvalidInput):
+        program.run(program.outbox.committed(1.0))  # its result was taken: this would be another one
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["still under way", "over meanwhile"])
+def test_initialization_goes_on(is_over: bool) -> None:
+    program = Program()
+    late = program.run_late(program.outbox.initialized(1.0))
+    assert "init_transactions" in late.advice
+    if is_over:
+        program.finish()
+    program.run(program.outbox.initialized(1.0))
+    program.begin()
+    program.run(program.outbox.committed(1.0))
+
+
+def test_who_goes_on_without_the_result_begins_the_next_transaction() -> None:
+    program = Program()
+    program.begin()
+    program.run_late(program.outbox.committed(1.0))
+    program.finish()
+    program.begin()
+    program.outbox.transaction.batch_failed(TimedOut("lost"))
+    with pytest.raises(TransactionMustAbort):
+        program.run(program.outbox.committed(1.0))
+
+
+def test_other_offsets_are_refused_while_the_first_are_under_way() -> None:
+    program = Program()
+    program.begin()
+    program.run_late(program.outbox.offsets_sent(OFFSETS, MEMBER, 1.0))
+    with pytest.raises(InvalidInput, match="other offsets"):
+        next(program.outbox.offsets_sent({TopicPartition(TOPIC, 1): CommittedOffset(1)}, MEMBER, 1.0))
