@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from headrace.simulator.clients.topics import Topic
-from headrace.simulator.history import Assigned, History, JoinAsked, PartitionKey, Violation
+from headrace.simulator.history import (
+    Assigned,
+    BatchSent,
+    Finished,
+    History,
+    JoinAsked,
+    PartitionKey,
+    Violation,
+)
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
+from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.machine import Machine
 from headrace.simulator.operator import Operator
 from headrace.simulator.world import World
@@ -50,3 +59,21 @@ def test_an_operator_without_a_connection_forgets_no_topic() -> None:
         operator.replace_topic()
     assert topics == known == [topic]
     assert topic.is_there
+
+
+def test_where_records_are_deleted_a_repetition_may_be_all_that_is_left() -> None:
+    """A producer without idempotence sent a batch twice, and the administrator deleted all but the last
+    record of the first.
+    """
+    judge = OrderPerProducer()
+    judge.see(BatchSent("p3", SOURCE, (b"p3.1:1:", b"p3.1:2:"), acks=1, is_idempotent=False))
+    judge.see(Finished({SOURCE: [(1, b"p3.1:2:"), (2, b"p3.1:1:"), (3, b"p3.1:2:")]}, {SOURCE: 1}, {SOURCE: 4}))
+
+
+@pytest.mark.parametrize(("first_offset", "is_idempotent"), [(0, False), (0, True), (1, True)])
+def test_records_lie_in_the_order_in_which_they_were_sent(first_offset: int, is_idempotent: bool) -> None:
+    judge = OrderPerProducer()
+    judge.see(BatchSent("p3", SOURCE, (b"p3.1:1:", b"p3.1:2:"), acks=1, is_idempotent=is_idempotent))
+    records = [(first_offset, b"p3.1:2:"), (first_offset + 1, b"p3.1:1:")]
+    with pytest.raises(Violation):
+        judge.see(Finished({SOURCE: records}, {SOURCE: first_offset}, {SOURCE: first_offset + 2}))
