@@ -70,8 +70,8 @@ interop: setup  ## clients and tools from other registries, each against Kafka 4
 spark: setup $(VENV)/.spark  ## PySpark (needs a JDK 17) on Headrace and on Kafka 4.3.1; KILL_SEEDS=10 kills each part of a stream more often; BRIEF=1: ten minutes of it
 	HEADRACE_KILL_SEEDS=$(KILL_SEEDS) $(PYTEST) tests/spark --timeout=600 $(if $(BRIEF),-m "brief and not on_kafka" --durations=5)
 
-sim: setup  ## the node and our client under a seeded clock, network and disk; SEEDS=1000, or SEED=7 PLAY=logs to play one again
-	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY))
+sim: setup  ## the node and our client under a seeded clock, network and disk, on all cores; SEEDS=1000, or SEED=7 PLAY=logs to play one again
+	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY)) $(if $(JOBS),--jobs $(JOBS))
 
 fuzz: setup  ## frames and batches full of rubbish, every disk call failing, stops at any moment, for longer than in `make test`; CASES=200000
 	@for target in tests/fuzz/*.py $(WALKS); do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done

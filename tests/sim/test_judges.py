@@ -67,7 +67,8 @@ def test_where_records_are_deleted_a_repetition_may_be_all_that_is_left() -> Non
     """
     judge = OrderPerProducer()
     judge.see(BatchSent("p3", SOURCE, (b"p3.1:1:", b"p3.1:2:"), acks=1, is_idempotent=False))
-    judge.see(Finished({SOURCE: [(1, b"p3.1:2:"), (2, b"p3.1:1:"), (3, b"p3.1:2:")]}, {SOURCE: 1}, {SOURCE: 4}))
+    records = [(1, b"p3.1:2:"), (2, b"p3.1:1:"), (3, b"p3.1:2:")]
+    judge.see(Finished({SOURCE: records}, {SOURCE: 1}, {SOURCE: 4}))
 
 
 @pytest.mark.parametrize(("first_offset", "is_idempotent"), [(0, False), (0, True), (1, True)])

@@ -10,8 +10,9 @@ from harness.single_judge import ask_only
 from headrace.node import producer_ids
 from headrace.node.node import Node
 from headrace.node.partition import Partition
-from headrace.simulator.__main__ import failure_text, main
+from headrace.simulator.__main__ import main
 from headrace.simulator.judges.latest_not_below_acked import LatestNotBelowAcked
+from headrace.simulator.report import failure_text
 from headrace.simulator.run import Outcome, simulate
 from headrace.storage import damage
 from headrace.storage.directory_jobs import CheckpointJob

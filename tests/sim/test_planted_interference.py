@@ -10,7 +10,7 @@ import pytest
 
 from headrace.node import express
 from headrace.node.partition import Partition
-from headrace.simulator.mischief import Odds
+from headrace.simulator.odds import Odds
 from headrace.simulator.run import Options, simulate
 from headrace.storage.directory_jobs import CheckpointJob
 from headrace.storage.growing_log import GrowingLog

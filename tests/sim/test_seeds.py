@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.simulator.__main__ import failure_text, main
+from headrace.simulator.__main__ import main
+from headrace.simulator.many_runs import outcomes
+from headrace.simulator.odds import HARDER, odds_of
+from headrace.simulator.report import failure_text
 from headrace.simulator.run import Options, simulate
 
 BLOCKS = 8
@@ -33,7 +36,7 @@ def test_no_judge_objects_to_the_coordinators(block: int) -> None:
     cleanings = 0
     for seed in range(block * SEEDS_PER_BLOCK + 1, (block + 1) * SEEDS_PER_BLOCK + 1):
         outcome = simulate(seed, COORDINATORS)
-        assert outcome.failure is None, failure_text(outcome, COORDINATORS.play)
+        assert outcome.failure is None, failure_text(outcome)
         cleanings += outcome.cleanings
     assert cleanings >= SEEDS_PER_BLOCK, "coordinators' logs are to be cleaned under way"
 
@@ -43,7 +46,7 @@ def test_no_judge_objects_to_our_client(block: int) -> None:
     faults = 0
     for seed in range(block * CLIENTS_SEEDS_PER_BLOCK + 1, (block + 1) * CLIENTS_SEEDS_PER_BLOCK + 1):
         outcome = simulate(seed, CLIENTS)
-        assert outcome.failure is None, failure_text(outcome, CLIENTS.play)
+        assert outcome.failure is None, failure_text(outcome)
         faults += outcome.faults
     assert faults >= 10 * CLIENTS_SEEDS_PER_BLOCK, "these runs are to see trouble"
 
@@ -56,12 +59,26 @@ def test_a_seed_gives_the_same_run_again() -> None:
 
 
 def test_the_command_tells_what_it_simulated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "3..4", "--seconds", "2"]) == 0
+    assert main(["--seeds", "3..4", "--seconds", "2", "--jobs", "1"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("logs: 2 seeds, ")
-    assert "coordinators: 2 seeds, " in told
+    assert told.startswith("logs: 2 seeds (1 crowded, 1 usual), ")
+    assert "coordinators: 2 seeds (" in told
     assert "simulated hours" in told
     assert "times real time" in told
+
+
+def test_runs_are_the_same_in_several_processes() -> None:
+    options = Options(seconds=2.0)
+    alone = list(outcomes(range(1, 8), options, jobs=1))
+    assert [outcome.seed for outcome in alone] == [*range(1, 8)]
+    assert list(outcomes(range(1, 8), options, jobs=2)) == alone
+
+
+def test_a_seed_decides_its_odds() -> None:
+    played = [odds_of(seed) for seed in range(1, 101)]
+    assert {name for name, _ in played} == {"usual", *HARDER}
+    assert [name for name, _ in played].count("usual") == 75
+    assert simulate(8, Options(seconds=1.0)).odds == odds_of(8)[0] != "usual"
 
 
 def test_options_are_part_of_a_run() -> None:

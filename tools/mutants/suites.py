@@ -99,7 +99,7 @@ def runs(mutant: Mutant, root: Path, tests: list[Path], seeds: int, reach: Reach
 
 def plays(seeds: int) -> Iterator[Run]:
     for play in PLAYS if seeds else ():
-        arguments = ("-m", "headrace.simulator", "--seeds", f"1..{seeds}", "--play", play)
+        arguments = ("-m", "headrace.simulator", "--seeds", f"1..{seeds}", "--play", play, "--jobs", "1")
         yield Run(f"simulator, {play}", arguments)
 
 

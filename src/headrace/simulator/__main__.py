@@ -1,10 +1,15 @@
-"""`python -m headrace.simulator`: many seeds, or one again. Exit code 1 at the first failure."""
+"""`python -m headrace.simulator`: many seeds, or one again. Exit code 1 if one of them fails."""
 
 import argparse
 import os
 import sys
+from contextlib import closing
 
-from headrace.simulator.run import DEFAULT, PLAYS, Options, Outcome, simulate
+from headrace.simulator.many_runs import outcomes
+from headrace.simulator.report import Tally, failure_line, failure_text
+from headrace.simulator.run import DEFAULT, PLAYS, Options
+
+SEEDS_PER_LINE = 50
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,6 +22,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--play", choices=[*PLAYS, "all"], default="all", help="what is played; all by default"
     )
+    parser.add_argument(
+        "--jobs", type=_count, default=os.cpu_count() or 1, help="processes; as many as cores by default"
+    )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="play all seeds; print the first failure of each judge in full, and a few lines of the others",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
         seeds = range(chosen.seed, chosen.seed + 1)
@@ -24,44 +37,36 @@ def main(arguments: list[str] | None = None) -> int:
         first, dots, last = chosen.seeds.partition("..")
         seeds = range(int(first), int(last) + 1) if dots else range(1, int(first) + 1)
     plays = list(PLAYS) if chosen.play == "all" else [chosen.play]
-    return max(_run_all(seeds, Options(seconds=chosen.seconds, play=play)) for play in plays)
-
-
-def _run_all(seeds: range, options: Options) -> int:
-    began = os.times().elapsed  # for the report only: no run knows of it
-    simulated_s = 0.0
-    faults = 0
-    for count, seed in enumerate(seeds, 1):
-        outcome = simulate(seed, options)
-        if outcome.failure is not None:
-            print(failure_text(outcome, options.play))
-            return 1
-        simulated_s += outcome.simulated_s
-        faults += outcome.faults
-        if count % 50 == 0 or count == len(seeds):
-            took_s = max(os.times().elapsed - began, 0.01)
-            print(
-                f"{options.play}: {count} seeds, {faults} faults, {simulated_s / 3600:.2f} simulated hours, "
-                f"{simulated_s / took_s:.0f} times real time",
-                flush=True,
-            )
-    return 0
-
-
-def failure_text(outcome: Outcome, play: str = DEFAULT.play) -> str:
-    """All that is needed to see it again."""
-    failure = outcome.failure
-    assert failure is not None
-    return "\n".join(
-        [
-            *failure.lines_before,
-            "",
-            f"seed {outcome.seed} fails at {outcome.simulated_s:.3f} s, event {failure.event_number}:",
-            f"  {failure.event[:2000]}",
-            f"  {failure.judge}: {failure.sentence}",
-            f"replay: make sim SEED={outcome.seed} PLAY={play}",
-        ]
+    jobs = min(chosen.jobs, len(seeds))
+    return max(
+        _run_all(seeds, Options(seconds=chosen.seconds, play=play), jobs, keeps_going=chosen.keep_going)
+        for play in plays
     )
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{count}: must be at least 1")
+    return count
+
+
+def _run_all(seeds: range, options: Options, jobs: int, *, keeps_going: bool) -> int:
+    began = os.times().elapsed  # for the report only: no run knows of it
+    tally = Tally(options.play)
+    told: set[str] = set()  # judges that have objected
+    with closing(outcomes(seeds, options, jobs)) as played:
+        for outcome in played:
+            tally.add(outcome)
+            if outcome.failure is not None:
+                is_first = outcome.failure.judge not in told
+                told.add(outcome.failure.judge)
+                print(failure_text(outcome) if is_first else failure_line(outcome), flush=True)
+                if not keeps_going:
+                    return 1
+            if tally.runs % SEEDS_PER_LINE == 0 or tally.runs == len(seeds):
+                print(tally.line(os.times().elapsed - began), flush=True)
+    return 1 if tally.failures else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
-"""What goes wrong in a run, and how often: the fault model, as one set of options, and the hand that plays
-it.
-"""
+"""What goes wrong in a run: each kind of fault, and the choice between them by their odds."""
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.base.ids import BrokerId, Offset
@@ -14,6 +11,7 @@ from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.history import FaultStruck
 from headrace.simulator.machine import Machine, Step
+from headrace.simulator.odds import Odds
 from headrace.simulator.operator import Operator
 from headrace.storage.faulty_disk import Fail, Fault, Operation
 from headrace.storage.memory_disk import CrashKind
@@ -55,32 +53,6 @@ class Connected(Protocol):
     def name(self) -> str: ...
 
     def hang_up(self) -> None: ...
-
-
-@dataclass(slots=True, frozen=True)
-class Odds:
-    """How often each fault is chosen, relative to the others; 0 turns it off."""
-
-    kill: int = 3  # the process, between two calls
-    lose: int = 3  # the machine, with what was not fsynced
-    crash_in_call: int = 6  # either, inside of a disk call, inline or in a job
-    loses_in_call: bool = True  # the machine may be lost there, not only the process
-    stop_cleanly: int = 2
-    lingers: float = 0.7  # jobs that were ordered run after the clean marker, before the process ends
-    hears_after_stop: bool = True  # and requests arrive then
-    slow_jobs: int = 3
-    disk_full: int = 2
-    io_error: int = 2
-    clock_jump: int = 2
-    late_follower: int = 4  # holds the high watermark back
-    reset: int = 4  # a client's connection
-    no_space: int = 3  # for some kind of disk call, or no descriptor for it
-    reload: int = 2  # a coordinator cannot write, and is made from its log again
-    setting: int = 3  # of a topic or of the broker changes
-    move: int = 2  # of a partition to another directory
-    replace: int = 2  # a topic goes, and another comes under its name
-    ambush: int = 8  # any of these, between two steps of a job
-    pause_s: tuple[float, float] = (0.2, 1.2)  # between faults
 
 
 class Mischief:

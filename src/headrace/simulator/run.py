@@ -5,7 +5,7 @@ a bounded time every producer has its answers, and everything can be read.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from traceback import format_exception
 
 from headrace.base.dice import Dice
@@ -15,7 +15,7 @@ from headrace.node.settings import Settings
 from headrace.simulator.history import History, JudgedWrong
 from headrace.simulator.judges import all_judges
 from headrace.simulator.machine import Machine
-from headrace.simulator.mischief import Odds
+from headrace.simulator.odds import Odds, odds_of
 from headrace.simulator.plays import Play
 from headrace.simulator.plays.clients import Clients
 from headrace.simulator.plays.coordinators import Coordinators
@@ -29,7 +29,7 @@ PLAYS: dict[str, Callable[[World], Play]] = {"logs": Logs, "coordinators": Coord
 @dataclass(slots=True, frozen=True)
 class Options:
     seconds: float = 20.0  # of trouble
-    odds: Odds = field(default_factory=Odds)
+    odds: Odds | None = None  # None: those of the seed
     play: str = "logs"
 
 
@@ -48,6 +48,8 @@ class Failure:
 @dataclass(slots=True)
 class Outcome:
     seed: int
+    play: str
+    odds: str  # their name
     simulated_s: float
     events: int
     faults: int
@@ -58,6 +60,7 @@ class Outcome:
 
 
 def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
+    name, odds = odds_of(seed) if options.odds is None else ("given", options.odds)
     world = World(seed)
     history = History(world, all_judges())
     directories = ["a", "b"][: world.dice.randint(1, 2)]
@@ -70,7 +73,7 @@ def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
     machine = Machine(world, history, directories, start_node)
     failure = None
     try:
-        play.live(machine, options.odds, options.seconds)
+        play.live(machine, odds, options.seconds)
     except JudgedWrong as wrong:
         failure = Failure(wrong.judge, wrong.sentence, wrong.number, wrong.event, list(history.last_lines))
     except Exception as error:
@@ -79,6 +82,8 @@ def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
         failure = Failure("nothing_is_raised", repr(error), history.count, where, list(history.last_lines))
     return Outcome(
         seed,
+        options.play,
+        name,
         world.mono,
         history.count,
         history.faults,

@@ -55,12 +55,20 @@ CHANGEABLE = (("max.message.bytes", 1_000_000), ("segment.bytes", 2_000_000), ("
 
 class Admin(Script):
     def __init__(
-        self, machine: Machine, name: str, topics: list[Topic], later: list[Topic], everything: list[Topic]
+        self,
+        machine: Machine,
+        name: str,
+        topics: list[Topic],
+        later: list[Topic],
+        everything: list[Topic],
+        *,
+        deletions: int = 1,
     ) -> None:
         super().__init__(machine, name)
         self._topics = topics
         self._later = later  # created, deleted and created again while the run goes on
         self._all = everything  # that clients know of
+        self._deletions = deletions  # of each kind, to one of every other request
         self._changes = 0
         self.is_quiet = False  # asks, but changes nothing any more
 
@@ -76,7 +84,7 @@ class Admin(Script):
             there = [topic for topic in [*self._topics, *self._later] if topic.is_there]
             topic = self.world.dice.choice(there)
             key = self.world.dice.choice(topic.keys)
-            deed = self.world.dice.randrange(7)
+            deed = self.world.dice.randrange(5 + 2 * self._deletions)
             if deed == 0:
                 yield list_topics(self.history)
             elif deed == 1:
@@ -89,9 +97,9 @@ class Admin(Script):
                 continue
             elif deed == 4:
                 yield self._alter(topic)
-            elif deed == 5 and topic.configs.get("retention.ms") != "-1":
+            elif deed % 2 and topic.configs.get("retention.ms") != "-1":
                 yield from self._delete_records(key)
-            elif deed == 6 and self._later:
+            elif deed % 2 == 0 and self._later:
                 yield from self._create_or_delete(self.world.dice.choice(self._later))
 
     def _create_or_delete(self, topic: Topic) -> Story:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from headrace.simulator.history import JudgedWrong
 from headrace.simulator.machine import Machine
-from headrace.simulator.mischief import Odds
+from headrace.simulator.odds import Odds
 
 CALM_S = 1.0  # until what was under way when the trouble ended is over
 HEALING_S = 60.0  # beyond every timeout and back-off of the clients and every interval of the node

@@ -16,7 +16,8 @@ from headrace.simulator.clients.reader import Reader
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import ContentsKnown, Copied, PartitionKey
 from headrace.simulator.machine import Machine
-from headrace.simulator.mischief import Mischief, Odds
+from headrace.simulator.mischief import Mischief
+from headrace.simulator.odds import Odds
 from headrace.simulator.operator import NEVER, Operator, settings_of
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
 from headrace.simulator.programs.copier import TRANSACTION_TIMEOUT_MS, Copier

@@ -7,7 +7,8 @@ from headrace.simulator.clients.producer import Producer
 from headrace.simulator.clients.reader import Reader
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.machine import Machine
-from headrace.simulator.mischief import Mischief, Odds
+from headrace.simulator.mischief import Mischief
+from headrace.simulator.odds import Odds
 from headrace.simulator.operator import NEVER, Operator, Setting, broker_settings, settings_of
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
 from headrace.simulator.world import World
@@ -23,7 +24,7 @@ class Logs:
         passing = _passing(world)
         everything = [*topics, *later, *passing]
         operator = Operator(machine, "operator", _settings(topics, passing), passing, everything)
-        admin = Admin(machine, "admin", topics, later, everything)
+        admin = Admin(machine, "admin", topics, later, everything, deletions=odds.deletions)
         producers = [
             Producer(machine, "p1", everything, acks=-1, is_idempotent=True),
             Producer(machine, "p2", everything, acks=world.dice.choice((1, -1)), is_idempotent=True),

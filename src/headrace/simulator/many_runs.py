@@ -1,0 +1,34 @@
+"""Many runs in several processes; their outcomes come in the order of the seeds.
+
+A run depends on nothing but its seed and its options, so it does not matter which process plays it.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+
+from headrace.simulator.run import Options, Outcome, simulate
+
+# Runs differ in length: this many per process are handed out before the oldest has to be over.
+AHEAD = 4
+
+
+def outcomes(seeds: Iterable[int], options: Options, jobs: int) -> Generator[Outcome]:
+    """Whoever needs no more of them closes the iterator, and nothing more is played."""
+    if jobs == 1:
+        yield from (simulate(seed, options) for seed in seeds)
+        return
+    left = iter(seeds)
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        played: deque[Future[Outcome]] = deque()
+        try:
+            while True:
+                wanted = islice(left, jobs * AHEAD - len(played))
+                played.extend(pool.submit(simulate, seed, options) for seed in wanted)
+                if not played:
+                    return
+                yield played.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
