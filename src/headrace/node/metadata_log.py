@@ -244,7 +244,11 @@ class MetadataLog(Waitable):
     def _flush(self, now: Now) -> None:
         """Order a flush of all that is appended; at most one is under way, and the next takes what came
         since."""
-        job = self._log.flush_job()
+        try:
+            job = self._log.flush_job()
+        except LogOffline as error:  # what was committed last met an I/O error, or another log has since
+            self._node.partitions.go_offline(now, self._directory, error)
+            return
         assert job is not None, "something was appended"
         self._is_flushing = True
         self._node.run(self._directory, "metadata", job, self._flush_ended)

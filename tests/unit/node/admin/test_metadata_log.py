@@ -16,6 +16,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.records.builder import build_batch
 from headrace.storage.disk import read_whole
 from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
@@ -196,6 +197,27 @@ class TestTrouble:
         assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "t" not in desk.node.metadata.image.topics
         assert desk.halted is not None
+
+    def test_a_directory_that_fails_while_another_decision_waits_ends_the_node(self) -> None:
+        """A flush has ended, and what it committed removes a topic, which fails: the flush that would follow
+        for the next decision has no log any more.
+        """
+        disk = FaultyDisk(MemoryDisk())
+        desk = Desk(disks={"data": disk})
+        desk.create_topic("gone")
+        desk.ask(
+            desk.produce_request("gone", build_batch([(0, None, b"value", ())])), 9
+        )  # it has a directory now
+        desk.runs_jobs = False
+        deleting, creating = desk.connect(), desk.connect()
+        topics = [DeleteTopicState(name="gone")]
+        desk.send(deleting, DeleteTopicsRequest(topics=topics, topic_names=[], timeout_ms=1_000), 6)
+        desk.send(creating, create("next"), 7)
+        disk.faults.append(Fault(Fail(errno.EIO), "rename", "gone-0"))
+        desk.run_jobs()
+        assert desk.halted is not None
+        assert desk.halted.startswith("the metadata directory data failed")
+        assert desk.receive(creating) is None, "nobody knows whether it is durable"
 
     def test_a_failed_fsync_ends_the_node_and_answers_nothing(self) -> None:
         disk = FaultyDisk(MemoryDisk())
