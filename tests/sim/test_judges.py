@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.records.builder import build_batch
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     Assigned,
@@ -19,6 +20,7 @@ from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.machine import Machine
 from headrace.simulator.operator import Operator
 from headrace.simulator.world import World
+from headrace.storage.disk import write_atomically
 
 SOURCE = PartitionKey("source", bytes(16), 2)
 
@@ -78,3 +80,28 @@ def test_records_lie_in_the_order_in_which_they_were_sent(first_offset: int, is_
     records = [(first_offset, b"p3.1:2:"), (first_offset + 1, b"p3.1:1:")]
     with pytest.raises(Violation):
         judge.see(Finished({SOURCE: records}, {SOURCE: first_offset}, {SOURCE: first_offset + 2}))
+
+
+def test_the_durable_end_of_a_file_that_was_replaced() -> None:
+    """A sealed log was compressed. The simulator went on where the last batch of the old file had ended, in
+    the middle of a batch of the new one.
+    """
+    world = World(1)
+    machine = Machine(world, History(world, []), ["a"], lambda *_: pytest.fail("nobody starts it"))
+    disk = machine._disks["a"]
+    disk.make_dir(str(SOURCE))
+    disk.sync_dir("")
+    large, small = _batches(3, b"." * 300), _batches(7, b"")
+    for data, end in ((large[:1], 1), (large, 3), (small, 7), (large, 3)):
+        write_atomically(disk, f"{SOURCE}/00000000000000000000.log", b"".join(data))
+        assert machine.durable_end(SOURCE) == end
+
+
+def _batches(count: int, value: bytes) -> list[bytes]:
+    """One record each, at offsets 0, 1, 2 …"""
+    batches = []
+    for offset in range(count):
+        batch = bytearray(build_batch([(0, None, value, ())]))
+        batch[:8] = offset.to_bytes(8, "big")
+        batches.append(bytes(batch))
+    return batches

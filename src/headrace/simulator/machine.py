@@ -83,8 +83,8 @@ class Machine:
         self._wakes_at: float | None = None
         self._connections = 0
         self._calls = 0
-        # by partition and path of a log: position and offset so far
-        self._durable_ends: dict[tuple[PartitionKey, str], tuple[int, int]] = {}
+        # by partition and path of a log: the whole batches that it held, and the offset behind them
+        self._durable_ends: dict[tuple[PartitionKey, str], tuple[bytes, int]] = {}
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -384,16 +384,17 @@ class Machine:
 
     def _durable_end_of(self, disk: MemoryDisk, partition: PartitionKey, path: str) -> int:
         data = disk.durable(path)
-        position, end = self._durable_ends.get((partition, path), (0, -1))
-        if position > len(data):
-            position, end = 0, -1
+        known, end = self._durable_ends.get((partition, path), (b"", -1))
+        if not data.startswith(known):  # it was cut, or another file has taken its place
+            known, end = b"", -1
+        position = len(known)
         while len(data) - position >= _BATCH_BYTES_MIN:
             base, length, delta = _BATCH.unpack_from(data, position)
             if position + 12 + length > len(data):
                 break
             position += 12 + length
             end = base + delta + 1
-        self._durable_ends[partition, path] = (position, end)
+        self._durable_ends[partition, path] = (data[:position], end)
         return end
 
 
