@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.node import express
+from headrace.node.coordinators.markers import MarkersUnderWay
 from headrace.node.partition import Partition
 from headrace.simulator.odds import Odds
 from headrace.simulator.run import Options, simulate
@@ -103,3 +104,25 @@ def test_a_lane_that_learns_what_was_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(express.Remembered, "is_answered_by", lambda *_: True)
     monkeypatch.setattr(express, "LEARNED_ACKS", range(-10, 10))
     assert caught_by() == "refused_stays_refused"
+
+
+def test_a_lane_into_a_coordinators_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where such a topic is not compacted, nothing else keeps the lane from it."""
+    monkeypatch.setattr(express.Remembered, "is_answered_by", lambda *_: True)
+    monkeypatch.setattr(express, "INTERNAL_TOPICS", frozenset())
+    assert caught_by("coordinators") in ("refused_stays_refused", "coordinators_rebuilt")
+
+
+def test_a_stale_order_to_end_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that is gone has its markers written all the same, into the next transaction."""
+    init = MarkersUnderWay.__init__
+
+    def stubborn(self: MarkersUnderWay, node: Any, markers: Any, is_wanted: Any, then: Any) -> None:
+        init(self, node, markers, lambda: True, then)
+
+    monkeypatch.setattr(MarkersUnderWay, "__init__", stubborn)
+    assert caught_by("coordinators", strand=20) in (
+        "no_uncommitted_reads",
+        "transactions_all_or_nothing",
+        "copied_exactly_once",
+    )

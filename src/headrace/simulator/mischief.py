@@ -13,6 +13,7 @@ from headrace.simulator.history import FaultStruck
 from headrace.simulator.machine import Machine, Step
 from headrace.simulator.odds import Odds
 from headrace.simulator.operator import Operator
+from headrace.simulator.stranded_end import strand_an_end
 from headrace.storage.faulty_disk import Fail, Fault, Operation
 from headrace.storage.memory_disk import CrashKind
 
@@ -79,6 +80,7 @@ class Mischief:
             (self._reset, odds.reset),
             (self._no_space, odds.no_space),
             (self._reload, odds.reload),
+            (self._strand, odds.strand),
             (operator.change_setting, odds.setting),
             (operator.move_partition, odds.move),
             (operator.replace_topic, odds.replace),
@@ -221,7 +223,17 @@ class Mischief:
         self._world.after(self._world.between(0.0, 0.5), refuse_coordinator)
         return f"no space for {name} for a while, then none for a record of {topic}"
 
-    def _refuse(self, operation: Operation, path: str, code: int, *, skip: int, times: int) -> None:
+    def _strand(self) -> str:
+        def refuse_appends(path: str, times: int) -> Callable[[], None]:
+            return self._refuse("append", path, errno.ENOSPC, skip=0, times=0 if self._is_over else times)
+
+        strand_an_end(self._machine, refuse_appends)
+        return "somebody waits for the end of a transaction"
+
+    def _refuse(
+        self, operation: Operation, path: str, code: int, *, skip: int, times: int
+    ) -> Callable[[], None]:
+        """For a while; what is returned ends it earlier."""
         faults = []
         for disk in self._machine.disks.values():
             fault = Fault(Fail(code), operation, path, skip=skip, times=times)
@@ -233,6 +245,7 @@ class Mischief:
                 fault.times = 0
 
         self._world.after(self._world.between(0.2, 2.5), end)
+        return end
 
     def _paths(self) -> list[str]:
         """Parts of paths that tell files of one kind, or those of one partition."""

@@ -25,6 +25,7 @@ class Odds:
     reset: int = 4  # a client's connection
     no_space: int = 3  # for some kind of disk call, or no descriptor for it
     reload: int = 2  # a coordinator cannot write, and is made from its log again
+    strand: int = 2  # the end of a transaction has no space while its coordinator is made again
     setting: int = 3  # of a topic or of the broker changes
     move: int = 2  # of a partition to another directory
     replace: int = 2  # a topic goes, and another comes under its name
@@ -45,7 +46,7 @@ HARDER: dict[str, Odds] = {
     "changes": Odds(setting=12, move=16, replace=20, deletions=4, ambush=30, pause_s=(0.05, 0.5)),
     # disks are full or break, and processes come back to them
     "disks": Odds(
-        disk_full=8, io_error=8, no_space=16, reload=10, kill=6, lose=6, move=6, pause_s=(0.1, 0.8)
+        disk_full=8, io_error=8, no_space=16, reload=10, strand=10, kill=6, lose=6, move=6, pause_s=(0.1, 0.8)
     ),
     # a bit more of everything, close together
     "crowded": Odds(

@@ -158,7 +158,11 @@ class Coordinators:
         more: dict[str, tuple[str, ...]] = {}
         if not self._is_flushed:
             more["flush_messages"] = (NEVER, "1", "2")
-        own = {"compression_type": ("producer", "zstd"), "delete_retention_ms": ("86400000", "0")} | more
+        own = {
+            "compression_type": ("producer", "zstd"),
+            "delete_retention_ms": ("86400000", "0"),
+            "cleanup_policy": ("compact", "delete"),
+        } | more
         names = ("__consumer_offsets", "__transaction_state")
         return [
             *settings_of(source, **more),
@@ -167,10 +171,13 @@ class Coordinators:
         ]
 
     def _coordinators_topics(self, world: World) -> list[Topic]:
-        """Made beforehand, with segments so small that they are cleaned; else the node makes them."""
+        """Made beforehand, with segments so small that they are cleaned; else the node makes them. In some
+        runs they are not compacted: the node does not open batches for such topics.
+        """
         if world.chance(0.3):
             return []
-        small = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "retention.ms": "-1"}
+        policy = "delete" if world.chance(0.15) else "compact"
+        small = {"cleanup.policy": policy, "internal.segment.bytes": "2000", "retention.ms": "-1"}
         return [
             Topic(name, int(self.settings[f"{owner}.num.partitions"]), small)
             for name, owner in (

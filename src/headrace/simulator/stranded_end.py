@@ -1,0 +1,69 @@
+"""A fault in steps: the end of a transaction finds no space in one of its partitions, its coordinator cannot
+write meanwhile and is made from its log again, and then there is space.
+
+By then two coordinators have ordered the same end, and the producer may have begun its next transaction. The
+same faults, drawn one by one, hardly ever meet like this.
+"""
+
+from collections.abc import Callable, Generator
+
+from headrace.node.coordinators.shard import Shard
+from headrace.node.node import Node
+from headrace.simulator.machine import Machine
+from headrace.simulator.world import World
+
+LOOKS_EVERY_S = 0.004  # a transaction's steps follow each other within some milliseconds
+PATIENCE_S = 4.0
+SPACE_AFTER_S = (0.1, 1.3)  # ends that failed and coordinators that are gone are tried again after 1 s
+
+# Lets every append to paths with this text fail, so many times; what it returns ends that.
+RefuseAppends = Callable[[str, int], Callable[[], None]]
+
+
+def strand_an_end(machine: Machine, refuse_appends: RefuseAppends) -> None:
+    """Takes its steps when the node comes to them, and gives up when the node is gone or nothing happens."""
+    world, node = machine.world, machine.node
+    if node is None:
+        return
+    steps = _steps(world, node, refuse_appends)
+    until = world.mono + PATIENCE_S
+
+    def look() -> None:
+        if machine.node is not node or world.mono > until:
+            steps.close()
+        elif next(steps, "over") != "over":
+            world.after(LOOKS_EVERY_S, look)
+
+    look()
+
+
+def _steps(world: World, node: Node, refuse_appends: RefuseAppends) -> Generator[str]:
+    while (found := _about_to_end(node)) is None:
+        yield "no transaction is about to end"
+    shard, name, (topic, index) = found
+    has_space_again = refuse_appends(f"{topic}-{index}/", 1_000)
+    try:
+        machine = shard.machine
+        while shard.machine is machine and machine.state()[name].is_open:
+            yield "it has not ended"
+        coordinator = shard.partition
+        refuse_appends(f"{coordinator.topic}-{coordinator.index}/", 1)
+        while shard.machine is machine:
+            yield "its coordinator has not written"
+        space_at = world.mono + world.between(*SPACE_AFTER_S)
+        while world.mono < space_at:
+            yield "there is no space"
+    finally:
+        has_space_again()
+
+
+def _about_to_end(node: Node) -> tuple[Shard, str, tuple[str, int]] | None:
+    """A transaction to which offsets were added, which is the last step before its end, and one of the
+    partitions that it has written to.
+    """
+    for shard in node.transactions.loaded_shards():
+        for name, transaction in sorted(shard.machine.state().items()):
+            written = [one for one in sorted(transaction.partitions) if not one[0].startswith("__")]
+            if transaction.is_open and written and len(written) < len(transaction.partitions):
+                return shard, name, written[0]
+    return None
