@@ -81,6 +81,11 @@ class GroupShard:
         self.machine.check()
         return decision.reply
 
+    def take_answers(self) -> list[tuple[Any, Any]]:
+        """Tickets that were answered since the last call, each with its reply."""
+        answers, self.answers = self.answers, []
+        return answers
+
     def end_transaction(self, producer_id: int, is_committed: bool) -> None:
         self.lines.append((producer_id, is_committed))
         self.machine.replay_end(producer_id, is_committed)

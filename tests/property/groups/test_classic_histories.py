@@ -312,8 +312,7 @@ class ClassicHistories(RuleBasedStateMachine):
 
     @invariant()
     def everybody_gets_its_answer_once(self) -> None:
-        answers, self.shard.answers = self.shard.answers, []
-        for ticket, reply in answers:
+        for ticket, reply in self.shard.take_answers():
             self.learn(ticket, reply)
         assert sorted(self.shard.machine.abandon()) == sorted(self.tickets)
 

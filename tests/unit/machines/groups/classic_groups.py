@@ -65,8 +65,7 @@ def commit_request(
 
 
 def take_answers(shard: GroupShard) -> dict[Any, Any]:
-    answers, shard.answers = dict(shard.answers), []
-    return answers
+    return dict(shard.take_answers())
 
 
 def joined(shard: GroupShard, count: int = 2, **changes: Any) -> list[str]:

@@ -39,8 +39,9 @@ class MachineGroups:
         return self._answers()
 
     def _answers(self) -> list[Answer]:
-        answers, self.shard.answers = self.shard.answers, []
-        return [(client, _through_bytes(reply, version)) for (client, version), reply in answers]
+        return [
+            (client, _through_bytes(reply, version)) for (client, version), reply in self.shard.take_answers()
+        ]
 
     def producer(self, client: str) -> tuple[int, int]:
         return self.producers.setdefault(client, len(self.producers) + 1), 0
