@@ -22,10 +22,9 @@ class LeaderEpochs:
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self.is_changed = False  # since it was last written
         for epoch, start in entries or ():
             self.assign(epoch, start)
-        self.is_changed = False
+        self.is_changed = False  # since it was last written
 
     @classmethod
     def read(cls, disk: Disk, path: str) -> "LeaderEpochs | None":

@@ -19,7 +19,7 @@ DIRECTORY_ID = bytes(range(16))
 TOPIC_ID = bytes(range(16, 32))
 
 
-def open_directory(disk, *, boot_id="boot-1", node_id=1, cluster_id="cluster"):
+def open_directory(disk, *, boot_id="boot-1", node_id=1, cluster_id="cluster", files=None):
     return LogDirectory.open(
         disk,
         "data",
@@ -27,7 +27,7 @@ def open_directory(disk, *, boot_id="boot-1", node_id=1, cluster_id="cluster"):
         cluster_id=cluster_id,
         directory_id_if_new=DIRECTORY_ID,
         boot_id=boot_id,
-        files=OpenFiles(),
+        files=OpenFiles() if files is None else files,
         wall_ms=WALL_MS,
     )
 
@@ -269,6 +269,17 @@ def test_an_idle_log_is_not_opened_by_a_clean_stop_and_start():
     faulty.calls.clear()
     again.close_clean({})
     assert [call for call in faulty.calls if call.path.startswith("orders-0")] == []
+
+
+def test_files_of_a_directory_that_was_put_aside_are_forgotten():
+    """The next log of its name would be read from the files of the old one."""
+    disk, files = MemoryDisk(), OpenFiles()
+    append(open_log(open_directory(disk)), 3)
+    directory = open_directory(disk, files=files)
+    (name,) = [name for name in disk.list("orders-0") if name.endswith(".log")]
+    files.file(disk, f"orders-0/{name}")
+    directory.put_aside("orders", 0, "unknown", WALL_MS)
+    assert len(files) == 0
 
 
 @pytest.mark.parametrize("job", ["log starts", "everything", "none"])

@@ -42,10 +42,6 @@ class Described(NamedTuple):
     synonyms: list[Synonym]
     doc: str
 
-    @property
-    def is_default(self) -> bool:
-        return self.source is Source.DEFAULT
-
 
 class BrokerLayers(NamedTuple):
     """A broker's settings as texts, most specific first."""

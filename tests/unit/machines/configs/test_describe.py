@@ -32,7 +32,7 @@ def test_all_of_kafkas_broker_keys_are_told() -> None:
 
 def test_a_default_with_its_synonym() -> None:
     config = one(describe_topic({}, NOTHING), "segment.bytes")
-    assert (config.value, config.source, config.is_default) == ("1073741824", Source.DEFAULT, True)
+    assert (config.value, config.source) == ("1073741824", Source.DEFAULT)
     assert config.synonyms == [Synonym("log.segment.bytes", "1073741824", Source.DEFAULT)]
 
 
