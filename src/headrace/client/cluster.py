@@ -1,7 +1,8 @@
-"""What the brokers last said about themselves: addresses, leaders, partition counts.
+"""Brokers, topics, partitions and their leaders, as Metadata answers described them last.
 
-A view only: it is replaced piece by piece as Metadata answers arrive, and may be out of date at any time.
-Whoever is told that a leader has moved marks the topic stale and asks again.
+A view only: it is replaced piece by piece as answers arrive, and may be out of date at any time. Whoever
+learns that a leader has moved marks the topic stale; `client/metadata.py` asks again. The leader epoch of a
+partition never goes back: a broker that has not heard of the newest leader yet cannot undo what another said.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from headrace.protocol.messages.metadata import MetadataResponse, MetadataRespon
 
 DEFAULT_PORT = 9092
 PORT_DIGITS_MAX = 5
+NO_EPOCH = -1  # from brokers that do not count leader epochs
 
 
 class Address(NamedTuple):
@@ -110,8 +112,10 @@ class Cluster:
         for told in answer.topics:
             name = told.name or ""
             if told.error_code:
-                errors[name] = KafkaError(told.error_code, subject=f"topic {name!r}")
-                self._forget(name)
+                error = errors[name] = KafkaError(told.error_code, subject=f"topic {name!r}")
+                # one that only has no leader at the moment is not gone
+                if not error.is_retriable or error.is_unknown_topic:
+                    self._forget(name)
             else:
                 self._learn(name, told)
         return errors
@@ -122,6 +126,9 @@ class Cluster:
             self.names_by_id.pop(gone.topic_id, None)
 
     def _learn(self, name: str, told: MetadataResponseTopic) -> None:
+        known = self.topics.get(name)
+        is_recreated = known is not None and known.has_id and known.topic_id != told.topic_id
+        before = [] if known is None or is_recreated else known.partitions
         self._forget(name)
         partitions = [
             Partition(
@@ -136,6 +143,9 @@ class Cluster:
         ]
         if [partition.index for partition in partitions] != list(range(len(partitions))):
             raise BadResponse(f"the broker's list of the partitions of topic {name!r} has gaps")
+        for old, new in zip(before, partitions, strict=False):
+            if NO_EPOCH < new.leader_epoch < old.leader_epoch:
+                partitions[new.index] = old
         topic = Topic(name, told.topic_id, told.is_internal, partitions)
         self.topics[name] = topic
         self.stale.discard(name)
@@ -170,10 +180,10 @@ class Cluster:
         return leader if leader in self.brokers else None
 
     def leader_epoch_of(self, at: TopicPartition) -> int:
-        """-1 where we do not know it, or brokers count none."""
+        """NO_EPOCH where we do not know it, or brokers count none."""
         topic = self.topics.get(at.topic)
         if topic is None or not 0 <= at.partition < len(topic.partitions):
-            return -1
+            return NO_EPOCH
         return topic.partitions[at.partition].leader_epoch
 
     def name_of(self, name: str, topic_id: bytes) -> str:

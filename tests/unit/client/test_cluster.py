@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.time import Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition, parse_bootstrap
 from headrace.client.errors import BadResponse, InvalidInput
-from headrace.client.refresher import Refresher
 from headrace.protocol.messages.metadata import MetadataResponse
 
 Told = Callable[..., MetadataResponse]
@@ -92,53 +90,3 @@ class TestView:
         answer.topics[0].partitions.reverse()
         cluster.update(answer)
         assert [partition.index for partition in cluster.topics["orders"].partitions] == [0, 1, 2]
-
-
-class TestRefresher:
-    def test_asks_once_for_all_that_is_stale(self, cluster: Cluster, told: Told, dice: object) -> None:
-        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
-        assert refresher.request(Instant(1.0)) is None
-        cluster.mark_stale("b")
-        cluster.mark_stale("a")
-        asked = refresher.request(Instant(1.0))
-        assert asked is not None
-        assert [topic.name for topic in asked.topics or ()] == ["a", "b"]
-        assert not asked.allow_auto_topic_creation
-        assert refresher.request(Instant(1.0)) is None, "one question at a time"
-
-    def test_an_answer_makes_the_topic_fresh_and_sets_a_pace(
-        self, cluster: Cluster, told: Told, dice: object
-    ) -> None:
-        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
-        cluster.mark_stale("orders")
-        refresher.request(Instant(1.0))
-        refresher.answered(Instant(2.0), told(2, 2))
-        assert cluster.stale == set()
-        assert cluster.leader_of(TopicPartition("orders", 0)) == 2
-        cluster.mark_stale("orders")
-        assert refresher.request(Instant(2.0)) is None, "not in a tight loop"
-        assert refresher.request(refresher.deadline()) is not None
-
-    def test_a_topic_that_stays_unknown_is_asked_for_more_slowly(
-        self, cluster: Cluster, told: Told, dice: object
-    ) -> None:
-        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
-        cluster.mark_stale("orders")
-        now = Instant(0.0)
-        waits = []
-        for _ in range(4):
-            assert refresher.request(now) is not None
-            refresher.answered(now, told(error_code=3))
-            waits.append(refresher.deadline() - now)
-            now = refresher.deadline()
-        assert waits == sorted(waits)
-        assert waits[-1] > 4 * waits[0]
-
-    def test_what_was_not_answered_is_asked_again_later(self, cluster: Cluster, dice: object) -> None:
-        refresher = Refresher(cluster, dice)  # type: ignore[arg-type]
-        cluster.mark_stale("orders")
-        refresher.request(Instant(0.0))
-        refresher.postpone(Instant(0.0))
-        assert refresher.deadline() > 0
-        assert refresher.request(Instant(0.0)) is None
-        assert refresher.request(refresher.deadline()) is not None

@@ -13,12 +13,13 @@ from typing import Any
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.admin.directory import LONG_AGO, Directory, Found
+from headrace.client.admin.broker_lookup import BrokerLookup, Found
 from headrace.client.admin.operation import Ask, Outcome, Sent, Target
 from headrace.client.admin.settings import AdminSettings
 from headrace.client.backoff import backoff
 from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.metadata import LONG_AGO
 from headrace.client.reachability import Reachability
 from headrace.protocol.messages.metadata import MetadataResponse
 
@@ -48,7 +49,7 @@ class Execution:
         deadline: Instant,
         *,
         mailbox: Mailbox,
-        directory: Directory,
+        lookup: BrokerLookup,
         settings: AdminSettings,
         dice: Dice,
         reachability: Reachability,
@@ -57,7 +58,7 @@ class Execution:
         self._began = now
         self._deadline = deadline
         self._mailbox = mailbox
-        self._directory = directory
+        self._lookup = lookup
         self._settings = settings
         self._dice = dice
         self._reachability = reachability
@@ -86,7 +87,7 @@ class Execution:
         for subject, state in self._open.items():
             if state.is_sent or now < state.retry_at:
                 continue
-            where = self._directory.find(now, state.target, since=self._began, after=state.after)
+            where = self._lookup.find(now, state.target, since=self._began, after=state.after)
             state.is_sought = where is None
             if isinstance(where, ClientError):
                 astray[subject] = where
@@ -143,7 +144,7 @@ class Execution:
             self._open[subject].is_sent = False
         told = self._read(sent, answer)
         if isinstance(answer, MetadataResponse):
-            self._directory.learn_brokers(asked_at, answer)
+            self._lookup.learn_brokers(asked_at, answer)
         left_out = BadResponse(f"the broker left something out of its answer while {self._question.what}")
         self._settle(now, {subject: told.get(subject, left_out) for subject in sent.subjects})
 

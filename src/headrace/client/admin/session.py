@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.admin.directory import Directory
+from headrace.client.admin.broker_lookup import BrokerLookup
 from headrace.client.admin.execution import Execution
 from headrace.client.admin.operation import Draw, Operation
 from headrace.client.admin.settings import AdminSettings
@@ -39,20 +39,18 @@ class AdminSession:
         self._settings = settings
         self._dice = dice
         self._mailbox = Mailbox()
-        self._directory = Directory(
-            self._mailbox, request_timeout_s=settings.request_timeout_s, age_s=settings.metadata_age_s
-        )
+        self._lookup = BrokerLookup(self._mailbox, settings, dice)
         self._runs: list[_Run] = []
         self.reachability = Reachability(settings.unreachable_s)
 
     @property
     def cluster(self) -> Cluster:
-        return self._directory.cluster
+        return self._lookup.cluster
 
     def run(self, now: Instant, operation: Operation[T], timeout_s: float | None = None) -> Pending[T]:
         """Begins an operation; without a timeout of its own it has that of the settings."""
         if not self._runs:
-            self._directory.forget_many()
+            self._lookup.forget_many()
         pending: Pending[T] = Pending("waiting for the cluster")
         allowed_s = self._settings.api_timeout_s if timeout_s is None else timeout_s
         run = _Run(operation, pending, Instant(now + allowed_s))
@@ -74,7 +72,7 @@ class AdminSession:
         for run in list(self._runs):
             self._go_on(now, run)
         self._drop_ended()
-        self._directory.advance(now)
+        self._lookup.advance(now)
         return self._mailbox.take()
 
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
@@ -85,7 +83,7 @@ class AdminSession:
         self._drop_ended()
 
     def deadline(self) -> Instant:
-        if self._directory.has_news:
+        if self._lookup.has_news:
             return Instant(0.0)
         return min((run.inquiry.deadline() for run in self._runs if run.inquiry is not None), default=NEVER)
 
@@ -121,7 +119,7 @@ class AdminSession:
                 wish,
                 run.deadline,
                 mailbox=self._mailbox,
-                directory=self._directory,
+                lookup=self._lookup,
                 settings=self._settings,
                 dice=self._dice,
                 reachability=self.reachability,

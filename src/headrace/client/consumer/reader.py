@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from headrace.base.dice import Dice
 from headrace.base.time import Instant
-from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.cluster import TopicPartition
 from headrace.client.consumer.backlog import Backlog
 from headrace.client.consumer.events import ConsumerEvent
 from headrace.client.consumer.fetching import Fetching
@@ -26,12 +26,12 @@ from headrace.client.consumer.settings import (
     ConsumerSettings,
     Reset,
 )
-from headrace.client.consumer.topics import Topics
+from headrace.client.consumer.topics import ConsumerTopics
 from headrace.client.consumer.validation import Validation
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Mailbox
+from headrace.client.metadata import Metadata
 from headrace.client.reachability import Reachability
-from headrace.protocol.messages.metadata import MetadataResponse
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
 
@@ -45,6 +45,7 @@ class PartitionReader:
         self,
         settings: ConsumerSettings,
         mailbox: Mailbox,
+        metadata: Metadata,
         dice: Dice,
         *,
         wall_ms: Callable[[], int],
@@ -54,7 +55,7 @@ class PartitionReader:
         committed offsets; None without one.
         """
         self.settings = settings
-        self.cluster = Cluster()
+        self.cluster = metadata.cluster
         self.reachability = Reachability(settings.unreachable_s)
         self._records = 0  # handed out, so far
         self._positions: dict[TopicPartition, Position] = {}
@@ -63,13 +64,10 @@ class PartitionReader:
         self._needs_turn = True
         self._backlog = Backlog()
         self._searches = Searches(settings, self.cluster, mailbox, dice)
-        self._topics = Topics(
-            settings,
-            self.cluster,
-            mailbox,
-            dice,
+        self._topics = ConsumerTopics(
+            metadata,
             wanted=lambda: self._positions.keys() | self._searches.partitions(),
-            heard=self._heard,
+            updated=self._cluster_changed,
             fail=self._fail,
             cannot_ask=self._searches.cannot_ask,
         )
@@ -128,12 +126,8 @@ class PartitionReader:
         self._positioning.is_due = self._validation.is_due = self._fetching.is_due = True
         self._needs_turn = True
 
-    def _heard(self, answer: MetadataResponse) -> None:
-        """Topics were asked for, and described."""
-        self._see_anew()
-
-    def _see_anew(self) -> None:
-        """The cluster may have changed."""
+    def _cluster_changed(self) -> None:
+        """Brokers have described topics; perhaps as before."""
         for position in self._positions.values():
             topic = self.cluster.topics.get(position.at.topic)
             if topic is None or topic.topic_id == position.topic_id:

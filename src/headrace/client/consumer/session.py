@@ -48,9 +48,9 @@ from headrace.client.membership.events import (
 )
 from headrace.client.membership.group import Group
 from headrace.client.membership.subscription import Subscription
+from headrace.client.metadata import Metadata
 from headrace.client.pending import Pending
 from headrace.client.producer.transaction_requests import GroupMembership
-from headrace.protocol.messages.metadata import MetadataResponse
 
 
 class ConsumerSession(PartitionReader):
@@ -61,12 +61,20 @@ class ConsumerSession(PartitionReader):
     def __init__(self, settings: ConsumerSettings, dice: Dice, *, wall_ms: Callable[[], int]) -> None:
         """`wall_ms` is asked for the time when a reset by duration needs it."""
         self._mailbox = Mailbox()
+        metadata = Metadata(
+            self._mailbox,
+            dice,
+            request_timeout_s=settings.request_timeout_s,
+            max_age_s=settings.metadata_age_s,
+            creates_topics=settings.allow_auto_create_topics,
+            retry_first_s=settings.retry_first_s,
+            retry_last_s=settings.retry_last_s,
+        )
         self.group: Group | None = None
         if settings.group is not None:
-            self.group = Group(settings.group, dice, self._mailbox)
-            self.group.topics.heard.append(self._group_heard)
+            self.group = Group(settings.group, dice, self._mailbox, metadata)
         look_up = None if self.group is None else self.group.fetch_committed
-        super().__init__(settings, self._mailbox, dice, wall_ms=wall_ms, look_up=look_up)
+        super().__init__(settings, self._mailbox, metadata, dice, wall_ms=wall_ms, look_up=look_up)
         self._offsets = Offsets(self.group, self._searches)
         self._subscription: Subscription | None = None
         self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
@@ -134,16 +142,6 @@ class ConsumerSession(PartitionReader):
         return self._failure or super().take_error()
 
     # --- what comes from elsewhere -------------------------------------------------------------------------
-
-    def _heard(self, answer: MetadataResponse) -> None:
-        """We have asked for topics, and the group may want to know, too."""
-        if self.group is not None:
-            self.group.topics.learn(answer)
-        super()._heard(answer)
-
-    def _group_heard(self, now: Instant, answer: MetadataResponse, is_complete: bool) -> None:
-        self._topics.hear(now, answer, is_complete=is_complete)
-        self._see_anew()
 
     def _digest(self, now: Instant) -> None:
         """Does what the group's events mean for positions, and passes on what is for the application."""

@@ -46,8 +46,7 @@ from headrace.client.membership.events import (
 from headrace.client.membership.heartbeat import Heartbeat
 from headrace.client.membership.owned_partitions import OwnedPartitions
 from headrace.client.membership.settings import GroupSettings
-from headrace.client.membership.subscription import Subscription
-from headrace.client.membership.topics import TopicWatch
+from headrace.client.membership.subscription import SubscribedTopics, Subscription
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.join_group import JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
@@ -89,7 +88,7 @@ class ClassicMembership:
         settings: GroupSettings,
         mailbox: Mailbox,
         coordinator: Coordinator,
-        topics: TopicWatch,
+        topics: SubscribedTopics,
         dice: Dice,
         tell: Callable[[MembershipEvent], None],
     ) -> None:
@@ -196,7 +195,7 @@ class ClassicMembership:
             self._notice_topics(self.subscription)
         if self.phase is Phase.STABLE and self._rejoin_reason is not None and not self.revoking:
             self._prepare()
-        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_choose(self.subscription):
+        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_select(self.subscription):
             self.phase = Phase.JOINING
         if self.phase is Phase.GATHERING:
             self._share_out()
@@ -230,7 +229,7 @@ class ClassicMembership:
         self._forget(Phase.STALE, reason)
 
     def _notice_topics(self, subscription: Subscription) -> None:
-        chosen = self._topics.chosen(subscription)
+        chosen = self._topics.select(subscription)
         group_topics = self._leadership.topics if self._leadership is not None else frozenset()
         self._topics.watch(chosen | group_topics, everything=subscription.pattern is not None)
         if self.phase in (Phase.OUT, Phase.PREPARING, Phase.STALE, Phase.FAILED):
@@ -296,7 +295,7 @@ class ClassicMembership:
         if to is None or self.subscription is None:
             return
         reason, self._rejoin_reason = self._rejoin_reason, None
-        self._joined_topics = self._topics.chosen(self.subscription)
+        self._joined_topics = self._topics.select(self.subscription)
         self._leadership = None
         question = join_request(
             self._settings,
@@ -346,7 +345,7 @@ class ClassicMembership:
 
     def _share_out(self) -> None:
         assert self._leadership is not None
-        if not self._topics.was_told(self._leadership.topics):
+        if not self._topics.is_told(self._leadership.topics):
             return
         assignor = self._assignors[self.generation.protocol]
         try:

@@ -10,7 +10,7 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import InvalidInput
 from headrace.client.membership.settings import GroupSettings
-from headrace.client.membership.topics import TopicWatch
+from headrace.client.membership.subscription import SubscribedTopics
 from headrace.protocol.messages.consumer_protocol import (
     AssignedTopic,
     ConsumerProtocolAssignment,
@@ -186,7 +186,7 @@ class GroupLeader:
         self._shared: dict[str, int] | None = None  # the sizes of the topics that were shared out
         self._looked_at = 0  # the changes that we have seen
 
-    def shares(self, assignor: Assignor, topics: TopicWatch) -> list[SyncGroupRequestAssignment]:
+    def shares(self, assignor: Assignor, topics: SubscribedTopics) -> list[SyncGroupRequestAssignment]:
         """Raises InvalidInput when the assignor does."""
         self._shared, self._looked_at = self._sizes(topics), topics.changes
         if self._skips_assignment:
@@ -202,7 +202,7 @@ class GroupLeader:
         except Exception as error:  # the application's own code: it must hear of it, whatever it is
             raise InvalidInput(f"the assignor {assignor.name!r} failed: {error}") from error
 
-    def is_outdated(self, topics: TopicWatch) -> bool:
+    def is_outdated(self, topics: SubscribedTopics) -> bool:
         """Whether the topics are no longer those that were shared out."""
         if self._shared is None or self._looked_at == topics.changes:
             return False
@@ -211,7 +211,7 @@ class GroupLeader:
         self._looked_at = topics.changes
         return False
 
-    def _sizes(self, topics: TopicWatch) -> dict[str, int]:
+    def _sizes(self, topics: SubscribedTopics) -> dict[str, int]:
         return {
             topic: topics.partitions[topic] for topic in sorted(self.topics) if topic in topics.partitions
         }

@@ -35,8 +35,7 @@ from headrace.client.membership.events import (
 from headrace.client.membership.heartbeat import HeartbeatTimer
 from headrace.client.membership.owned_partitions import OwnedPartitions
 from headrace.client.membership.settings import GroupSettings
-from headrace.client.membership.subscription import Subscription
-from headrace.client.membership.topics import TopicWatch
+from headrace.client.membership.subscription import SubscribedTopics, Subscription
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -139,7 +138,7 @@ class ConsumerMembership:
         settings: GroupSettings,
         mailbox: Mailbox,
         coordinator: Coordinator,
-        topics: TopicWatch,
+        topics: SubscribedTopics,
         dice: Dice,
         tell: Callable[[MembershipEvent], None],
     ) -> None:
@@ -238,7 +237,7 @@ class ConsumerMembership:
         """Does what is due."""
         self._check_polling(now)
         self._watch_topics()
-        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_choose(self.subscription):
+        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_select(self.subscription):
             self.phase = Phase.JOINING
             self._report.forget()
             self._pulse.hurry()
@@ -279,7 +278,7 @@ class ConsumerMembership:
         """What the broker is told: of a pattern that is matched here, the names."""
         if self.subscription is None or self.subscription.pattern is None:
             return self.subscription
-        return Subscription(self._topics.chosen(self.subscription))
+        return Subscription(self._topics.select(self.subscription))
 
     # --- reconciliation ------------------------------------------------------------------------------------
 

@@ -22,14 +22,20 @@ from headrace.client.membership.consumer import ConsumerMembership
 from headrace.client.membership.events import CommitEnded, CommittedOffset, GroupEvent, Lost, Partitions
 from headrace.client.membership.offset_fetch import OffsetFetches
 from headrace.client.membership.settings import GroupProtocol, GroupSettings
-from headrace.client.membership.subscription import Subscription
-from headrace.client.membership.topics import TopicWatch
+from headrace.client.membership.subscription import SubscribedTopics, Subscription
+from headrace.client.metadata import Metadata
 
 
 class Group:
     """Invariant: `_closing` is acknowledged by the application and still ours, until its last commit ends."""
 
-    def __init__(self, settings: GroupSettings, dice: Dice, mailbox: Mailbox | None = None) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        dice: Dice,
+        mailbox: Mailbox | None = None,
+        metadata: Metadata | None = None,
+    ) -> None:
         """`requests` takes all that is in the mailbox, also what others have posted there."""
         self.settings = settings
         self._events: list[GroupEvent] = []
@@ -40,14 +46,15 @@ class Group:
         self._coordinator = Coordinator(
             settings.group_id, self._mailbox, dice, request_timeout_s=settings.request_timeout_s
         )
-        self.topics = TopicWatch(
+        self.metadata = metadata or Metadata(
             self._mailbox,
             dice,
-            max_age_s=settings.metadata_max_age_s,
             request_timeout_s=settings.request_timeout_s,
-            allow_auto_create=settings.allow_auto_create_topics,
-            excludes_internal=settings.excludes_internal_topics,
-            tell=self._tell,
+            max_age_s=settings.metadata_max_age_s,
+            creates_topics=settings.allow_auto_create_topics,
+        )
+        self.topics = SubscribedTopics(
+            self.metadata, excludes_internal=settings.excludes_internal_topics, tell=self._tell
         )
         kind = ClassicMembership if settings.protocol is GroupProtocol.CLASSIC else ConsumerMembership
         self.membership: ClassicMembership | ConsumerMembership = kind(
@@ -89,7 +96,7 @@ class Group:
         self.membership.advance(now)
         self._lookups.advance(now)
         self._coordinator.advance(now)
-        self.topics.advance(now)
+        self.metadata.advance(now)
         return self._mailbox.take()
 
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
@@ -102,7 +109,7 @@ class Group:
             NEVER if self._auto_commit is None else self._auto_commit.deadline(),
             self._lookups.deadline(),
             self._coordinator.deadline(),
-            self.topics.deadline(),
+            self.metadata.deadline(),
         )
 
     def take_events(self) -> list[GroupEvent]:

@@ -1,10 +1,13 @@
-"""Which topics the application wants: by their names, or by a pattern of names."""
+"""Subscriptions of a group member: topics by name or by pattern, and the topics that they select today."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from headrace.client.errors import InvalidInput
+from headrace.base.time import Instant
+from headrace.client.errors import ClientError, InvalidInput
+from headrace.client.membership.events import TopicRefused
+from headrace.client.metadata import Metadata, Refusals, Update
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,3 +40,76 @@ def subscription_of(
         except re.error as error:
             raise InvalidInput(f"{pattern!r} is no regular expression: {error}") from error
     return Subscription(names, pattern, broker_pattern)
+
+
+class SubscribedTopics:
+    """The topics that a member watches, of all that the metadata cache describes.
+
+    `changes` counts how often topics appeared, grew or went: whoever assigned partitions by them looks again.
+    """
+
+    def __init__(
+        self, metadata: Metadata, *, excludes_internal: bool, tell: Callable[[TopicRefused], None]
+    ) -> None:
+        """`excludes_internal`: patterns do not select Kafka's own topics."""
+        self.partitions: dict[str, int] = {}  # partition counts of all known topics
+        self.names: dict[bytes, str] = {}  # by topic id, also of topics that are gone: they may be ours still
+        self.changes = 0
+        self._metadata = metadata
+        self._excludes_internal = excludes_internal
+        self._tell = tell
+        self._watched: frozenset[str] = frozenset()
+        self._refusals = Refusals()
+        self._selected: tuple[re.Pattern[str] | None, int, frozenset[str]] = (None, 0, frozenset())
+        metadata.subscribe(self)
+
+    def watch(self, topics: Iterable[str], *, everything: bool = False, ids: Collection[bytes] = ()) -> None:
+        """From now on these; `ids` are those of topics whose names are not known yet."""
+        watched = frozenset(topics)
+        if watched != self._watched:
+            for topic in sorted(watched - self._watched):
+                self._metadata.want(topic)
+            self._watched = watched
+        self._metadata.want_all(everything)
+        self._metadata.want_ids(ids)
+
+    def is_told(self, topics: Iterable[str]) -> bool:
+        """Whether we know of each of these topics if it exists."""
+        return self._metadata.is_told(topics)
+
+    def can_select(self, subscription: Subscription | None) -> bool:
+        """Whether we know enough to say which topics the subscription selects."""
+        return subscription is not None and (subscription.pattern is None or self._metadata.has_all)
+
+    def select(self, subscription: Subscription) -> frozenset[str]:
+        """The topics that it selects today; names are taken as they are, whether they exist or not."""
+        pattern = subscription.pattern
+        if pattern is None:
+            return subscription.topics
+        if self._selected[:2] != (pattern, self.changes):
+            selected = frozenset(
+                topic.name
+                for topic in self._metadata.cluster.topics.values()
+                if subscription.selects(topic.name) and not (topic.is_internal and self._excludes_internal)
+            )
+            self._selected = pattern, self.changes, selected
+        return self._selected[2]
+
+    # --- what the cache calls ------------------------------------------------------------------------------
+
+    def wanted_topics(self) -> Collection[str]:
+        return self._watched
+
+    def metadata_updated(self, now: Instant, update: Update) -> Iterable[str]:
+        cluster = self._metadata.cluster
+        partitions = {name: len(topic.partitions) for name, topic in cluster.topics.items()}
+        if partitions != self.partitions:
+            self.partitions = partitions
+            self.changes += 1
+        self.names.update(cluster.names_by_id)
+        for topic, error in self._refusals.new(update, self._watched).items():
+            self._tell(TopicRefused(topic, error))
+        return ()
+
+    def metadata_failed(self, now: Instant, error: ClientError) -> None:
+        """The cache asks again."""

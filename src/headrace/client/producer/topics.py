@@ -1,16 +1,16 @@
-"""What a producer knows of the topics it writes to, handed on to the accumulator as answers come in."""
+"""Topics of a producer in the metadata cache; partition counts and leaders go on to the accumulator."""
 
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from headrace.base.dice import Dice
-from headrace.base.time import NEVER, Instant
+from headrace.base.time import Instant
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.mailbox import Mailbox
+from headrace.client.metadata import Metadata, Update
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer.settings import SendingSettings
-from headrace.client.refresher import Refresher
-from headrace.protocol.messages.metadata import MetadataResponse
 
 
 class PartitionsGrew(NamedTuple):
@@ -34,70 +34,74 @@ class Topics:
         dice: Dice,
     ) -> None:
         self.cluster = cluster
-        self.error: ClientError | None = None  # why the last question was not answered
         self._accumulator = accumulator
-        self._mailbox = mailbox
-        self._settings = settings
-        self._refresher = Refresher(cluster, dice, creates_topics=True)
+        self._metadata = Metadata(
+            mailbox,
+            dice,
+            request_timeout_s=settings.request_timeout_s,
+            max_age_s=settings.metadata_age_s,
+            creates_topics=True,
+            cluster=cluster,
+        )
+        self._metadata.subscribe(self)
         self._wanted: dict[str, None] = {}
         self._events: list[Event] = []
-        self._fresh_until = NEVER
-        self.answers = 0  # how often brokers have told us of topics
+
+    @property
+    def error(self) -> ClientError | None:
+        """Why the last request for topics was not answered."""
+        return self._metadata.error
+
+    @property
+    def answers(self) -> int:
+        """How often brokers have described topics."""
+        return self._metadata.answers
 
     def look_anew(self, topic: str) -> None:
         """What we know of it may be out of date."""
         self.cluster.mark_stale(topic)
 
     def want(self, topic: str) -> None:
-        """Somebody has records for it."""
+        """There are records for the topic."""
         if topic not in self._wanted:
             self._wanted[topic] = None
-            self.cluster.mark_stale(topic)
-            self._refresher.hurry()
+            self._metadata.want(topic)
 
     def error_of(self, topic: str) -> ClientError | None:
         """Why the topic's partitions are not known."""
-        return self._refresher.errors.get(topic) or self.error
-
-    def advance(self, now: Instant) -> None:
-        if now >= self._fresh_until:
-            self._fresh_until = NEVER
-            for topic in self._wanted:
-                self.cluster.mark_stale(topic)
-        question = self._refresher.request(now)
-        if question is not None:
-            self._mailbox.post(None, question, self._answered, timeout_s=self._settings.request_timeout_s)
-
-    def _answered(self, now: Instant, answer: Answer) -> None:
-        if isinstance(answer, ClientError):
-            self.error = answer
-            self._refresher.postpone(now)
-            return
-        assert isinstance(answer, MetadataResponse)
-        self.error = None
-        self.answers += 1
-        self._refresher.answered(now, answer)
-        self._fresh_until = Instant(now + self._settings.metadata_age_s)
-        for told in answer.topics:
-            self._learn(told.name or "")
-
-    def _learn(self, name: str) -> None:
-        topic = self.cluster.topics.get(name)
-        if topic is None:
-            return
-        available = [partition.leader in self.cluster.brokers for partition in topic.partitions]
-        before = self._accumulator.learn(name, available)
-        if 0 < before < len(available):
-            self._events.append(PartitionsGrew(name, before, len(available)))
+        lookup = self._metadata.lookups.get(topic)
+        return (lookup and lookup.error) or self._metadata.error
 
     def refusal(self, topic: str) -> ClientError | None:
-        """What no waiting would mend: the topic cannot be written to, or brokers will not talk to us."""
+        """An error that waiting would not mend: the topic cannot be written to, or brokers refuse us."""
         error = self.error_of(topic)
         return error if error is not None and not error.is_retriable else None
+
+    def advance(self, now: Instant) -> None:
+        self._metadata.advance(now)
+
+    def deadline(self) -> Instant:
+        return self._metadata.deadline()
 
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
         return events
 
-    def deadline(self) -> Instant:
-        return min(self._refresher.deadline(), self._fresh_until)
+    # --- what the cache calls ------------------------------------------------------------------------------
+
+    def wanted_topics(self) -> Collection[str]:
+        return self._wanted.keys()
+
+    def metadata_updated(self, now: Instant, update: Update) -> Iterable[str]:
+        for name in sorted(update.topics):
+            topic = self.cluster.topics.get(name)
+            if topic is None:
+                continue
+            available = [partition.leader in self.cluster.brokers for partition in topic.partitions]
+            before = self._accumulator.learn(name, available)
+            if 0 < before < len(available):
+                self._events.append(PartitionsGrew(name, before, len(available)))
+        return ()
+
+    def metadata_failed(self, now: Instant, error: ClientError) -> None:
+        """`error_of` tells it; the cache asks again."""

@@ -8,7 +8,7 @@ import pytest
 
 from harness.admin_stage import ONE, TWO, AdminStage, name_of, partitions_asked, request_of
 from headrace.base.time import NEVER
-from headrace.client.admin import directory
+from headrace.client.admin import broker_lookup
 from headrace.client.admin.group_offsets import list_offsets_of_groups
 from headrace.client.admin.groups import delete_groups
 from headrace.client.admin.offsets import ListedOffset, OffsetAt, list_offsets
@@ -158,7 +158,7 @@ class TestPlaces:
             assert len(stage.lookups) == lookups
 
     def test_names_of_long_ago_are_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(directory, "NAMES_KEPT_MAX", 10)
+        monkeypatch.setattr(broker_lookup, "NAMES_KEPT_MAX", 10)
         stage = AdminStage()
         names = [f"g{number}" for number in range(11)]
         stage.coordinators = dict.fromkeys([*names, "last"], 1)
