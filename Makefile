@@ -68,7 +68,7 @@ interop: setup  ## clients and tools from other registries, each against Kafka 4
 	$(PYTEST) -n 2 --dist loadfile tests/clients --broker=kafka
 
 spark: setup $(VENV)/.spark  ## PySpark (needs a JDK 17) on Headrace and on Kafka 4.3.1; KILL_SEEDS=10 kills each part of a stream more often; BRIEF=1: ten minutes of it
-	HEADRACE_KILL_SEEDS=$(KILL_SEEDS) $(PYTEST) tests/spark --timeout=600 $(if $(BRIEF),-m "brief and not on_kafka" --durations=5)
+	HEADRACE_KILL_SEEDS=$(KILL_SEEDS) $(PYTEST) tests/spark --timeout=3600 --durations=10 $(if $(BRIEF),-m "brief and not on_kafka")
 
 sim: setup  ## the node and our client under a seeded clock, network and disk, on all cores; SEEDS=1000, or SEED=7 PLAY=logs to play one again
 	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY)) $(if $(JOBS),--jobs $(JOBS))

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pyspark
 
+from harness.wait import Patience
+
 HOST = "127.0.0.1"
 START_S = 120
 HOME = Path(pyspark.__file__).parent
@@ -58,9 +60,9 @@ def _process(directory: Path, host: str, name: str, arguments: list[str]) -> Ite
 
 
 def _told(output: Path, pattern: str, count: int) -> list[str]:
-    deadline = time.monotonic() + START_S
+    patience = Patience(START_S)
     while len(found := re.findall(pattern, output.read_text(errors="replace"))) < count:
-        if time.monotonic() > deadline:
+        if patience.is_over:
             raise TimeoutError(f"not {count} × {pattern!r} in\n{output.read_text(errors='replace')[-4000:]}")
         time.sleep(0.05)
     return list(found)

@@ -9,10 +9,14 @@ to spare: as long as processes queue for a core, its clock runs ten times slower
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -54,3 +58,35 @@ def eventually(ask: Callable[[], T], expected: T, timeout_s: float = 30.0) -> No
         if patience.is_over:
             raise AssertionError(f"still {answer!r} after {timeout_s} s, expected {expected!r}")
         time.sleep(0.02)
+
+
+def run_to_end(
+    command: Sequence[str | os.PathLike[str]], timeout_s: float = 300.0, *, input: str = "", **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """`subprocess.run` with captured text, ended by `Patience` instead of by a number of seconds.
+
+    The program gets a process group of its own, so that what it started ends with it.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as given,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        given.write(input)
+        given.seek(0)
+        program = subprocess.Popen(
+            command, stdin=given, stdout=out, stderr=err, start_new_session=True, **more
+        )
+        patience = Patience(timeout_s)
+        try:
+            while program.poll() is None and not patience.is_over:
+                time.sleep(0.05)
+        finally:
+            if program.poll() is None:
+                os.killpg(program.pid, signal.SIGKILL)
+                program.wait()
+        texts = []
+        for stream in (out, err):
+            stream.seek(0)
+            texts.append(stream.read())
+    return subprocess.CompletedProcess(command, program.returncode, *texts)

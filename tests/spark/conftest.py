@@ -17,6 +17,7 @@ import headrace.spark
 from harness.broker import Broker
 from harness.headrace import Headrace
 from harness.kafka import Kafka
+from harness.spark_queries import await_end
 from schemas.conftest import Site
 
 FORMAT = "headrace"
@@ -30,7 +31,6 @@ SETTINGS = {
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "100",
 }
-RUN_S = 120
 _names = itertools.count()
 KAFKA = pytest.param(Kafka, id=Kafka.name, marks=pytest.mark.on_kafka)
 
@@ -147,7 +147,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[..., tuple[list[tuple[i
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(RUN_S), "it does not end"
+        await_end(query)
         rows = spark.read.schema("partition int, offset bigint").parquet(str(tmp_path / name)).collect()
         sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
         return sorted((row.partition, row.offset) for row in rows), sizes

@@ -33,13 +33,14 @@ from harness.ad_clicks import (
 from harness.committed import committed
 from harness.headrace import Headrace
 from harness.postgres import postgres
+from harness.spark_queries import await_end
 from harness.wait import eventually
 from headrace.sample.clicks import CLICKS, IMPRESSIONS, LATE, Truth, World, truth
 from headrace.schemas.dead_letters import read_dead_letter
 
 MINUTES = 24
 RUN_S = 300
-WAIT_S = 60
+WAIT_S = 120
 SETTINGS = {"offsets.topic.num.partitions": "1", "log.retention.ms": "-1"}
 
 
@@ -69,7 +70,7 @@ def counted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
                 spark, broker.bootstrap, directory / "checkpoints", trigger={"availableNow": True}
             )
             for query in queries:
-                assert query.awaitTermination(RUN_S), "the query does not end"
+                await_end(query, RUN_S)
             made = [each for query in queries for each in query.recentProgress]
             progress.extend(made)
             return sum(each.numInputRows for each in made)
@@ -185,7 +186,7 @@ def test_postgresql_has_what_is_true_after_a_kill_within_a_transaction(
         with to_database(counted.servers, postgresql) as program:
             eventually(lambda: stored(database) == counted.truth.counts, True, WAIT_S)
             program.send_signal(signal.SIGTERM)
-            assert program.wait(WAIT_S) == 0
+            eventually(program.poll, 0, WAIT_S)
 
 
 def test_sqlite_has_what_is_true_and_says_where_to_go_on(counted: Counted, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from harness.ad_clicks import pipeline, steps
+from harness.spark_queries import await_end
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -147,7 +148,7 @@ def test_a_stream_counts_each_minute_once_however_its_batches_are_cut(spark, tmp
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(110), "the query does not end"
+    await_end(query)
     assert query.exception() is None
     found = [(row.ad, row.minute, row.clicks) for row in spark.table("counts").collect()]
     noon = NOON.replace(tzinfo=None)  # as Spark shows it, in the session's zone

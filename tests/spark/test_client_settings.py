@@ -13,6 +13,7 @@ from harness.certificates import Authority
 from harness.headrace import Headrace
 from harness.kafka import Kafka
 from harness.secure_kafka import PASSWORD, USER, SecureKafka
+from harness.spark_queries import await_end
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
@@ -98,7 +99,7 @@ def test_security_is_that_of_the_client(spark, secure, tmp_path):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    await_end(query)
     assert spark.read.format("headrace").options(**secure).load("copy").count() == 10
     wrong = {**secure, "kafka.sasl.jaas.config": f'{JAAS} username="{USER}" password="guessed";'}
     with pytest.raises(PySparkException, match=f"the broker refused user {USER} with PLAIN"):

@@ -6,7 +6,6 @@ second worker brings is measured by `make bench ONLY=workers`.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from harness.ad_clicks import EXAMPLE, counts_in, create_sources, publish
 from harness.headrace import Headrace
 from harness.spark_cluster import environment, spark_cluster
+from harness.wait import run_to_end
 from headrace.sample.clicks import World, truth
 
 MINUTES = 20
@@ -44,7 +44,7 @@ def test_the_example_counts_the_same_on_a_cluster(
         command = [sys.executable, EXAMPLE / "pipeline.py", "--available-now", "--master", master]
         command += ["--servers", broker.bootstrap, "--checkpoints", tmp_path / "checkpoints"]
         began = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, env=known)
+        done = run_to_end(command, RUN_S, env=known)
         seconds = time.monotonic() - began
         assert done.returncode == 0, done.stderr[-4000:]
         assert counts_in(broker.bootstrap) == truth(events).counts

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from harness.spark_cluster import environment, spark_cluster
+from harness.wait import run_to_end
 
 SCRIPT = """
 from beside import PARTS
@@ -31,9 +31,7 @@ def ask(tmp_path, servers, new_topic, fill):
 
     def run(*options: str) -> str:
         command = [str(Path(sys.executable).with_name("headrace")), "spark", str(script), "-b", servers]
-        done = subprocess.run(
-            [*command, *options], capture_output=True, text=True, timeout=280, env=environment()
-        )
+        done = run_to_end([*command, *options], env=environment())
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from cli.running import Up
 from cli.shell import COMMAND, Shell
 from harness.spark_cluster import environment
+from harness.wait import run_to_end
 
 FIRST_LOOK = """\
 spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()
@@ -41,12 +40,9 @@ def test_the_first_look_has_columns_and_nothing_else_is_said(tmp_path):
         word, bootstrap = up.line.split()
         assert word == "ready"
         shell("produce", "mine", "--create", "-b", bootstrap, stdin=b'{"a": 1}\n{"a"\n')
-        done = subprocess.run(
+        done = run_to_end(
             [*COMMAND, "spark", "-b", bootstrap, "-c", "spark.ui.enabled=false"],
             input=FIRST_LOOK,
-            capture_output=True,
-            text=True,
-            timeout=280,
             env=environment(),
         )
         assert up.stop() == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace
+from harness.wait import run_to_end
 from headrace.schemas import Registry, Schema, avro_serializer, json_serializer, protobuf_serializer
 from headrace.schemas.dead_letters import DeadLetter, read_dead_letter
 from headrace.schemas.wire import framed
@@ -113,8 +113,8 @@ def test_garbage_in_every_mode(spark: SparkSession, site: Site, orders: str, lan
 
 def redriven(site: Site, topic: str) -> dict[str, Any]:
     command = [COMMAND, "redrive", topic, "--execute", "--attempts", "2", "--json", "-b", site.servers]
-    done = subprocess.run(command, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr.decode()
+    done = run_to_end(command)
+    assert done.returncode == 0, done.stderr
     shown: dict[str, Any] = json.loads(done.stdout)
     return shown
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import headrace
 from harness.committed import committed_texts
 from harness.headrace import Headrace
+from harness.spark_queries import await_end
 from headrace.client.errors import KafkaError
 from headrace.client.producer.sink_attempt import Place
 from headrace.client.threads.sink_attempt import SinkAttempt
@@ -32,7 +33,6 @@ pytestmark = pytest.mark.brief
 
 ON_HEADRACE = pytest.mark.parametrize("broker", [Headrace], indirect=True, scope="session", ids=["headrace"])
 ON_KAFKA = pytest.mark.parametrize("broker", [KAFKA], indirect=True, scope="session")
-WAIT_S = 120
 
 Run = Callable[..., None]
 
@@ -60,7 +60,7 @@ def run(servers: str) -> Run:
         for name, value in options.items():
             writer = writer.option(name, str(value))
         query = writer.start()
-        assert query.awaitTermination(WAIT_S), "the query does not end"
+        await_end(query)
 
     return start
 
@@ -238,7 +238,7 @@ def test_batches_by_hand_count_once_by_their_numbers(
 
     def run_once() -> None:
         query = source.writeStream.foreachBatch(by_hand).option("checkpointLocation", str(checkpoint))
-        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S), "the query does not end"
+        await_end(query.trigger(availableNow=True).start())
 
     run_once()
     forget_commit(checkpoint, 2)

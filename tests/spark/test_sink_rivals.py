@@ -4,7 +4,6 @@ runs long after the last one. Whatever they do, each record counts once.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,8 @@ import headrace
 from harness.committed import committed_texts
 from harness.headrace import Headrace
 from harness.spark_cluster import environment, spark_cluster
-from harness.wait import eventually
+from harness.spark_queries import await_end
+from harness.wait import eventually, run_to_end
 from headrace.client.admin.sinks import Sink
 from headrace.client.errors import KafkaError
 from headrace.client.producer.sink_attempt import Place, State
@@ -27,7 +27,6 @@ from headrace.client.threads.sink_attempt import SinkAttempt
 pytestmark = pytest.mark.parametrize("broker", [Headrace], indirect=True, scope="session", ids=["headrace"])
 
 QUERY, RUN = "a query", "its run"
-RUN_S = 120
 
 
 def table(*texts: str) -> pa.Table:
@@ -119,7 +118,6 @@ rows.write.format("headrace").option("kafka.bootstrap.servers", "{servers}").mod
 '''
 
 
-@pytest.mark.timeout(300)  # a cluster of three JVMs, and a driver
 def test_a_speculative_copy_and_its_original_count_once(
     servers: str, new_topic: Callable[..., str], admin: headrace.Admin, tmp_path: Path
 ) -> None:
@@ -137,9 +135,7 @@ def test_a_speculative_copy_and_its_original_count_once(
     command = [str(Path(sys.executable).with_name("headrace")), "spark", str(script), *settings]
     # no copy is started on the host of the original
     with spark_cluster(tmp_path / "cluster", 2, hosts=["127.0.0.1", "127.0.0.2"]) as master:
-        done = subprocess.run(
-            [*command, "--master", master], capture_output=True, text=True, timeout=280, env=environment()
-        )
+        done = run_to_end([*command, "--master", master], env=environment())
     assert done.returncode == 0, done.stderr[-4000:]
     assert (tmp_path / "speculated").exists()
     assert committed_texts(servers, topic) == sorted(map(str, range(40)))
@@ -185,7 +181,7 @@ def test_a_ledger_does_not_expire(spark: SparkSession, tmp_path: Path, broker: H
                 .trigger(availableNow=True)
                 .start()
             )
-            assert query.awaitTermination(RUN_S)
+            await_end(query)
 
         run()
         eventually(lambda: [one.transactional_id for one in admin.list_transactions()], [])

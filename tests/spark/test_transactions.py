@@ -102,7 +102,7 @@ def test_offsets_that_compaction_left_empty(read, stream, run, new_topic, produc
         send(last, "end")  # begins a segment: the newest one is never cleaned
         return values(read(topic).where("cast(key as string) <> 'end'"))
 
-    eventually(remaining, ["36", "37", "38", "39"], timeout_s=60)
+    eventually(remaining, ["36", "37", "38", "39"], timeout_s=120)
     there = values(read(topic))
     assert len(there) < last, "there are holes"
     assert values(read(topic, maxRecordsPerPartition=3)) == there

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace
+from harness.spark_queries import await_end
 from headrace.schemas import Registry, Schema, any_deserializer
 from schemas.conftest import Site
 from spark.frames import fields, load, save
@@ -209,7 +210,7 @@ def test_a_stream_of_avro_is_exactly_once(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(300)
+        await_end(query)
 
     run()
     for batch in (tmp_path / "checkpoint" / "commits").glob("*0*"):

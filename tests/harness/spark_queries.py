@@ -1,0 +1,14 @@
+"""Waiting for a streaming query to end."""
+
+from __future__ import annotations
+
+from pyspark.sql.streaming import StreamingQuery
+
+from harness.wait import WAIT_S, Patience
+
+
+def await_end(query: StreamingQuery, timeout_s: float = WAIT_S) -> None:
+    """Raises what the query raised; fails when it still runs after so many seconds of a machine with time."""
+    patience = Patience(timeout_s)
+    while not query.awaitTermination(1):
+        assert not patience.is_over, f"still running after {timeout_s} s: {query.status} {query.lastProgress}"
