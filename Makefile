@@ -42,7 +42,7 @@ $(VENV)/.spark: requirements-spark.txt $(VENV)/.built
 	@touch $@
 
 jdk: setup  # asked before 400 MB of Spark are fetched in vain
-	@$(PY) -c 'import sys; from headrace.spark.machine import java_problem; sys.exit(java_problem())'
+	@$(PY) -c 'import sys; from headrace.spark.prerequisites import java_problem; sys.exit(java_problem())'
 
 setup: $(VENV)/.built  ## virtual environment, test tools, editable install with the compiled module
 	@$(PY) -m compileall -q src  # as an installed package would be: a start must not wait for the compiler

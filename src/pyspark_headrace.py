@@ -1,5 +1,5 @@
-"""Found by Spark on its own: every module whose name begins with `pyspark_` is imported when a format is
-unknown, and its `DefaultSource` is registered. Without pyspark there is none, and that is no error.
+"""Autoload: when a format is unknown, Spark imports every module named `pyspark_*` and registers its
+`DefaultSource`. Without pyspark there is none, which is not an error.
 """
 
 try:

@@ -23,7 +23,7 @@ from demo_screen import Screen
 from demo_stage import FAST, WHOLE, Size, Stage, Stuck
 
 import headrace
-from headrace.spark.machine import NotReady, check_machine
+from headrace.spark.prerequisites import MissingPrerequisite, check_prerequisites
 
 NEXT = """
 What to try next
@@ -49,8 +49,8 @@ What to try next
 def main(fast: bool, seed: int, chart: Path, keep: bool, as_json: bool) -> None:
     """Count ad clicks with Spark, exactly once, while the broker and the driver are killed with -9."""
     try:
-        check_machine()
-    except NotReady as error:
+        check_prerequisites()
+    except MissingPrerequisite as error:
         raise click.ClickException(str(error)) from error
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # unwinds, as Ctrl-C does
     with Screen(is_quiet=as_json) as screen, workplace(keep=keep) as directory:

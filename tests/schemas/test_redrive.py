@@ -14,7 +14,7 @@ import pytest
 from headrace import Admin, Consumer, NewTopic, Producer
 from headrace.client.errors import KafkaError
 from headrace.schemas.dead_letters import NotADeadLetter, attempts, dead_letter, read_dead_letter
-from headrace.spark.dead_letters import DeadLetters
+from headrace.spark.decoding import DeadLetters
 from schemas.conftest import Site
 
 COMMAND = str(Path(sys.executable).with_name("headrace"))

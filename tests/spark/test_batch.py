@@ -107,8 +107,8 @@ def test_pushed_filters_are_not_read(spark, read, new_topic, fill):
     ("options", "said"),
     [
         ({"subscribe": "nothing-here"}, "there is no topic 'nothing-here'"),
-        ({}, "say what to read"),
-        ({"subscribe": "a", "assign": "{}"}, "say what to read"),
+        ({}, "give one of load"),
+        ({"subscribe": "a", "assign": "{}"}, "give one of load"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"subscribe": "a", "startingOffsets": "latest"}, "cannot be latest"),
         ({"subscribe": "a", "kafka__auto__offset__reset": "latest"}, "use startingOffsets"),

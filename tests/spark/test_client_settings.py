@@ -60,7 +60,7 @@ def test_a_task_waits_for_a_broker_but_not_for_ever(spark, tmp_path, kind):
         assert planned.getNumPartitions() == 1
         os.kill(broker.pid, signal.SIGSTOP)
         try:
-            said = r"nothing was fetched of partition silence-0 from offset 0 on for 1\.5 s"
+            said = r"partition silence-0: nothing was fetched from offset 0 on for 1\.5 s"
             with pytest.raises(Exception, match=said):
                 planned.collect()
         finally:

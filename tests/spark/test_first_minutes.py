@@ -63,7 +63,8 @@ def test_the_first_look_has_columns_and_nothing_else_is_said(tmp_path):
     assert refused.startswith(
         "the record at offset 1 of partition mine-0 cannot be decoded: value: it is no JSON"
     )
-    assert (
-        done.stderr == f"Error: <stdin>, line {len(FIRST_LOOK.splitlines())}: there is no topic 'clocks'.\n"
+    assert done.stderr == (
+        f"Error: <stdin>, line {len(FIRST_LOOK.splitlines())}: there is no topic 'clocks': check the name, "
+        "or create it first.\n"
     )
     assert done.returncode == 1

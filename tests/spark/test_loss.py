@@ -1,5 +1,6 @@
-"""Records that a query was to read and that are gone: by retention, by request, with their topic, or because
-a log was cut. Each is told with which offsets and why, or stepped over where failOnDataLoss is false.
+"""Data loss: records deleted by retention, on request or with their topic, and truncated logs.
+
+The query names the offsets and the cause, or skips them where failOnDataLoss is false.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def test_on_request(read, new_topic, fill, admin):
     admin.delete_records({(topic, 0): 4})
     starts = json.dumps({topic: {"0": 1}})
     said = (
-        rf"Offsets 1 to 3 of partition {topic}-0 are gone: deleted on request \(retention keeps everything\)"
+        rf"Offsets 1 to 3 of partition {topic}-0 no longer exist: deleted on request \(retention keeps every"
     )
     with pytest.raises(PySparkException, match=said):
         read(topic, startingOffsets=starts).collect()
@@ -61,8 +62,8 @@ def test_by_retention(stream, run, new_topic, fill, admin, producer):
     admin.alter_config(Resource.topic(topic), {"retention.ms": 3_600_000})
     eventually(lambda: admin.list_offsets({(topic, 0): OffsetAt.EARLIEST})[topic, 0].offset, 8)
     said = (
-        rf"Offsets 5 to 7 of partition {topic}-0 are gone: deleted by retention \(retention.ms is 3600000\) "
-        r"or on request; the oldest record left is of 20\d\d-"
+        rf"Offsets 5 to 7 of partition {topic}-0 no longer exist: deleted by retention \(retention.ms is "
+        r"3600000\) or on request; the oldest record left is of 20\d\d-"
     )
     with pytest.raises(PySparkException, match=said):
         run(frame)
@@ -77,7 +78,9 @@ def test_while_they_are_being_read(read, new_topic, fill, admin):
     strict, forgiving = (read(topic, failOnDataLoss=fails).select("offset").rdd for fails in (True, False))
     assert (strict.getNumPartitions(), forgiving.getNumPartitions()) == (1, 1)  # both are planned
     admin.delete_records({(topic, 0): 4})
-    with pytest.raises(Exception, match=f"offsets 0 to 3 of partition {topic}-0 went while they were being"):
+    with pytest.raises(
+        Exception, match=f"offsets 0 to 3 of partition {topic}-0 were deleted during the read"
+    ):
         strict.collect()
     assert sorted(row.offset for row in forgiving.collect()) == [4, 5, 6, 7, 8, 9]
 
@@ -89,7 +92,7 @@ def test_all_of_it(stream, run, new_topic, fill, admin):
     run(frame)
     fill(topic, 3, first=2)
     admin.delete_records({(topic, 0): 5})
-    with pytest.raises(PySparkException, match=r"Offsets 2 to 4 of .*; nothing is left"):
+    with pytest.raises(PySparkException, match=r"Offsets 2 to 4 of .*; no record is left"):
         run(frame)
     assert run(stream(topic, failOnDataLoss=False))[0] == rows(0, 1)
 
@@ -122,7 +125,7 @@ def test_a_log_that_was_cut(spark, run, tmp_path, kind):
         log.write_bytes(content[: len(content) // 10 * 6])
         broker.start()
         with pytest.raises(
-            PySparkException, match="Offsets 6 to 9 of partition cut-0 are gone: the log ends"
+            PySparkException, match="Offsets 6 to 9 of partition cut-0 no longer exist: the log ends"
         ):
             run(frame())
         assert run(frame(failOnDataLoss="false"))[0] == rows(*range(10))
@@ -141,7 +144,7 @@ def test_a_recreated_topic_is_an_error(stream, run, new_topic, fill, admin):
     deleted(admin, topic)
     admin.create_topic(topic, partitions=1)
     fill(topic, 9)
-    with pytest.raises(PySparkException, match=f"topic '{topic}' was deleted and made anew"):
+    with pytest.raises(PySparkException, match=f"topic '{topic}' was deleted and created again"):
         run(frame)
     assert run(frame, "new checkpoint")[0] == rows(*range(9))
 
@@ -150,7 +153,7 @@ def test_a_topic_with_another_id_is_another_topic(read, new_topic, fill):
     topic = new_topic()
     fill(topic, 1)
     starts = json.dumps({topic: {"0": 0, "id": "AAAAAAAAAAAAAAAAAAAAAQ"}})
-    with pytest.raises(PySparkException, match="was deleted and made anew"):
+    with pytest.raises(PySparkException, match="was deleted and created again"):
         read(topic, startingOffsets=starts).collect()
 
 
@@ -163,7 +166,7 @@ def test_a_deleted_topic_is_told(stream, run, new_topic, fill, admin):
     run(frame)
     deleted(admin, other)
     fill(topic, 1, first=5)
-    with pytest.raises(PySparkException, match=f"partition {other}-0 are gone: the topic"):
+    with pytest.raises(PySparkException, match=f"partition {other}-0 no longer exist: the topic"):
         run(frame)
     found, _ = run(stream(subscribePattern=pattern, startingOffsets="earliest", failOnDataLoss=False))
     assert len(found) == 11

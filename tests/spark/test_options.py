@@ -1,4 +1,4 @@
-"""Every option is tried by a test that has a broker, and is told of on a page."""
+"""Every option has a test with a broker, and is on a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TESTS = {
 
 # `path` is what load("…") and save("…") hand over.
 OF_SOURCE = sorted(set(options.NAMES) - {"path"})
-OF_SINK = sorted({*sink_options.NAMES, *sink_options.OF_FORMATS} - {"path"})
+OF_SINK = sorted({*sink_options.NAMES, *sink_options.FORMAT_NAMES} - {"path"})
 
 
 def is_named(name: str, text: str) -> bool:

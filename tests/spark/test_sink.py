@@ -25,7 +25,7 @@ from headrace.client.producer.sink_attempt import Place
 from headrace.client.threads.sink_attempt import SinkAttempt
 from headrace.protocol.errors import ErrorCode
 from headrace.spark.errors import InvalidOption
-from headrace.spark.rows import row_plan
+from headrace.spark.rows import row_layout
 from headrace.spark.sink_options import Guarantee, sink_options
 from spark.conftest import KAFKA
 
@@ -371,15 +371,15 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 @pytest.mark.parametrize(
     ("options", "is_stream", "said"),
     [
-        ({}, True, "kafka.bootstrap.servers must be given"),
+        ({}, True, "kafka.bootstrap.servers is missing"),
         ({**SERVERS, "topik": "t"}, True, "did you mean topic"),
         ({**SERVERS, "topic": ""}, True, "topic is empty"),
-        ({**SERVERS, "topic": "t", "path": "t"}, False, "not both"),
+        ({**SERVERS, "topic": "t", "path": "t"}, False, "both given"),
         ({**SERVERS, "txnVersion": "1"}, True, "for batch writes"),
-        ({**SERVERS, "txnVersion": "1"}, False, "go together"),
-        ({**SERVERS, "txnAppId": "a"}, False, "go together"),
-        ({**SERVERS, "txnAppId": "a", "txnVersion": "one"}, False, "no whole number"),
-        ({**SERVERS, "txnAppId": "a", "txnVersion": "-1"}, False, "cannot be negative"),
+        ({**SERVERS, "txnVersion": "1"}, False, "txnAppId is missing"),
+        ({**SERVERS, "txnAppId": "a"}, False, "txnVersion is missing"),
+        ({**SERVERS, "txnAppId": "a", "txnVersion": "one"}, False, "must be a whole number"),
+        ({**SERVERS, "txnAppId": "a", "txnVersion": "-1"}, False, "must be at least 0"),
         ({**SERVERS, "txnAppId": ""}, True, "txnAppId is empty"),
         ({**SERVERS, "deliveryGuarantee": "maybe"}, True, "exactly-once or at-least-once"),
         ({**SERVERS, "kafka.transactional.id": "x"}, True, "use txnAppId"),
@@ -404,8 +404,8 @@ def test_rows_that_are_no_records() -> None:
         return StructType([StructField(name, kind) for name, kind in columns.items()])
 
     with pytest.raises(InvalidOption, match="to_json"):
-        row_plan(schema(key=StringType()), "t")
+        row_layout(schema(key=StringType()), "t")
     with pytest.raises(InvalidOption, match="a column topic"):
-        row_plan(schema(value=StringType()), None)
-    with pytest.raises(InvalidOption, match="column value is bigint"):
-        row_plan(schema(value=LongType()), "t")
+        row_layout(schema(value=StringType()), None)
+    with pytest.raises(InvalidOption, match="column value has type bigint"):
+        row_layout(schema(value=LongType()), "t")

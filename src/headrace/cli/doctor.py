@@ -21,7 +21,7 @@ from headrace.machines.metadata.image import BadMetadata
 from headrace.node.metadata_check import LastStop, check_metadata, epoch_max
 from headrace.node.partitions import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.records.compiled import COMPILED
-from headrace.spark import machine
+from headrace.spark import prerequisites
 from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
 from headrace.storage.errors import StorageError
 from headrace.storage.log_directory import LogDirectory
@@ -96,9 +96,9 @@ def _library(package: str, why: str, *, missing: str) -> Finding:
 
 def _spark() -> Finding:
     """Only advice: a broker needs none of it."""
-    if machine.pyspark_problem() is not None:
+    if prerequisites.pyspark_problem() is not None:
         return Finding("Spark", "ok", "not installed, and no broker needs it")
-    problems = machine.problems()
+    problems = prerequisites.problems()
     if problems:
         return Finding("Spark", "warning", "cannot run here", " ".join(problems))
     return Finding("Spark", "ok", f"PySpark {importlib.metadata.version('pyspark')} with a JDK")

@@ -14,7 +14,7 @@ from headrace.cli.options import KEY_VALUE, bootstrap_option, json_option
 from headrace.cli.quiet_start import quiet_start
 from headrace.cli.spark_errors import line_of, sentence_of
 from headrace.cli.terminal import note, print_json
-from headrace.spark.machine import NotReady
+from headrace.spark.prerequisites import MissingPrerequisite
 from headrace.spark.spark_session import default_master, session, session_settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command(
     try:
         with quiet_start():
             spark = session("headrace", servers=bootstrap, master=master, config=dict(settings))
-    except NotReady as error:
+    except MissingPrerequisite as error:
         raise click.ClickException(str(error)) from error
     names: dict[str, Any] = {"spark": spark, "servers": bootstrap}
     try:

@@ -1,21 +1,21 @@
-"""What a query is told when it cannot be answered: wrong use, or records that are no longer there."""
+"""Errors of `format("headrace")`: wrong options, undecodable records, lost records, failed writes."""
 
 
 class InvalidOption(ValueError):
-    """An option, or a combination of options, that makes no sense."""
+    """An option, a combination of options or a DataFrame's schema is invalid."""
 
 
 class Undecodable(ValueError):
-    """A record is not what keyFormat or valueFormat says."""
+    """A record does not have the format that keyFormat or valueFormat names."""
 
 
 class DataLost(Exception):
-    """Records that the query was to read are gone: which, since when, and why."""
+    """Records that the query was to read no longer exist; the message says which ones, and why."""
 
 
 class TopicRecreated(DataLost):
-    """The topic was deleted, and another one has its name; offsets of the old one mean nothing in it."""
+    """The topic was deleted and created again; offsets of the old topic are invalid in the new one."""
 
 
 class SinkUnusable(Exception):
-    """Rows cannot be written as they have to be."""
+    """The sink cannot give the guarantee that the query needs."""

@@ -1,8 +1,10 @@
-"""Records that a query was to read and that are gone: found by comparing offsets, told with what is known.
+"""Data loss: records that a query was to read and that no longer exist.
 
-log start behind where the query is       deleted: by retention, or on request
-log end before where the query is         truncated: a leader without those records took over
-no such partition                         the topic was deleted
+The query's offsets are compared with the log's:
+
+log start after the query's offset     deleted: by retention, or on request
+log end before the query's offset      truncated: a leader without those records took over
+no such partition                      the topic was deleted
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,14 +12,18 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headrace.client.cluster import TopicPartition
-from headrace.spark.planning import Range
+from headrace.spark.ranges import Range
+
+DELETED = "deleted"
+TOPIC_DELETED = "the topic, or this partition of it, was deleted"
+TRUNCATED = "the log ends before them: it was truncated when a replica without them became the leader"
 
 
 class Loss(NamedTuple):
-    at: TopicPartition
+    partition: TopicPartition
     start: int
-    end: int | None  # behind the last offset that is gone; None: nobody knows how many there were
-    why: str
+    end: int | None  # the offset after the last lost one; None: unknown
+    cause: str
 
 
 def find_losses(
@@ -25,55 +31,50 @@ def find_losses(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> list[Loss]:
-    """What of these ranges is not there any more."""
+    """Return the parts of these ranges that are no longer in the logs."""
     losses: list[Loss] = []
     for each in ranges:
-        if each.at not in earliest:
-            losses.append(Loss(each.at, each.start, each.end, TOPIC_DELETED))
+        if each.partition not in earliest:
+            losses.append(Loss(each.partition, each.start, each.end, TOPIC_DELETED))
             continue
-        first, end = earliest[each.at], latest[each.at]
+        first, end = earliest[each.partition], latest[each.partition]
         if each.start < first:
-            losses.append(Loss(each.at, each.start, min(first, each.end), DELETED))
+            losses.append(Loss(each.partition, each.start, min(first, each.end), DELETED))
         if each.end > end:
-            losses.append(Loss(each.at, max(end, each.start), each.end, TRUNCATED))
+            losses.append(Loss(each.partition, max(end, each.start), each.end, TRUNCATED))
     return losses
 
 
-DELETED = "deleted"
-TOPIC_DELETED = "the topic, or this partition of it, was deleted"
-TRUNCATED = "the log ends before them: it was cut when a replica without them became the leader"
-
-
-def remaining(ranges: Iterable[Range], losses: Iterable[Loss]) -> list[Range]:
-    """The ranges without what is lost, which lies at their beginning or at their end."""
+def without_losses(ranges: Iterable[Range], losses: Iterable[Loss]) -> list[Range]:
+    """Return the ranges without the lost offsets, which are at their start or at their end."""
     left: list[Range] = []
-    gone: dict[TopicPartition, list[Loss]] = {}
+    by_partition: dict[TopicPartition, list[Loss]] = {}
     for loss in losses:
-        gone.setdefault(loss.at, []).append(loss)
+        by_partition.setdefault(loss.partition, []).append(loss)
     for each in ranges:
         start, end = each.start, each.end
-        for loss in gone.get(each.at, ()):
+        for loss in by_partition.get(each.partition, ()):
             loss_end = end if loss.end is None else loss.end
             if loss.start <= start < loss_end:
                 start = min(loss_end, end)
             elif loss.start < end <= loss_end:
                 end = loss.start
         if start < end:
-            left.append(Range(each.at, start, end))
+            left.append(Range(each.partition, start, end))
     return left
 
 
-def told(
+def describe_losses(
     losses: Iterable[Loss],
     *,
     config_of: Callable[[str], Mapping[str, str | None]],
     first_ms: Callable[[TopicPartition], int | None],
 ) -> str:
-    """One sentence per loss; the topic's settings and the time of the first record left explain it."""
-    return " ".join(_told(loss, config_of, first_ms) for loss in losses)
+    """One sentence per loss, with the topic's retention settings and the time of the oldest record left."""
+    return " ".join(_describe(loss, config_of, first_ms) for loss in losses)
 
 
-def _told(
+def _describe(
     loss: Loss,
     config_of: Callable[[str], Mapping[str, str | None]],
     first_ms: Callable[[TopicPartition], int | None],
@@ -82,16 +83,15 @@ def _told(
         which = f"All offsets from {loss.start} on"
     else:
         which = f"Offsets {loss.start} to {loss.end - 1}"
-    said = f"{which} of partition {loss.at} are gone"
-    if loss.why != DELETED:
-        return f"{said}: {loss.why}."
-    oldest_ms = first_ms(loss.at)
-    since = "nothing is left" if oldest_ms is None else f"the oldest record left is of {_moment(oldest_ms)}"
-    return f"{said}: {_reason(config_of(loss.at.topic))}; {since}."
+    text = f"{which} of partition {loss.partition} no longer exist"
+    if loss.cause != DELETED:
+        return f"{text}: {loss.cause}."
+    oldest_ms = first_ms(loss.partition)
+    left = "no record is left" if oldest_ms is None else f"the oldest record left is of {_moment(oldest_ms)}"
+    return f"{text}: {_deletion_cause(config_of(loss.partition.topic))}; {left}."
 
 
-def _reason(config: Mapping[str, str | None]) -> str:
-    """What deletes records of such a topic."""
+def _deletion_cause(config: Mapping[str, str | None]) -> str:
     limits = [
         f"{name} is {config[name]}"
         for name in ("retention.ms", "retention.bytes")

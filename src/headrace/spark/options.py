@@ -1,28 +1,35 @@
-"""The options of `format("headrace")`: names and defaults are those of Spark's own Kafka connector.
+"""Options of reading by `format("headrace")`, and offsets as options and checkpoints hold them.
 
-Where it differs, on purpose: only committed records are read unless `kafka.isolation.level` says otherwise;
-a misspelt option is an error; `load("topic")` is short for `subscribe`. What that connector does not have:
-maxBytesPerTrigger, maxBytesPerPartition, keyFormat, valueFormat and the options of those formats.
-fetchOffset.* and partition.metadata.cache.ttl.ms are taken and have no effect: this client tries again on its
-own, and asks for metadata when it needs some.
+Names and defaults are those of Spark's Kafka connector, with these differences: only committed records are
+read unless `kafka.isolation.level` says otherwise; an unknown option is an error; `load("topic")` is short
+for `subscribe`; maxBytesPerTrigger, maxBytesPerPartition, keyFormat, valueFormat and the options of formats
+are new. fetchOffset.* and partition.metadata.cache.ttl.ms are accepted and have no effect: this client
+retries on its own, and requests metadata when it needs it.
 """
 
+from __future__ import annotations
+
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Any
 
 from headrace.client.cluster import TopicPartition
 from headrace.client.configuration import Configuration, InvalidSetting, admin_keys, consumer_keys
-from headrace.spark import offsets
 from headrace.spark.errors import InvalidOption
-from headrace.spark.offsets import EARLIEST, LATEST, Offsets
 
 KAFKA = "kafka."
-SERVERS = "HEADRACE_BOOTSTRAP"  # of the environment: the brokers of queries that name none
+SERVERS = "HEADRACE_BOOTSTRAP"  # environment variable: the brokers of queries that name none
+LATEST, EARLIEST = -1, -2  # as Kafka and Spark write them in place of an offset
 GROUP_ID_PREFIX = "spark-headrace-source"
 POLL_TIMEOUT_MS = 120_000  # as spark.network.timeout, which the JVM's connector takes
 TRIGGER_DELAY_MAX = "15m"
+NO_SERVERS = (
+    "kafka.bootstrap.servers is missing: set the option to the brokers' addresses (localhost:9092), or set "
+    f"{SERVERS} in the environment"
+)
 
 _NAMES = """
     path subscribe subscribePattern assign startingOffsets startingTimestamp startingOffsetsByTimestamp
@@ -31,42 +38,113 @@ _NAMES = """
     minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix includeHeaders
     partition.metadata.cache.ttl.ms maxBytesPerTrigger maxBytesPerPartition keyFormat valueFormat
 """
-# Of formats: see headrace.spark.formats.
-_OF_FORMATS = """
+# See headrace.spark.formats.
+_FORMAT_NAMES = """
     schema.registry.url schema.registry.user schema.registry.password keySchema valueSchema keySubject
     valueSubject keyMessage valueMessage mode deadLetterTopic
 """
-NAMES = tuple((_NAMES + _OF_FORMATS).split())
+NAMES = tuple((_NAMES + _FORMAT_NAMES).split())
 _KNOWN = {name.lower(): name for name in NAMES}
 
-
-# What a task decides itself, and what to use instead.
-_TAKEN = {
+# Client settings that a query must not set, and what to use instead.
+_RESERVED = {
     "auto.offset.reset": "startingOffsets",
-    "enable.auto.commit": "nothing: progress is kept in the checkpoint and shown as that of kafka.group.id",
+    "enable.auto.commit": "kafka.group.id, whose offsets show the progress; the checkpoint keeps it",
     "key.deserializer": "keyFormat",
     "value.deserializer": "valueFormat",
 }
 
 
-@dataclass(slots=True, frozen=True)
-class At:
-    """Where to begin or to end: everywhere alike, or partition by partition; offsets or times."""
+_ID = "id"  # beside the partitions' numbers
 
-    everywhere: int | None = None  # EARLIEST or LATEST, or a time in ms
-    each: Offsets | None = None  # offsets, or times in ms
+
+@dataclass(slots=True, frozen=True)
+class Offsets:
+    """Offsets by partition, with the topics' ids. As JSON:
+
+        {"clicks": {"0": 120, "1": 87}}                      as Spark's Kafka connector writes them
+        {"clicks": {"0": 120, "1": 87, "id": "mGZc9w…"}}     with the topic's id, as checkpoints hold them
+
+    The id distinguishes a topic from a later one with the same name. Both forms are accepted everywhere.
+    """
+
+    by_partition: dict[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, dict[str, int | str]]:
+        """Ordered by partition: Spark compares the texts to see whether there is anything new."""
+        found: dict[str, dict[str, int | str]] = {}
+        for at in sorted(self.by_partition):
+            found.setdefault(at.topic, {})[str(at.partition)] = self.by_partition[at]
+        for topic, offsets in found.items():
+            if topic in self.topic_ids:
+                offsets[_ID] = self.topic_ids[topic]
+        return found
+
+
+def offsets_from_json(value: Mapping[str, Any], name: str = "offsets") -> Offsets:
+    """`name` is the option that the value comes from."""
+    offsets = Offsets()
+    for topic, partitions in value.items():
+        if not isinstance(partitions, Mapping):
+            raise InvalidOption(f'{name}: {topic!r} has {partitions!r}; write {{"{topic}": {{"0": 23}}}}')
+        for partition, offset in partitions.items():
+            if partition == _ID:
+                offsets.topic_ids[topic] = str(offset)
+            else:
+                offsets.by_partition[_partition(topic, partition, name)] = _number(offset, name)
+    return offsets
+
+
+def parse_offsets(text: str, name: str) -> Offsets:
+    return offsets_from_json(_json_object(text, name), name)
+
+
+def _json_object(text: str, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidOption(f"{name}={text}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise InvalidOption(f'{name}={text}: must be a JSON object such as {{"clicks": …}}')
+    return value
+
+
+def _partition(topic: str, text: str, name: str) -> TopicPartition:
+    if not text.isascii() or not text.isdigit():
+        raise InvalidOption(
+            f'{name}: {text!r} of topic {topic!r} is not a partition; write its number, such as "0"'
+        )
+    return TopicPartition(topic, int(text))
+
+
+def _number(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(f"{name}: {value!r} must be a whole number")
+    return value
+
+
+# --- options ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetSpec:
+    """Where a query starts or ends: one value for all partitions, or one for each; offsets or timestamps."""
+
+    everywhere: int | None = None  # EARLIEST, LATEST or a timestamp in ms
+    each: Offsets | None = None  # offsets, or timestamps in ms
     is_time: bool = False
-    is_late_allowed: bool = False  # a time behind all records means the end, instead of an error
+    is_late_allowed: bool = False  # a timestamp after all records means the end, not an error
 
 
 @dataclass(slots=True, frozen=True)
 class SourceOptions:
-    settings: dict[str, str]  # of the client, by Kafka's names
+    settings: dict[str, str]  # client settings, by Kafka's names
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
-    start: At = field(default_factory=lambda: At(LATEST))
-    end: At = field(default_factory=lambda: At(LATEST))
+    start: OffsetSpec = field(default_factory=lambda: OffsetSpec(LATEST))
+    end: OffsetSpec = field(default_factory=lambda: OffsetSpec(LATEST))
     fails_on_data_loss: bool = True
     poll_timeout_s: float = POLL_TIMEOUT_MS / 1000
     offsets_per_trigger_max: int | None = None
@@ -77,11 +155,11 @@ class SourceOptions:
     records_per_partition_max: int | None = None
     bytes_per_partition_max: int | None = None
     includes_headers: bool = False
-    group_id: str | None = None  # as the user named it
+    group_id: str | None = None  # None: a new name for each run
     group_id_prefix: str = GROUP_ID_PREFIX
     key_format: str | None = None
     value_format: str | None = None
-    others: dict[str, str] = field(default_factory=dict)  # for formats
+    format_options: dict[str, str] = field(default_factory=dict)  # see headrace.spark.formats
 
     @property
     def isolation_level(self) -> str:
@@ -89,13 +167,13 @@ class SourceOptions:
 
     @property
     def admin_settings(self) -> dict[str, object]:
-        """What an administrator understands of the settings."""
+        """The settings that the admin client has."""
         known = admin_keys()
         return {name: value for name, value in self.settings.items() if name in known}
 
 
 def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | None = None) -> SourceOptions:
-    """Raises InvalidOption for whatever makes no sense; `servers` are those of who names none."""
+    """Raise InvalidOption for an invalid option; `servers` is the default of kafka.bootstrap.servers."""
     options = {name.lower(): value for name, value in given.items()}
     if servers:
         options.setdefault(f"{KAFKA}bootstrap.servers", servers)
@@ -105,12 +183,16 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
     if is_stream:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name.lower() in options:
-                raise InvalidOption(f"{name} is for batch queries: a stream has no end")
+                raise InvalidOption(
+                    f"{name} is for batch queries only, because a stream has no end: remove it"
+                )
     start = _start(options, is_stream=is_stream)
-    end = At(LATEST) if is_stream else _end(options)
+    end = OffsetSpec(LATEST) if is_stream else _end(options)
     least, most = _count(options, "minOffsetsPerTrigger"), _count(options, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
-        raise InvalidOption(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+        raise InvalidOption(
+            f"minOffsetsPerTrigger={least}: must not be larger than maxOffsetsPerTrigger={most}"
+        )
     return SourceOptions(
         settings=settings,
         topics=topics,
@@ -132,20 +214,20 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
         group_id_prefix=options.get("groupidprefix", GROUP_ID_PREFIX),
         key_format=_format(options, "keyFormat"),
         value_format=_format(options, "valueFormat"),
-        others={name: options[name] for name in _OF_FORMATS.lower().split() if name in options},
+        format_options={name: options[name] for name in _FORMAT_NAMES.lower().split() if name in options},
     )
 
 
-# --- the client ------------------------------------------------------------------------------------------
+# --- client settings -------------------------------------------------------------------------------------
 
 
 def _settings(options: Mapping[str, str]) -> dict[str, str]:
     settings = {name[len(KAFKA) :]: value for name, value in options.items() if name.startswith(KAFKA)}
     if "bootstrap.servers" not in settings:
-        raise InvalidOption("kafka.bootstrap.servers must be given: the addresses of some brokers")
-    for name, instead in _TAKEN.items():
+        raise InvalidOption(NO_SERVERS)
+    for name, instead in _RESERVED.items():
         if name in settings:
-            raise InvalidOption(f"kafka.{name} is not for Spark; use {instead}")
+            raise InvalidOption(f"kafka.{name} cannot be set in Spark; use {instead}")
     try:
         Configuration(consumer_keys(), settings)
     except InvalidSetting as error:
@@ -163,7 +245,7 @@ def _check_names(given: Mapping[str, str]) -> None:
         raise InvalidOption(f"there is no option {name}{hint}")
 
 
-# --- which topics ----------------------------------------------------------------------------------------
+# --- topics ----------------------------------------------------------------------------------------------
 
 
 def _topics(
@@ -171,11 +253,11 @@ def _topics(
 ) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
     chosen = [name for name in ("subscribe", "subscribePattern", "assign", "path") if name.lower() in options]
     if len(chosen) != 1:
-        said = f", not {' and '.join(chosen)}" if chosen else ""
-        raise InvalidOption(f'say what to read by load("topic"), subscribe, subscribePattern or assign{said}')
+        found = f"{' and '.join(chosen)} are given" if chosen else "none is given"
+        raise InvalidOption(f'give one of load("topic"), subscribe, subscribePattern and assign; {found}')
     text = options[chosen[0].lower()].strip()
     if not text:
-        raise InvalidOption(f"{chosen[0]} is empty")
+        raise InvalidOption(f"{chosen[0]} is empty: name what to read")
     match chosen[0]:
         case "assign":
             return (), None, _assigned(text)
@@ -183,77 +265,83 @@ def _topics(
             try:
                 re.compile(text)
             except re.error as error:
-                raise InvalidOption(f"subscribePattern is no regular expression: {error}") from error
+                raise InvalidOption(f"subscribePattern={text}: not a regular expression ({error})") from error
             return (), text, ()
         case name:
             topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
             if not topics:
-                raise InvalidOption(f"{name} names no topic")
+                raise InvalidOption(f"{name}={text}: names no topic")
             return topics, None, ()
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     found: set[TopicPartition] = set()
-    for topic, partitions in offsets.json_object(text, "assign").items():
+    for topic, partitions in _json_object(text, "assign").items():
         if not isinstance(partitions, list) or not all(
             isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in partitions
         ):
-            raise InvalidOption(f'assign: expected {{"topic": [0, 1]}}, and {topic!r} has {partitions!r}')
+            raise InvalidOption(f'assign: {topic!r} has {partitions!r}; write {{"{topic}": [0, 1]}}')
         found.update(TopicPartition(topic, number) for number in partitions)
     if not found:
-        raise InvalidOption("assign names no partition")
+        raise InvalidOption(f"assign={text}: names no partition")
     return tuple(sorted(found))
 
 
-# --- from where to where ---------------------------------------------------------------------------------
+# --- start and end ---------------------------------------------------------------------------------------
 
 
-def _start(options: Mapping[str, str], *, is_stream: bool) -> At:
+def _start(options: Mapping[str, str], *, is_stream: bool) -> OffsetSpec:
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy not in ("error", "latest"):
-        raise InvalidOption(f"startingOffsetsByTimestampStrategy is error or latest, not {strategy}")
+        raise InvalidOption(f"startingOffsetsByTimestampStrategy={strategy}: must be error or latest")
     is_late_allowed = strategy == "latest"
     if (moment := _by_time(options, "starting", is_late_allowed)) is not None:
         return moment
     text = options.get("startingoffsets", "latest" if is_stream else "earliest")
-    start = _ends(text, "startingOffsets")
-    if not is_stream and _names(start, LATEST):
-        raise InvalidOption("startingOffsets of a batch query cannot be latest: it would read nothing")
+    start = _by_offset(text, "startingOffsets")
+    if not is_stream and _contains(start, LATEST):
+        raise InvalidOption(
+            "startingOffsets of a batch query cannot be latest, since it would read nothing: use earliest"
+        )
     return start
 
 
-def _end(options: Mapping[str, str]) -> At:
+def _end(options: Mapping[str, str]) -> OffsetSpec:
     if (moment := _by_time(options, "ending", True)) is not None:
         return moment
-    end = _ends(options.get("endingoffsets", "latest"), "endingOffsets")
-    if _names(end, EARLIEST):
-        raise InvalidOption("endingOffsets cannot be earliest: nothing would be read")
+    end = _by_offset(options.get("endingoffsets", "latest"), "endingOffsets")
+    if _contains(end, EARLIEST):
+        raise InvalidOption(
+            "endingOffsets cannot be earliest, since the query would read nothing: use latest"
+        )
     return end
 
 
-def _by_time(options: Mapping[str, str], which: str, is_late_allowed: bool) -> At | None:
+def _by_time(options: Mapping[str, str], which: str, is_late_allowed: bool) -> OffsetSpec | None:
     if (text := options.get(f"{which}timestamp")) is not None:
-        return At(_time_ms(text, f"{which}Timestamp"), None, True, is_late_allowed)
+        return OffsetSpec(_time_ms(text, f"{which}Timestamp"), None, True, is_late_allowed)
     if (text := options.get(f"{which}offsetsbytimestamp")) is not None:
-        return At(None, offsets.parse(text, f"{which}OffsetsByTimestamp"), True, is_late_allowed)
+        return OffsetSpec(None, parse_offsets(text, f"{which}OffsetsByTimestamp"), True, is_late_allowed)
     return None
 
 
-def _ends(text: str, name: str) -> At:
+def _by_offset(text: str, name: str) -> OffsetSpec:
     match text.strip().lower():
         case "earliest":
-            return At(EARLIEST)
+            return OffsetSpec(EARLIEST)
         case "latest":
-            return At(LATEST)
-    each = offsets.parse(text, name)
-    wrong = {at: offset for at, offset in each.at.items() if offset < EARLIEST}
+            return OffsetSpec(LATEST)
+    each = parse_offsets(text, name)
+    wrong = {at: offset for at, offset in each.by_partition.items() if offset < EARLIEST}
     if wrong:
-        raise InvalidOption(f"{name}: {next(iter(wrong.values()))} is no offset (-2 earliest, -1 latest)")
-    return At(None, each)
+        raise InvalidOption(
+            f"{name}: {next(iter(wrong.values()))} must be an offset, -2 (earliest) or -1 (latest)"
+        )
+    return OffsetSpec(None, each)
 
 
-def _names(at: At, end: int) -> bool:
-    return at.everywhere == end or (at.each is not None and end in at.each.at.values())
+def _contains(spec: OffsetSpec, end: int) -> bool:
+    return spec.everywhere == end or (spec.each is not None and end in spec.each.by_partition.values())
 
 
 # --- values ----------------------------------------------------------------------------------------------
@@ -263,27 +351,27 @@ def _time_ms(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise InvalidOption(f"{name}: {text!r} is no time in milliseconds since 1970") from error
+        raise InvalidOption(f"{name}={text}: must be milliseconds since 1970") from error
 
 
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     text = options.get(name.lower(), str(default)).strip().lower()
     if text not in ("true", "false"):
-        raise InvalidOption(f"{name} is true or false, not {text}")
+        raise InvalidOption(f"{name}={text}: must be true or false")
     return text == "true"
 
 
 def _count(options: Mapping[str, str], name: str) -> int | None:
-    """None if it is not given."""
+    """None: not given."""
     text = options.get(name.lower())
     if text is None:
         return None
     try:
         number = int(text)
     except ValueError as error:
-        raise InvalidOption(f"{name}: {text!r} is no whole number") from error
+        raise InvalidOption(f"{name}={text}: must be a whole number") from error
     if number < 1:
-        raise InvalidOption(f"{name} must be positive, and is {number}")
+        raise InvalidOption(f"{name}={number}: must be at least 1")
     return number
 
 
@@ -293,21 +381,21 @@ _TIME = re.compile(r"(\d+)\s*(us|ms|s|min|m|h|d)?", re.IGNORECASE)
 
 
 def _size(options: Mapping[str, str], name: str) -> int | None:
-    """Bytes, as Spark writes them: `64m`, `1g`."""
+    """Bytes in Spark's notation: `64m`, `1g`."""
     text = options.get(name.lower())
     if text is None:
         return None
     found = _SIZE.fullmatch(text.strip())
     if found is None or not int(found[1]):
-        raise InvalidOption(f"{name}: {text!r} is no size such as 64m")
+        raise InvalidOption(f"{name}={text}: must be a size such as 64m")
     return int(found[1]) << 10 * " kmgt".index(found[2].lower() or " ")
 
 
 def _duration_s(text: str) -> float:
-    """As Spark writes them: `15m`, `30s`; plain numbers are milliseconds."""
+    """Durations in Spark's notation: `15m`, `30s`; a plain number is milliseconds."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
-        raise InvalidOption(f"maxTriggerDelay: {text!r} is no duration such as 15m")
+        raise InvalidOption(f"maxTriggerDelay={text}: must be a duration such as 15m")
     return int(found[1]) * _TIMES[(found[2] or "ms").lower()]
 
 

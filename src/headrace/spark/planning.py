@@ -1,98 +1,270 @@
-"""How much a batch reads, and how that is shared out between tasks. Numbers in, numbers out.
+"""Planning of reads: which offsets a batch query or a micro-batch reads, and how tasks share them.
 
-A stream's limit is shared between partitions by what waits in each, as Spark's Kafka connector does; none of
-them is starved. Ranges are cut by bytes where somebody knows where bytes lie, else into equal parts.
+A batch query is planned once (`plan_batch`). A stream has one `StreamPlanner`, in one process beside Spark's
+driver, which Spark asks twice per micro-batch:
+
+    next_end(start, limit) → where the micro-batch ends     tasks(start, end) → the tasks that read it
+
+Spark asks where a micro-batch ends only when everything before `start` is done, so that is when progress is
+committed: as that of a consumer group, which every tool that shows lag can see. Spark's own commit call
+comes later, and after the last micro-batch not at all.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from math import ceil, floor
-from typing import NamedTuple
+from __future__ import annotations
 
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
+from headrace.client.errors import ClientError
+from headrace.spark.errors import DataLost
+from headrace.spark.filters import Bounds
+from headrace.spark.loss import TOPIC_DELETED, TRUNCATED, Loss, find_losses, without_losses
+from headrace.spark.options import Offsets, SourceOptions, offsets_from_json
+from headrace.spark.query_topics import QueryTopics, check_topic_ids
+from headrace.spark.ranges import (
+    Range,
+    count_offsets,
+    is_too_small,
+    limit_ends,
+    ranges_between,
+    split_by_records,
+    split_to_count,
+)
+from headrace.spark.reading import ReadTask, task_settings
+
+# A task reads this in about a second: short enough to keep all cores busy to the end, long enough that
+# starting it costs little.
+BATCH_BYTES_PER_PARTITION = 64 << 20
+
+log = logging.getLogger("headrace.spark")
 
 
-class Range(NamedTuple):
-    """What one task reads: [start, end) of a partition."""
-
-    at: TopicPartition
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
+# --- batch queries ---------------------------------------------------------------------------------------
 
 
-def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[Range]:
-    """Those that hold something, in order."""
-    found = [Range(at, starts[at], end) for at, end in sorted(ends.items()) if at in starts]
-    return [each for each in found if each.size > 0]
+def plan_batch(options: SourceOptions, bounds: Bounds) -> list[ReadTask]:
+    with QueryTopics(options) as query:
+        topics = query.required_topics()
+        starts = query.resolve(options.start, topics)
+        ends = query.resolve(options.end, topics)
+        ranges = bounds.narrow(ranges_between(starts.by_partition, ends.by_partition))
+        ranges = drop_lost(query, ranges, query.partitions(topics), options)
+        if bounds.since_ms is not None:
+            ranges = _since(query, ranges, bounds.since_ms)
+        bytes_max = options.bytes_per_partition_max
+        if bytes_max is None and options.partitions_min is None and options.records_per_partition_max is None:
+            bytes_max = BATCH_BYTES_PER_PARTITION
+        return tasks_for(_split(query, ranges, options, bytes_max), topics, options)
 
 
-# --- how much --------------------------------------------------------------------------------------------
-
-
-def limited(
-    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], offsets_max: int
-) -> dict[TopicPartition, int]:
-    """Ends that leave out what exceeds the limit; every partition in which something waits moves on."""
-    sizes = {each.at: each.size for each in ranges_between(starts, ends)}
-    total = sum(sizes.values())
-    if total <= offsets_max:
-        return dict(ends)
-    reached = dict(ends)
-    for at, size in sizes.items():
-        share = offsets_max * size / total
-        reached[at] = starts[at] + min(size, ceil(share) if share < 1 else floor(share))
-    return reached
-
-
-def waiting(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """How many offsets there are to read."""
-    return sum(each.size for each in ranges_between(starts, ends))
-
-
-def is_too_early(count: int, offsets_min: int | None, waited_s: float, *, delay_max_s: float) -> bool:
-    """Whether a batch of so many offsets waits for more."""
-    return offsets_min is not None and count < offsets_min and waited_s < delay_max_s
-
-
-# --- by whom ---------------------------------------------------------------------------------------------
-
-
-def cut(whole: Range, places: Iterable[int]) -> list[Range]:
-    """At these offsets; those outside are of no matter."""
-    inside = sorted({place for place in places if whole.start < place < whole.end})
-    edges = [whole.start, *inside, whole.end]
-    return [Range(whole.at, first, last) for first, last in pairwise(edges)]
-
-
-def cut_evenly(whole: Range, count: int) -> list[Range]:
-    """Into so many parts whose sizes differ by one at most; never into empty ones."""
-    count = max(1, min(count, whole.size))
-    return cut(whole, [whole.start + whole.size * number // count for number in range(1, count)])
-
-
-def cut_by_records(ranges: Sequence[Range], records_max: int | None) -> list[Range]:
-    if records_max is None:
-        return list(ranges)
-    return [part for each in ranges for part in cut_evenly(each, ceil(each.size / records_max))]
-
-
-def cut_to_count(ranges: Sequence[Range], count_min: int | None) -> list[Range]:
-    """About so many in all: large ranges are cut in proportion, small ones stay whole."""
-    if count_min is None or len(ranges) >= count_min:
-        return list(ranges)
-    small = {each for each in ranges if _share(each.size, sum(one.size for one in ranges), count_min) == 1}
-    total = sum(each.size for each in ranges if each not in small)
-    count = max(count_min - len(small), 1)
+def _since(query: QueryTopics, ranges: list[Range], since_ms: int) -> list[Range]:
+    """Drop what lies before the first record with a timestamp of at least `since_ms`."""
+    found = query.list_offsets({each.partition: since_ms for each in ranges})
+    first = {at: listed.offset for at, listed in found.items()}
     return [
-        part
+        Range(each.partition, max(each.start, offset), each.end)
         for each in ranges
-        for part in ([each] if each in small else cut_evenly(each, _share(each.size, total, count)))
+        if (offset := first[each.partition]) is not None and offset < each.end
     ]
 
 
-def _share(size: int, total: int, count: int) -> int:
-    return max(1, round(size / total * count)) if total else 1
+# --- both ------------------------------------------------------------------------------------------------
+
+
+def drop_lost(
+    query: QueryTopics, ranges: list[Range], partitions: Iterable[TopicPartition], options: SourceOptions
+) -> list[Range]:
+    """Return what still exists of the ranges; raise DataLost if that is not all and failOnDataLoss is set."""
+    existing = set(partitions).intersection(each.partition for each in ranges)
+    losses = find_losses(ranges, query.earliest(existing), query.log_ends(existing))
+    if losses:
+        report_losses(query, losses, options)
+    return without_losses(ranges, losses)
+
+
+def report_losses(query: QueryTopics, losses: list[Loss], options: SourceOptions) -> None:
+    text = query.describe(losses)
+    if options.fails_on_data_loss:
+        raise DataLost(f"{text} Set failOnDataLoss to false to continue without them.")
+    log.warning("%s", text)
+
+
+def _split(
+    query: QueryTopics, ranges: list[Range], options: SourceOptions, bytes_max: int | None
+) -> list[Range]:
+    parts = query.split_by_bytes(ranges, bytes_max) if bytes_max is not None and ranges else ranges
+    parts = split_by_records(parts, options.records_per_partition_max)
+    return split_to_count(parts, options.partitions_min)
+
+
+def tasks_for(
+    ranges: Iterable[Range], topics: Mapping[str, TopicDescription], options: SourceOptions
+) -> list[ReadTask]:
+    settings = task_settings(options.settings, options.isolation_level)
+    return [
+        ReadTask(
+            each,
+            topics[each.partition.topic].topic_id,
+            settings,
+            options.poll_timeout_s,
+            options.fails_on_data_loss,
+        )
+        for each in ranges
+    ]
+
+
+# --- streams ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Limit:
+    """How much the next micro-batch may read; None: no limit of that kind."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    is_everything: bool = False  # ReadAllAvailable: the options' limits do not apply
+
+
+class StreamPlanner:
+    """Invariant: with AvailableNow, no micro-batch ends after `_target`."""
+
+    def __init__(
+        self, options: SourceOptions, query: QueryTopics, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._options = options
+        self._query = query
+        self._clock = clock
+        self._group = options.group_id or f"{options.group_id_prefix}-{uuid.uuid4()}"
+        self._target: dict[TopicPartition, int] | None = None
+        self._triggered_at: float | None = None  # None: no micro-batch yet, so the first one need not wait
+        self._committed: dict[TopicPartition, int] = {}
+
+    def close(self) -> None:
+        self._query.close()
+
+    def initial_offsets(self) -> dict[str, Any]:
+        topics = self._query.required_topics()
+        return self._query.resolve(self._options.start, topics).to_json()
+
+    def stop_at_current_ends(self) -> None:
+        """AvailableNow: this run reads nothing that is written from now on."""
+        self._target = self._query.latest(self._query.partitions(self._query.topics()))
+
+    def latest_offsets(self) -> dict[str, Any]:
+        """Return the ends of all partitions, for Spark's progress reports."""
+        topics = self._query.topics()
+        ends = self._query.latest(self._query.partitions(topics))
+        return Offsets(ends, _ids(topics)).to_json()
+
+    def next_end(self, start: dict[str, Any], limit: Limit) -> dict[str, Any]:
+        """Return where the micro-batch that begins at `start` ends; `start` itself if it should wait."""
+        before = offsets_from_json(start)
+        topics = self._query.topics()
+        check_topic_ids(before.topic_ids, _ids(topics))
+        partitions = self._query.partitions(topics)
+        done = {at: before.by_partition[at] for at in partitions if at in before.by_partition}
+        self._commit_progress(done)
+        self._check_deleted(before, partitions)
+        ends = self._query.latest(partitions)
+        if self._target is not None:
+            ends = {at: min(end, self._target[at]) for at, end in ends.items() if at in self._target}
+            ends |= {at: offset for at, offset in done.items() if at not in ends}
+        ends |= self._ends_before_start(before, ends)
+        starts = self._with_new_partitions(before, ends)
+        count = count_offsets(starts, ends)
+        if self._should_wait(count, limit):
+            return start
+        ends = self._apply_limit(starts, ends, limit)
+        if count:
+            self._triggered_at = self._clock()
+        return Offsets(ends, _ids(topics)).to_json()
+
+    def _should_wait(self, count: int, limit: Limit) -> bool:
+        if not count or limit.is_everything or self._target is not None or self._triggered_at is None:
+            return False
+        return is_too_small(
+            count,
+            self._options.offsets_per_trigger_min,
+            self._clock() - self._triggered_at,
+            delay_max_s=self._options.trigger_delay_max_s,
+        )
+
+    def _apply_limit(
+        self, starts: Mapping[TopicPartition, int], ends: dict[TopicPartition, int], limit: Limit
+    ) -> dict[TopicPartition, int]:
+        if limit.is_everything:
+            return ends
+        if limit.rows is not None:
+            ends = limit_ends(starts, ends, limit.rows)
+        if limit.bytes is not None:
+            ends = self._query.limit_by_bytes(starts, ends, limit.bytes)
+        return ends
+
+    def _with_new_partitions(
+        self, before: Offsets, ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Partitions that are new since the last micro-batch start at their first record."""
+        new = [at for at in ends if at not in before.by_partition]
+        return {**before.by_partition, **self._query.earliest(new)} if new else before.by_partition
+
+    def _check_deleted(self, before: Offsets, partitions: list[TopicPartition]) -> None:
+        deleted = sorted(set(before.by_partition).difference(partitions))
+        if deleted:
+            losses = [Loss(at, before.by_partition[at], None, TOPIC_DELETED) for at in deleted]
+            report_losses(self._query, losses, self._options)
+
+    def _ends_before_start(
+        self, before: Offsets, ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Ends of the partitions whose readable end lies before the offset that was read last.
+
+        A truncated log continues at its new end. A log in which only an open transaction begins there stays
+        where it is.
+        """
+        behind = [at for at, end in ends.items() if end < before.by_partition.get(at, 0)]
+        log_ends = self._query.log_ends(behind) if behind else {}
+        losses = [
+            Loss(at, end, before.by_partition[at], TRUNCATED)
+            for at, end in log_ends.items()
+            if end < before.by_partition[at]
+        ]
+        if losses:
+            report_losses(self._query, losses, self._options)
+        return {at: min(log_ends[at], before.by_partition[at]) for at in behind}
+
+    def _commit_progress(self, done: dict[TopicPartition, int]) -> None:
+        """Commit that everything before these offsets was processed."""
+        if done == self._committed:
+            return
+        try:
+            self._query.commit(self._group, done)
+            self._committed = done
+        except ClientError as error:
+            log.warning(
+                "the progress of the stream was not committed to group %r (its lag is not shown; the stream "
+                "itself continues): %s",
+                self._group,
+                error,
+            )
+
+    def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[ReadTask]:
+        before, after = offsets_from_json(start), offsets_from_json(end)
+        topics = self._query.topics()
+        check_topic_ids(after.topic_ids, _ids(topics))
+        partitions = self._query.partitions(topics)
+        # a new partition's first record has offset 0
+        starts = dict.fromkeys(after.by_partition, 0) | before.by_partition
+        ranges = ranges_between(starts, after.by_partition)
+        ranges = drop_lost(self._query, ranges, partitions, self._options)
+        bytes_max = self._options.bytes_per_partition_max
+        return tasks_for(_split(self._query, ranges, self._options, bytes_max), topics, self._options)
+
+
+def _ids(topics: Mapping[str, TopicDescription]) -> dict[str, str]:
+    return {name: topic.topic_id for name, topic in topics.items()}

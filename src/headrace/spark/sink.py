@@ -1,8 +1,9 @@
-"""Writing by `format("headrace")`: batches and streams, each micro-batch whole and once.
+"""The sink of `format("headrace")`: batch writes and streams, exactly once with Headrace as the broker.
 
-A writer is made in one process for the tasks, and, for streams, again in another for each commit, so all that
-a commit needs travels in the messages of the tasks. A batch may be written again, in several attempts, by
-several runs; which of them count is decided by the sink that the brokers keep (see headrace.machines.sinks).
+Spark creates a writer in one process for the tasks and, for a stream, another one in another process for each
+commit, so everything that a commit needs is in the tasks' results. A micro-batch may be written several
+times, by several attempts and runs; the sink that the brokers keep decides which attempts count (see
+headrace.machines.sinks).
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,26 +25,39 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError, UnsupportedByBroker
-from headrace.client.producer.sink_attempt import Place
+from headrace.client.producer.sink_attempt import Place, State
 from headrace.client.threads.admin import Admin
+from headrace.client.threads.producer import Producer
+from headrace.client.threads.sink_attempt import SinkAttempt
 from headrace.spark.errors import SinkUnusable
 from headrace.spark.options import SERVERS
-from headrace.spark.rows import row_plan
+from headrace.spark.rows import RecordTables, RowLayout, row_layout
 from headrace.spark.sink_options import Guarantee, SinkOptions, sink_options
-from headrace.spark.writing import Written, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Local properties of a task: Spark says them nowhere else.
+    from headrace.client.producer.table_delivery import TableDelivery
+
+# Local properties of a task, the only place where Spark passes these ids.
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 
-# The query of all batch writes: whoever has the txnAppId goes on with the next txnVersion.
+# The query id of all batch writes: any program may continue a txnAppId with the next txnVersion.
 BATCH_QUERY = "batch"
 
 log = logging.getLogger("headrace.spark")
+
+
+@dataclass(frozen=True)
+class TaskResult(WriterCommitMessage):
+    """What a task reports to the driver's commit."""
+
+    place: Place
+    producer: tuple[int, int] | None = None  # of the attempt
+    was_committed: bool = False  # the batch was, before this task began
+    is_exactly_once: bool = True
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -52,18 +69,18 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    # the complete mode asks to overwrite: for a topic that is every result again, as Spark's own sink does
+    # complete mode sets `overwrite`: a topic then gets every result again, as with Spark's Kafka sink
     return StreamWriter(
         sink_options(options, is_stream=True, overwrite=False, servers=os.environ.get(SERVERS)), schema
     )
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """All or nothing; once, even if it is asked for again, if the user gave it a name and a number."""
+    """Atomic; with txnAppId and txnVersion also idempotent."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._rows = row_plan(schema, options.topic, options.parts)
+        self._layout = row_layout(schema, options.topic, options.formats)
         self._run_id = uuid.uuid4().hex
 
     def _place(self, task: int = 0, attempt: int = 0) -> Place:
@@ -77,13 +94,13 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task_context()
         place = self._place(context.partitionId(), context.taskAttemptId())
-        return write_rows(self._options, self._rows, place, iterator)
+        return _write_rows(self._options, self._layout, place, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        written = _written(messages)
-        if not written and self._options.app_id is None:
-            return  # no task, no rows, and nobody will ask
-        _commit(self._options, self._place(), written)
+        results = _results(messages)
+        if not results and self._options.app_id is None:
+            return  # no task, no rows
+        _commit(self._options, self._place(), results)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.guarantee is not Guarantee.AT_LEAST_ONCE:
@@ -94,7 +111,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._rows = row_plan(schema, options.topic, options.parts)
+        self._layout = row_layout(schema, options.topic, options.formats)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task_context()
@@ -107,22 +124,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
             context.partitionId(),
             context.taskAttemptId(),
         )
-        return write_rows(self._options, self._rows, place, iterator)
+        return _write_rows(self._options, self._layout, place, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        written = _written(messages)
-        if written:  # else no task had anything to do
-            _commit(self._options, written[0].place, written)
+        results = _results(messages)
+        if results:  # else there were no tasks
+            _commit(self._options, results[0].place, results)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Tasks that failed leave no message, and then nobody says whose attempts are open; what cannot be
-        found out is ended by the next run of the query, or by time.
+        """Abort the open attempts, if they can be found: failed tasks leave no result.
+
+        The others are aborted by the next run of the query, or by the transaction timeout.
         """
         if self._options.guarantee is Guarantee.AT_LEAST_ONCE:
             return
-        written = _written(messages)
-        if written:
-            place = written[0].place
+        results = _results(messages)
+        if results:
+            place = results[0].place
             _abort(self._options, place.app_id, batchId, place.run_id)
         elif (app_id := self._options.app_id or _query_id(self._options.checkpoint)) is not None:
             _abort(self._options, app_id, batchId)
@@ -130,39 +148,42 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _task_context() -> TaskContext:
     context = TaskContext.get()
-    assert context is not None, "rows are written by tasks"
+    assert context is not None, "only tasks write rows"
     return context
 
 
 def _property(context: TaskContext, name: str) -> str:
     value: str | None = context.getLocalProperty(name)
     if value is None:
-        raise SinkUnusable(f"this Spark does not tell its tasks {name}, which exactly-once needs")
+        raise SinkUnusable(
+            f"Spark did not pass the task property {name}, which exactly-once needs: use Spark 4.3, or set "
+            "deliveryGuarantee to at-least-once"
+        )
     return value
 
 
-def _written(messages: list[WriterCommitMessage | None]) -> list[Written]:
-    return [message for message in messages if isinstance(message, Written)]
+def _results(messages: list[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [message for message in messages if isinstance(message, TaskResult)]
 
 
-def _commit(options: SinkOptions, place: Place, written: list[Written]) -> None:
+def _commit(options: SinkOptions, place: Place, results: list[TaskResult]) -> None:
     what = f"batch {place.batch_id} of sink {place.app_id!r}"
-    if not all(each.is_exactly_once for each in written):
-        said = "%s was written at least once: %s"
+    if not all(each.is_exactly_once for each in results):
+        text = "%s was written at least once: %s"
         if options.guarantee is Guarantee.AT_LEAST_ONCE:
-            log.info(said, what, "deliveryGuarantee says so")
+            log.info(text, what, "deliveryGuarantee is at-least-once")
         else:
-            log.warning(said, what, "the brokers have no sinks; a batch that is written again is there twice")
+            log.warning(text, what, "the brokers have no sinks, so a retried batch is written twice")
         return
-    producers = [each.producer for each in written if each.producer is not None]
+    producers = [each.producer for each in results if each.producer is not None]
     with Admin(options.admin_settings) as admin:
         admin.commit_sink(place.app_id, place.query_id, place.run_id, place.batch_id, producers)
-    was_before = any(each.was_committed for each in written)
-    log.info("%s %s, exactly once", what, "was committed before" if was_before else "is committed")
+    was_before = any(each.was_committed for each in results)
+    log.info("%s %s, exactly once", what, "was committed earlier" if was_before else "is committed")
 
 
 def _abort(options: SinkOptions, app_id: str, batch_id: int, run_id: str | None = None) -> None:
-    """Nothing depends on it: what is left open is ended by the next run, or by time."""
+    """Best effort: the next run, or the transaction timeout, aborts what stays open."""
     try:
         with Admin(options.admin_settings) as admin:
             for sink in admin.list_sinks():
@@ -170,13 +191,17 @@ def _abort(options: SinkOptions, app_id: str, batch_id: int, run_id: str | None 
                 if is_ours and sink.app_id == app_id:
                     admin.abort_sink(app_id, sink.query_id, sink.run_id)
     except UnsupportedByBroker:
-        log.debug("the brokers have no sinks, and so nothing to abort")
+        log.debug("the brokers have no sinks, so there is nothing to abort")
     except ClientError as error:
-        log.warning("what sink %r has open could not be aborted now: %s", app_id, error)
+        log.warning(
+            "the open attempts of sink %r could not be aborted (the next run of the query aborts them): %s",
+            app_id,
+            error,
+        )
 
 
 def _query_id(checkpoint: str | None) -> str | None:
-    """As Spark has written it down, if that is on this machine."""
+    """Read the query id from the checkpoint, if that is on this computer."""
     where = urlsplit(checkpoint or "")
     if checkpoint is None or where.scheme not in ("", "file"):
         return None
@@ -186,3 +211,49 @@ def _query_id(checkpoint: str | None) -> str | None:
         return None
     query_id = found.get("id")
     return query_id if isinstance(query_id, str) else None
+
+
+# --- tasks -----------------------------------------------------------------------------------------------
+
+
+def _write_rows(
+    options: SinkOptions, layout: RowLayout, place: Place, batches: Iterator[pa.RecordBatch]
+) -> TaskResult:
+    if options.guarantee is Guarantee.AT_LEAST_ONCE:
+        return _write_at_least_once(options, layout, place, batches)
+    with SinkAttempt(dict(options.settings), place) as attempt:
+        state = attempt.join()
+        if state is State.UNSUPPORTED and options.guarantee is Guarantee.EXACTLY_ONCE:
+            error = UnsupportedByBroker("JOIN_SINK")
+            error.advice = (
+                "deliveryGuarantee=exactly-once needs Headrace as the broker; or set it to at-least-once."
+            )
+            raise error
+        if state is State.COMMITTED:
+            # stateful operators upstream commit their state only if all of their rows are read
+            deque(batches, maxlen=0)
+            return TaskResult(place, was_committed=True)
+        if state is State.WRITING:
+            tables = RecordTables(layout)
+            for batch in batches:
+                for topic, table in tables.by_topic(batch, time.time_ns() // 1_000_000):
+                    attempt.send_arrow(topic, table, **layout.send_arguments)
+            return TaskResult(place, attempt.finish())
+    return _write_at_least_once(options, layout, place, batches)
+
+
+def _write_at_least_once(
+    options: SinkOptions, layout: RowLayout, place: Place, batches: Iterator[pa.RecordBatch]
+) -> TaskResult:
+    settings = {name: value for name, value in options.settings.items() if name != "transaction.timeout.ms"}
+    pending: deque[TableDelivery] = deque()
+    tables = RecordTables(layout)
+    with Producer(settings) as producer:
+        for batch in batches:
+            for topic, table in tables.by_topic(batch, time.time_ns() // 1_000_000):
+                pending.append(producer.send_arrow(topic, table, **layout.send_arguments))  # type: ignore[arg-type]
+            while pending and pending[0].is_done:
+                pending.popleft().result()
+        for delivery in pending:
+            delivery.get()
+    return TaskResult(place, is_exactly_once=False)

@@ -1,4 +1,4 @@
-"""The options of writing to topics: those of Spark's own Kafka connector, what makes writes count once."""
+"""Options of writing by `format("headrace")`: those of Spark's Kafka connector, formats and exactly-once."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import NamedTuple
 
 from headrace.client.configuration import admin_keys
 from headrace.spark.errors import InvalidOption
-from headrace.spark.formats import Part, written_parts
+from headrace.spark.formats import Format, sink_formats
+from headrace.spark.options import KAFKA, NO_SERVERS
 
-KAFKA = "kafka."
 NAMES = ("topic", "path", "txnAppId", "txnVersion", "deliveryGuarantee", "includeHeaders")
-# Of formats: see headrace.spark.formats.
-OF_FORMATS = (
+# See headrace.spark.formats.
+FORMAT_NAMES = (
     *("keyFormat", "valueFormat", "keySchema", "valueSchema", "keySubject", "valueSubject"),
     *("keyMessage", "valueMessage", "schema.registry.url", "schema.registry.user"),
     *("schema.registry.password", "schema.registry.auto.register"),
 )
-# What Spark itself has to know, and hands on.
-OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
-_KNOWN = {name.lower(): name for name in (*NAMES, *OF_FORMATS, *OF_SPARK)}
+# Spark's own options, which it passes on.
+SPARK_NAMES = ("checkpointLocation", "queryName", "outputMode")
+_KNOWN = {name.lower(): name for name in (*NAMES, *FORMAT_NAMES, *SPARK_NAMES)}
 
-# What a task decides itself, and what to use instead.
-_TAKEN = {
+# Client settings that a query must not set, and what to use instead.
+_RESERVED = {
     "transactional.id": "txnAppId",
     "enable.idempotence": "deliveryGuarantee",
     "key.serializer": "keyFormat",
     "value.serializer": "valueFormat",
 }
 
-# How long a batch stays open when nobody is heard of. Tasks that write are; this is for the time in which a
-# lost executor is replaced while all other tasks are done.
+# How long a batch stays open without a request from any of its tasks. Tasks that write send requests all the
+# time; this covers the replacement of a lost executor after all other tasks are done.
 TRANSACTION_TIMEOUT_MS = 300_000
 
 
@@ -43,17 +43,17 @@ class Guarantee(Enum):
 
 
 class SinkOptions(NamedTuple):
-    settings: dict[str, str]  # of the producer, by Kafka's names
-    topic: str | None = None  # for all rows; None: each says its own
+    settings: dict[str, str]  # producer settings, by Kafka's names
+    topic: str | None = None  # of all rows; None: the column topic
     app_id: str | None = None
-    version: int | None = None  # of a batch write: the batch that it is
+    version: int | None = None  # of a batch write
     guarantee: Guarantee = Guarantee.BEST
-    checkpoint: str | None = None  # where Spark keeps the query's progress, as far as it was said here
-    parts: tuple[Part, ...] = ()  # of records that have a format
+    checkpoint: str | None = None  # the query's checkpoint, if the option is set on the sink
+    formats: tuple[Format, ...] = ()
 
     @property
     def admin_settings(self) -> dict[str, object]:
-        """What an administrator understands of the settings."""
+        """The settings that the admin client has."""
         known = admin_keys()
         return {name: value for name, value in self.settings.items() if name in known}
 
@@ -61,9 +61,9 @@ class SinkOptions(NamedTuple):
 def sink_options(
     given: Mapping[str, str], *, is_stream: bool, overwrite: bool, servers: str | None = None
 ) -> SinkOptions:
-    """Raises InvalidOption for whatever makes no sense; `servers` are those of who names none."""
+    """Raise InvalidOption for an invalid option; `servers` is the default of kafka.bootstrap.servers."""
     if overwrite:
-        raise InvalidOption("a topic cannot be overwritten, only appended to")
+        raise InvalidOption('a topic cannot be overwritten, only appended to: use .mode("append")')
     for name in given:
         if name.lower() not in _KNOWN and not name.lower().startswith(KAFKA):
             likely = get_close_matches(name.lower(), _KNOWN, 1)
@@ -74,14 +74,14 @@ def sink_options(
     if servers:
         settings.setdefault("bootstrap.servers", servers)
     if "bootstrap.servers" not in settings:
-        raise InvalidOption("kafka.bootstrap.servers must be given: the addresses of some brokers")
-    for name, instead in _TAKEN.items():
+        raise InvalidOption(NO_SERVERS)
+    for name, instead in _RESERVED.items():
         if name in settings:
-            raise InvalidOption(f"kafka.{name} is not for Spark; use {instead}")
+            raise InvalidOption(f"kafka.{name} cannot be set in Spark; use {instead}")
     settings.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
     app_id = options.get("txnappid")
     if app_id == "":
-        raise InvalidOption("txnAppId is empty")
+        raise InvalidOption("txnAppId is empty: name the sink, or remove the option")
     return SinkOptions(
         settings,
         _topic(options),
@@ -89,16 +89,16 @@ def sink_options(
         _version(options, app_id, is_stream=is_stream),
         _guarantee(options),
         options.get("checkpointlocation"),
-        written_parts(options),
+        sink_formats(options),
     )
 
 
 def _topic(options: Mapping[str, str]) -> str | None:
     if "topic" in options and "path" in options:
-        raise InvalidOption('give the topic as an option or as save("topic"), not both')
+        raise InvalidOption('the option topic and save("topic") are both given: remove one of them')
     topic = options.get("topic", options.get("path"))
     if topic == "":
-        raise InvalidOption("topic is empty")
+        raise InvalidOption("topic is empty: name a topic, or remove the option and add a column topic")
     return topic
 
 
@@ -106,18 +106,23 @@ def _version(options: Mapping[str, str], app_id: str | None, *, is_stream: bool)
     text = options.get("txnversion")
     if is_stream:
         if text is not None:
-            raise InvalidOption("txnVersion is for batch writes: a stream counts its batches itself")
+            raise InvalidOption(
+                "txnVersion is for batch writes only, because a stream numbers its own: remove it"
+            )
         return None
     if (text is None) != (app_id is None):
-        raise InvalidOption("txnAppId and txnVersion go together: who writes, and the number of the write")
+        raise InvalidOption(
+            f"{'txnVersion' if text is None else 'txnAppId'} is missing: a batch write needs both txnAppId "
+            "(its name) and txnVersion (its number), or neither"
+        )
     if text is None:
         return None
     try:
         version = int(text)
     except ValueError as error:
-        raise InvalidOption(f"txnVersion: {text!r} is no whole number") from error
+        raise InvalidOption(f"txnVersion={text}: must be a whole number") from error
     if version < 0:
-        raise InvalidOption(f"txnVersion cannot be negative, and is {version}")
+        raise InvalidOption(f"txnVersion={version}: must be at least 0")
     return version
 
 
@@ -127,5 +132,5 @@ def _guarantee(options: Mapping[str, str]) -> Guarantee:
         return Guarantee.BEST
     wanted = {each.value: each for each in (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE)}
     if text.lower() not in wanted:
-        raise InvalidOption(f"deliveryGuarantee is {' or '.join(wanted)}, not {text}")
+        raise InvalidOption(f"deliveryGuarantee={text}: must be {' or '.join(wanted)}")
     return wanted[text.lower()]

@@ -1,6 +1,6 @@
-"""`format("headrace")` as Spark sees it. Batch and stream share options, survey and tasks.
+"""The data source `format("headrace")`: schema, batch reader, stream reader.
 
-Readers travel to the workers as they are, so they hold nothing but options until they are asked something.
+Spark pickles readers and sends them to the workers, so they hold only options until they are used.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -20,19 +22,32 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.spark.batch import plan_batch
-from headrace.spark.columns import fitted, kafka_columns, kafka_schema
+from headrace.spark.decoding import RowDecoder
+from headrace.spark.errors import InvalidOption
 from headrace.spark.filters import Bounds
-from headrace.spark.formats import Decoding, Formats, read_formats
+from headrace.spark.formats import HEADERS, KAFKA_COLUMNS, Format, Formats, read_formats
 from headrace.spark.options import SERVERS, SourceOptions, read_options
-from headrace.spark.reading import Task, read_range
-from headrace.spark.schemas import checked_schema, default_schema
-from headrace.spark.stream import Limit, StreamPlanner
-from headrace.spark.survey import Survey
+from headrace.spark.planning import Limit, StreamPlanner, plan_batch, tasks_for
+from headrace.spark.query_topics import QueryTopics
+from headrace.spark.ranges import ranges_between
+from headrace.spark.reading import ReadTask, fit_to_schema, kafka_table, read_range
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, Filter
+
+# The records of each partition from which the columns of JSON are inferred.
+SAMPLE_RECORDS = 1_000
+
+_KAFKA_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
 
 
 class HeadraceSource(DataSource):
@@ -43,8 +58,8 @@ class HeadraceSource(DataSource):
     def schema(self) -> StructType | str:
         given = {name.lower() for name in self.options}
         if given.isdisjoint(("keyformat", "valueformat")):
-            return kafka_schema(includes_headers=self.options.get("includeHeaders", "").lower() == "true")
-        # nobody says whether it is a stream; only a batch may have an end
+            return _kafka_schema(includes_headers=self.options.get("includeHeaders", "").lower() == "true")
+        # Spark does not say whether this is a stream; only a batch query may have an end
         is_stream = not any(name.startswith("ending") for name in given)
         return default_schema(self._read_options(is_stream=is_stream))
 
@@ -58,7 +73,7 @@ class HeadraceSource(DataSource):
         return HeadraceStreamReader(self._read_options(is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from headrace.spark.sink import batch_writer  # who reads does not load what writing needs
+        from headrace.spark.sink import batch_writer  # a query that only reads need not load it
 
         return batch_writer(self.options, schema, overwrite)
 
@@ -69,31 +84,31 @@ class HeadraceSource(DataSource):
 
 
 class TaskPartition(InputPartition):
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         super().__init__(task)
 
 
 def read_task(partition: InputPartition, schema: pa.Schema, formats: Formats) -> Iterator[pa.RecordBatch]:
-    """On an executor. Where there is nothing to read, Spark asks for a partition without a value."""
+    """Runs in a task. For an empty micro-batch Spark passes a partition without a value."""
     task = partition.value
     if task is None:
         return
     if formats.is_raw:
         for columns in read_range(task):
-            yield from fitted(kafka_columns(columns, task.range.end), schema)
+            yield from fit_to_schema(kafka_table(columns, task.range.end), schema)
         return
-    decoding = Decoding(formats, schema, task.settings)
+    decoder = RowDecoder(formats, schema, task.settings)
     try:
         for columns in read_range(task):
-            yield from fitted(decoding.decoded(kafka_columns(columns, task.range.end)), schema)
+            yield from fit_to_schema(decoder.decode(kafka_table(columns, task.range.end)), schema)
     finally:
-        decoding.close()
+        decoder.close()
 
 
 class HeadraceReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._formats = read_formats(options).as_of_now()
+        self._formats = read_formats(options).with_latest_schemas()
         self._schema = checked_schema(schema, self._formats)
         self._bounds = Bounds(prefix=self._formats.prefix)
         self.pushFilters = _PushFilters(self._bounds)
@@ -106,10 +121,10 @@ class HeadraceReader(DataSourceReader):
 
 
 class _PushFilters:
-    """Learns from the filters and hands all of them back, so that nothing depends on it.
+    """Notes the filters and returns all of them, so that Spark evaluates them as well.
 
-    A reader with a method of this name is refused by Spark where filters are not pushed down, which is its
-    default; what looks like the method it inherits is not.
+    Spark rejects a reader that overrides `pushFilters` while filter pushdown is off, which is its default.
+    With this `__func__` the attribute looks like the inherited method.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -117,28 +132,28 @@ class _PushFilters:
         self._bounds = bounds
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        self._bounds.learn(filters)
+        self._bounds.add(filters)
         return filters
 
 
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._formats = read_formats(options).as_of_now()
+        self._formats = read_formats(options).with_latest_schemas()
         self._schema = checked_schema(schema, self._formats)
         self._made: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}  # connections stay where they are
+        return {**self.__dict__, "_made": None}  # connections cannot be pickled
 
     @property
     def _planner(self) -> StreamPlanner:
         if self._made is None:
-            self._made = StreamPlanner(self._options, Survey(self._options))
+            self._made = StreamPlanner(self._options, QueryTopics(self._options))
         return self._made
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._planner.initial()
+        return self._planner.initial_offsets()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -151,10 +166,10 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return self._planner.latest(start, self._limit(limit))
+        return self._planner.next_end(start, self._limit(limit))
 
     def _limit(self, limit: ReadLimit) -> Limit:
-        """Spark carries one limit only, while a user may have given several."""
+        """Spark passes one limit; the options may have others as well."""
         if isinstance(limit, ReadAllAvailable):
             return Limit(is_everything=True)
         rows, size = self._options.offsets_per_trigger_max, self._options.bytes_per_trigger_max
@@ -165,10 +180,10 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Limit(rows=rows, bytes=size)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return self._planner.newest()
+        return self._planner.latest_offsets()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._planner.stop_at_what_is_there()
+        self._planner.stop_at_current_ends()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [TaskPartition(task) for task in self._planner.tasks(start, end)]
@@ -177,8 +192,76 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self._schema, self._formats)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Progress was committed before: see headrace.spark.stream."""
+        """Nothing to do: see headrace.spark.planning."""
 
     def stop(self) -> None:
         if self._made is not None:
             self._made.close()
+
+
+# --- schemas ---------------------------------------------------------------------------------------------
+
+
+def _kafka_schema(*, includes_headers: bool) -> str:
+    """Return the columns of a query without formats, in Spark's DDL."""
+    return ", ".join(
+        f"{name} {kind}" for name, kind in KAFKA_COLUMNS.items() if includes_headers or name != HEADERS
+    )
+
+
+def default_schema(options: SourceOptions) -> StructType:
+    """Return the schema of a query that declares none."""
+    formats = read_formats(options)
+    fields: list[pa.Field] = []
+    structs = {each.name: _type(each, options) for each in (formats.key, formats.value) if each is not None}
+    kafka_names = formats.kafka_names(includes_headers=True)
+    if "value" in structs:
+        fields += [field for field in structs["value"] if field.name not in kafka_names]
+    for own, kafka in formats.kafka_names(includes_headers=options.includes_headers).items():
+        fields.append(pa.field(own, structs.get(kafka, _KAFKA_TYPES[kafka])))
+    return from_arrow_schema(pa.schema([field.with_type(_shown(field.type)) for field in fields]))
+
+
+def _type(format: Format, options: SourceOptions) -> pa.StructType:
+    if not format.is_inferred:
+        return format.decoder().type
+    sample = _sample(format.name, options)
+    if not len(sample):
+        raise InvalidOption(
+            f"the columns of the {format.name}s cannot be inferred, because the topic has no records: "
+            "declare them with .schema(...)"
+        )
+    return format.decoder(sample=sample).type
+
+
+def _sample(name: str, options: SourceOptions) -> pa.ChunkedArray:
+    with QueryTopics(options) as query:
+        topics = query.required_topics()
+        starts = query.earliest(query.partitions(topics))
+        ends = query.latest(starts)
+        near = {at: min(end, starts[at] + SAMPLE_RECORDS) for at, end in ends.items()}
+        tasks = tasks_for(ranges_between(starts, near), topics, options)
+    found = [kafka_table(columns, task.range.end)[name] for task in tasks for columns in read_range(task)]
+    return pa.chunked_array([chunk for one in found for chunk in one.chunks], pa.binary())
+
+
+def _shown(kind: pa.DataType) -> pa.DataType:
+    """Show a field that is always null as a string, because Spark cannot write columns without a type."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_shown(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_shown(kind.value_type))
+    return kind
+
+
+def checked_schema(schema: StructType, formats: Formats) -> pa.Schema:
+    """Return Arrow's schema of the query; raise InvalidOption for a column that does not exist."""
+    kafka = formats.kafka_names(includes_headers=True)
+    unknown = [name for name in schema.fieldNames() if name not in kafka]
+    if unknown and formats.value is None:
+        raise InvalidOption(
+            f"there is no column {unknown[0]}: without valueFormat the columns are {', '.join(KAFKA_COLUMNS)}"
+        )
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,6 +1,7 @@
-"""A SparkSession that finds `format("headrace")`, and what a machine must have for one.
+"""`headrace.spark.session()`: a SparkSession in which `format("headrace")` works.
 
-Workers must be the Python that has headrace: Spark looks for data sources in a worker, not in the driver.
+Spark looks for data sources in a Python worker, not in the driver, so the workers must run the Python that
+has Headrace.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.spark import worker_python
-from headrace.spark.machine import check_machine
 from headrace.spark.options import SERVERS
+from headrace.spark.prerequisites import check_prerequisites
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 
 log = logging.getLogger("headrace.spark")
 
-# What is good for topics; whatever the user sets wins.
+# The user's own settings take precedence.
 DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -38,18 +39,18 @@ def session(
     master: str | None = None,
     config: Mapping[str, object] | None = None,
 ) -> SparkSession:
-    """The session of this process, made if there is none.
+    """Return this process's SparkSession; create it if there is none.
 
-    `servers` are the brokers of queries that do not give kafka.bootstrap.servers. `master` is where it runs
-    (all cores of this machine if nobody says otherwise, or `spark://…`), `config` are Spark's own settings.
-    Raises NotReady, in one sentence, if the machine cannot run Spark.
+    `servers` is the default of kafka.bootstrap.servers. `master` says where Spark runs: `local[*]`, all cores
+    of this computer, by default, or `spark://host:port`. `config` holds Spark's own settings. Raises
+    MissingPrerequisite if Spark cannot run on this computer.
     """
-    check_machine()
+    check_prerequisites()
     from pyspark.sql import SparkSession
 
     chosen = master or default_master()
     if servers is not None:
-        _tell_servers(servers)
+        _export_servers(servers)
     prepare_environment(chosen)
     builder = SparkSession.builder.appName(name).master(chosen)
     for key, value in session_settings(chosen, config).items():
@@ -62,34 +63,36 @@ def default_master() -> str:
 
 
 def session_settings(master: str, config: Mapping[str, object] | None = None) -> dict[str, str]:
-    """Spark's settings of a session there."""
+    """Return Spark's settings for a session on this master."""
     given = {key: str(value) for key, value in (config or {}).items()}
     return {**DEFAULTS, **_local_settings(master), **given}
 
 
-def _tell_servers(servers: str) -> None:
-    """To the JVM that is to be started, and so to its workers."""
+def _export_servers(servers: str) -> None:
+    """Pass them through the environment to the JVM, and through it to the workers."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None and os.environ.get(SERVERS) != servers:
         log.warning(
-            "Spark's JVM runs already, and knows nothing of %s: give kafka.bootstrap.servers", servers
+            "Spark's JVM was started before the session, so queries do not know the brokers %s: set the "
+            "option kafka.bootstrap.servers in each query",
+            servers,
         )
     os.environ[SERVERS] = servers
 
 
 def prepare_environment(master: str) -> None:
-    """For driver and workers of this machine; what is set already stays."""
+    """Set the variables of driver and workers that are not set yet."""
     python = sys.executable
     if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # else Spark warns of a name that is no address
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # else Spark warns about the host name
         python = worker_python.command()
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def _local_settings(master: str) -> dict[str, str]:
-    """A session on this machine needs no address that others could reach, and no more tasks than cores."""
+    """On this computer: no address that others can reach, and one shuffle task per core."""
     if not master.startswith("local"):
         return {}
     return {

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.client.cluster import TopicPartition
 from headrace.spark.filters import Bounds
-from headrace.spark.planning import Range
+from headrace.spark.ranges import Range
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 ALL = [Range(A, 0, 100), Range(B, 50, 60)]
@@ -29,8 +29,8 @@ def made(kind: str, name: str, value: Any = None) -> Any:
 
 def narrowed(*filters: Any) -> list[Range]:
     bounds = Bounds()
-    bounds.learn(filters)
-    return bounds.narrowed(ALL)
+    bounds.add(filters)
+    return bounds.narrow(ALL)
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_what_is_not_understood_changes_nothing():
 def test_times_count_from_below():
     bounds = Bounds()
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    bounds.learn([made("LessThan", "timestamp", moment)])
+    bounds.add([made("LessThan", "timestamp", moment)])
     assert bounds.since_ms is None
-    bounds.learn(
+    bounds.add(
         [
             made("GreaterThan", "timestamp", moment),
             made("GreaterThan", "timestamp", moment.replace(year=2030, tzinfo=None)),
         ]
     )
     assert bounds.since_ms == moment.timestamp() * 1000
-    assert bounds.narrowed(ALL) == ALL
+    assert bounds.narrow(ALL) == ALL
 
 
 def test_prefixed_columns():
     bounds = Bounds(prefix="_")
-    bounds.learn([made("EqualTo", "partition", 0), made("EqualTo", "_partition", 1)])
-    assert bounds.narrowed(ALL) == [ALL[1]]
+    bounds.add([made("EqualTo", "partition", 0), made("EqualTo", "_partition", 1)])
+    assert bounds.narrow(ALL) == [ALL[1]]

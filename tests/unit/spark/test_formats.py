@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.spark.decoding import RowDecoder
 from headrace.spark.errors import InvalidOption, Undecodable
-from headrace.spark.formats import Decoding, read_formats
+from headrace.spark.formats import read_formats
 from headrace.spark.options import read_options
 
 GOOD, BAD = b'{"ad": "a1", "offset": 7}', b"{no"
@@ -38,8 +39,8 @@ def table(*values: bytes | None) -> pa.Table:
 
 
 def decoded(*values: bytes | None, schema: pa.Schema = SCHEMA, **given: str) -> list[dict[str, Any]]:
-    decoding = Decoding(formats(valueFormat="json", **given), schema, {})
-    return decoding.decoded(table(*values)).select(schema.names).to_pylist()
+    decoder = RowDecoder(formats(valueFormat="json", **given), schema, {})
+    return decoder.decode(table(*values)).select(schema.names).to_pylist()
 
 
 def test_fields_are_columns_and_kafkas_have_an_underscore():
@@ -71,12 +72,12 @@ def test_a_record_without_a_column_that_must_be_there_is_none():
         {"ad": "a1", "user": None, "_offset": 6},
     ]
     with pytest.raises(
-        Undecodable, match=r"offset 1 of partition t-0 .*: ad is missing, and declared NOT NULL"
+        Undecodable, match=r"offset 1 of partition t-0 .*: ad is missing, but declared NOT NULL"
     ):
         decoded(whole, bad[0], schema=schema)
     with pytest.raises(Undecodable, match=r"user\.id is missing"):
         decoded(bad[2], schema=schema)
-    with pytest.raises(InvalidOption, match="PERMISSIVE shows nulls, and the column ad is declared NOT NULL"):
+    with pytest.raises(InvalidOption, match="column ad is declared NOT NULL, but mode PERMISSIVE"):
         decoded(whole, schema=schema, mode="PERMISSIVE")
 
 
@@ -86,19 +87,19 @@ def test_nothing_is_decoded_that_nobody_wants():
 
 def test_a_key_is_a_struct():
     schema = pa.schema([("key", pa.struct([("id", pa.int64())])), ("value", pa.binary())])
-    decoding = Decoding(formats(keyFormat="json"), schema, {})
-    found = decoding.decoded(table(BAD)).select(schema.names).to_pylist()
+    decoder = RowDecoder(formats(keyFormat="json"), schema, {})
+    found = decoder.decode(table(BAD)).select(schema.names).to_pylist()
     assert found == [{"key": {"id": 1}, "value": BAD}]
-    with pytest.raises(InvalidOption, match="the key is a struct"):
-        Decoding(formats(keyFormat="json"), pa.schema([("key", pa.binary())]), {})
+    with pytest.raises(InvalidOption, match="it must be a struct"):
+        RowDecoder(formats(keyFormat="json"), pa.schema([("key", pa.binary())]), {})
 
 
 def test_formats_and_modes_have_names():
-    with pytest.raises(InvalidOption, match="valueFormat is binary, json, avro, protobuf, not xml"):
+    with pytest.raises(InvalidOption, match="valueFormat=xml: must be binary, json, avro, protobuf"):
         formats(valueFormat="xml")
-    with pytest.raises(InvalidOption, match="mode is one of"):
+    with pytest.raises(InvalidOption, match="mode=whatever: must be one of FAILFAST"):
         formats(mode="whatever")
-    with pytest.raises(InvalidOption, match="valueSubject must be given"):
+    with pytest.raises(InvalidOption, match="valueSubject is missing"):
         formats(valueFormat="avro", subscribe="a,b", **{"schema.registry.url": "http://here"})
 
 

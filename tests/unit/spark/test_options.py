@@ -6,8 +6,16 @@ import pytest
 
 from headrace.client.cluster import TopicPartition
 from headrace.spark.errors import InvalidOption
-from headrace.spark.offsets import EARLIEST, LATEST, Offsets, from_json, parse
-from headrace.spark.options import At, SourceOptions, read_options
+from headrace.spark.options import (
+    EARLIEST,
+    LATEST,
+    Offsets,
+    OffsetSpec,
+    SourceOptions,
+    offsets_from_json,
+    parse_offsets,
+    read_options,
+)
 
 SERVERS = {"kafka.bootstrap.servers": "here:9092"}
 
@@ -19,8 +27,8 @@ def options(*, is_stream: bool = False, **given: object) -> SourceOptions:
 
 def test_defaults_are_those_of_sparks_connector():
     batch, stream = options(), options(is_stream=True)
-    assert (batch.start, batch.end) == (At(EARLIEST), At(LATEST))
-    assert stream.start == At(LATEST)
+    assert (batch.start, batch.end) == (OffsetSpec(EARLIEST), OffsetSpec(LATEST))
+    assert stream.start == OffsetSpec(LATEST)
     assert batch.fails_on_data_loss
     assert not batch.includes_headers
     assert stream.trigger_delay_max_s == 15 * 60
@@ -62,7 +70,7 @@ def test_times_come_before_offsets():
     found = options(
         startingTimestamp=5, startingOffsets="earliest", startingOffsetsByTimestamp='{"a": {"0": 7}}'
     )
-    assert found.start == At(5, None, True, False)
+    assert found.start == OffsetSpec(5, None, True, False)
     found = options(startingOffsets="earliest", startingOffsetsByTimestamp='{"a": {"0": 7}}')
     assert found.start.each == Offsets({TopicPartition("a", 0): 7})
     assert found.start.is_time
@@ -84,24 +92,24 @@ def test_durations(text, seconds):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"minPartitions": "0"}, "must be positive"),
-        ({"minPartitions": "many"}, "no whole number"),
-        ({"maxBytesPerPartition": "64x"}, "no size"),
+        ({"minPartitions": "0"}, "minPartitions=0: must be at least 1"),
+        ({"minPartitions": "many"}, "minPartitions=many: must be a whole number"),
+        ({"maxBytesPerPartition": "64x"}, "must be a size"),
         ({"failOnDataLoss": "perhaps"}, "true or false"),
-        ({"maxTriggerDelay": "soon"}, "no duration"),
-        ({"startingOffsets": "lates"}, "no JSON"),
+        ({"maxTriggerDelay": "soon"}, "must be a duration"),
+        ({"startingOffsets": "lates"}, "not JSON"),
         ({"startingOffsets": "[1]"}, "JSON object"),
-        ({"startingOffsets": '{"a": 1}'}, "expected"),
-        ({"startingOffsets": '{"a": {"x": 1}}'}, "no partition"),
-        ({"startingOffsets": '{"a": {"0": -3}}'}, "no offset"),
-        ({"startingOffsets": '{"a": {"0": true}}'}, "no whole number"),
+        ({"startingOffsets": '{"a": 1}'}, 'write {"a": {"0": 23}}'),
+        ({"startingOffsets": '{"a": {"x": 1}}'}, "is not a partition"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "must be an offset"),
+        ({"startingOffsets": '{"a": {"0": true}}'}, "must be a whole number"),
         ({"startingOffsets": '{"a": {"0": -1}}'}, "cannot be latest"),
         ({"endingOffsets": "earliest"}, "cannot be earliest"),
         ({"startingTimestamp": "yesterday"}, "milliseconds"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is more than"),
-        ({"kafka.enable.auto.commit": "true"}, "not for Spark"),
-        ({"subscribePattern": "a.*"}, "not subscribe and subscribePattern"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "must not be larger than"),
+        ({"kafka.enable.auto.commit": "true"}, "cannot be set in Spark"),
+        ({"subscribePattern": "a.*"}, "subscribe and subscribePattern are given"),
         ({"maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger"),
     ],
 )
@@ -137,5 +145,5 @@ def test_offsets_are_the_same_text_however_they_were_found():
     one, two = TopicPartition("a", 10), TopicPartition("a", 9)
     text = Offsets({one: 1, two: 2}, {"a": "id-of-a", "gone": "x"}).to_json()
     assert list(text["a"].items()) == [("9", 2), ("10", 1), ("id", "id-of-a")]
-    assert from_json(text) == Offsets({two: 2, one: 1}, {"a": "id-of-a"})
-    assert parse('{"a": {"9": 2, "10": 1}}', "x") == Offsets({two: 2, one: 1})
+    assert offsets_from_json(text) == Offsets({two: 2, one: 1}, {"a": "id-of-a"})
+    assert parse_offsets('{"a": {"9": 2, "10": 1}}', "x") == Offsets({two: 2, one: 1})

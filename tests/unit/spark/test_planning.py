@@ -1,114 +1,201 @@
-"""How much a micro-batch reads and how ranges are shared out, without Spark and without a broker."""
+"""Where micro-batches end, with scripted answers of the brokers and a clock that stands still."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
-from headrace.spark.planning import (
-    Range,
-    cut,
-    cut_by_records,
-    cut_evenly,
-    cut_to_count,
-    is_too_early,
-    limited,
-    ranges_between,
-    waiting,
-)
+from headrace.client.errors import TimedOut
+from headrace.spark.errors import DataLost, TopicRecreated
+from headrace.spark.loss import Loss
+from headrace.spark.options import Offsets, OffsetSpec, read_options
+from headrace.spark.planning import Limit, StreamPlanner
+from headrace.spark.ranges import Range
 
-A, B, C = (TopicPartition("t", number) for number in range(3))
-RANGES = st.lists(st.integers(1, 500), min_size=1, max_size=6).map(
-    lambda sizes: [Range(TopicPartition("t", number), 7, 7 + size) for number, size in enumerate(sizes)]
-)
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+ALL = Limit(is_everything=True)
 
 
-def covered(parts: list[Range]) -> list[tuple[TopicPartition, int, int]]:
-    """Neighbours joined."""
-    found: list[tuple[TopicPartition, int, int]] = []
-    for part in sorted(parts):
-        assert part.size > 0
-        if found and found[-1][0] == part.at:
-            assert found[-1][2] == part.start, "a gap, or something twice"
-            found[-1] = (part.at, found[-1][1], part.end)
-        else:
-            found.append((part.at, part.start, part.end))
-    return found
+@dataclass
+class Cluster:
+    """The answers of `QueryTopics`."""
+
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=lambda: {"t": "id-1"})
+    committed: list[dict[TopicPartition, int]] = field(default_factory=list)
+    refuses_commits: bool = False
+    open_count: int = 0  # records of open transactions behind each end
+
+    def topics(self) -> dict[str, TopicDescription]:
+        return {name: TopicDescription(name, its_id, False, []) for name, its_id in self.ids.items()}
+
+    required_topics = topics
+
+    def partitions(self, topics: Mapping[str, Any]) -> list[TopicPartition]:
+        return sorted(at for at in self.ends if at.topic in topics)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self.starts.get(at, 0) for at in partitions}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self.ends[at] for at in partitions}
+
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self.ends[at] + self.open_count for at in partitions}
+
+    def resolve(self, spec: OffsetSpec, topics: Mapping[str, Any]) -> Offsets:
+        return Offsets(self.earliest(self.ends), dict(self.ids))
+
+    def describe(self, losses: Iterable[Loss]) -> str:
+        return "; ".join(f"{loss.partition} {loss.start} {loss.end}" for loss in losses)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.refuses_commits:
+            raise TimedOut("nobody there")
+        self.committed.append(dict(offsets))
 
 
-def test_ranges_hold_something():
-    assert ranges_between({A: 3, B: 5, C: 9}, {A: 7, B: 5, C: 4}) == [Range(A, 3, 7)]
-    assert ranges_between({}, {A: 7}) == []
+@dataclass
+class Story:
+    """A planner, what surrounds it, and the time."""
+
+    cluster: Cluster
+    options: dict[str, str] = field(default_factory=dict)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        given = {"kafka.bootstrap.servers": "here:1", "subscribe": "t", **self.options}
+        options = read_options(given, is_stream=True)
+        self.planner = StreamPlanner(options, self.cluster, lambda: self.now_s)  # type: ignore[arg-type]
+
+    def latest(self, limit: Limit = ALL, **starts: int) -> dict[str, Any]:
+        """Where the next batch ends, by partition."""
+        found = self.planner.next_end(self.offsets(**starts), limit)
+        return {name: end for name, end in found.get("t", {}).items() if name != "id"}
+
+    def offsets(self, **starts: int) -> dict[str, Any]:
+        return {"t": {**{name.removeprefix("p"): offset for name, offset in starts.items()}, "id": "id-1"}}
 
 
-def test_a_limit_is_shared_by_what_waits():
-    assert limited({A: 0, B: 100}, {A: 300, B: 200}, 40) == {A: 30, B: 110}
+def test_a_batch_ends_where_the_logs_do():
+    story = Story(Cluster(ends={A: 10, B: 20}))
+    assert story.latest(p0=3, p1=0) == {"0": 10, "1": 20}
+    assert story.planner.latest_offsets() == {"t": {"0": 10, "1": 20, "id": "id-1"}}
 
 
-def test_nobody_is_starved_and_who_has_nothing_stays():
-    assert limited({A: 0, B: 0, C: 5}, {A: 1_000_000, B: 1, C: 5}, 10) == {A: 9, B: 1, C: 5}
+def test_nothing_new_is_the_same_text():
+    story = Story(Cluster(ends={A: 10}))
+    start = story.offsets(p0=10)
+    assert story.planner.next_end(start, ALL) == start
 
 
-def test_a_limit_above_what_waits_changes_nothing():
-    assert limited({A: 0, B: 0}, {A: 10, B: 10}, 20) == {A: 10, B: 10}
+def test_limits_hold_unless_everything_is_wanted():
+    story = Story(Cluster(ends={A: 1000}))
+    assert story.latest(Limit(rows=300), p0=0) == {"0": 300}
+    assert story.latest(p0=0) == {"0": 1000}
 
 
-@settings(deadline=None, max_examples=50)
-@given(RANGES, st.integers(1, 1_000))
-def test_every_limited_batch_moves_on(ranges, limit):
-    starts, ends = {each.at: each.start for each in ranges}, {each.at: each.end for each in ranges}
-    reached = limited(starts, ends, limit)
-    assert all(starts[at] < reached[at] <= ends[at] for at in starts)
-    assert waiting(starts, reached) <= limit + len(ranges)
+def test_progress_is_committed_once_and_before_the_next_batch():
+    story = Story(Cluster(ends={A: 10}))
+    for start in (0, 0, 10):
+        story.latest(p0=start)
+    assert story.cluster.committed == [{A: 0}, {A: 10}]
 
 
-@pytest.mark.parametrize(
-    ("count", "waited_s", "is_early"), [(5, 1.0, True), (10, 1.0, False), (5, 60.0, False), (0, 1.0, True)]
-)
-def test_a_small_batch_waits_for_more_but_not_for_ever(count, waited_s, is_early):
-    assert is_too_early(count, 10, waited_s, delay_max_s=60.0) is is_early
+def test_a_group_that_cannot_be_told_stops_nobody():
+    story = Story(Cluster(ends={A: 10}, refuses_commits=True))
+    assert story.latest(p0=0) == {"0": 10}
+    story.cluster.refuses_commits = False
+    story.latest(p0=0)
+    assert story.cluster.committed == [{A: 0}], "it is tried again"
 
 
-def test_without_a_minimum_nothing_waits():
-    assert not is_too_early(1, None, 0.0, delay_max_s=60.0)
+def test_a_small_batch_waits_but_not_for_ever():
+    story = Story(Cluster(ends={A: 1}), {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "60s"})
+    few = Limit()
+    assert story.latest(few, p0=0) == {"0": 1}, "the first one waits for nobody"
+    story.cluster.ends[A] = 5
+    story.now_s = 59
+    assert story.latest(few, p0=1) == {"0": 1}
+    story.now_s = 60
+    assert story.latest(few, p0=1) == {"0": 5}
+    story.cluster.ends[A] = 15
+    assert story.latest(few, p0=5) == {"0": 15}, "ten are enough"
+    story.cluster.ends[A] = 16
+    assert story.latest(ALL, p0=15) == {"0": 16}, "everything is everything"
 
 
-def test_cuts_outside_are_of_no_matter():
-    assert cut(Range(A, 10, 20), [5, 10, 12, 12, 20, 99]) == [Range(A, 10, 12), Range(A, 12, 20)]
+def test_available_now_ends_with_what_was_there():
+    story = Story(Cluster(ends={A: 10}), {"minOffsetsPerTrigger": "1000"})
+    story.planner.stop_at_current_ends()
+    story.cluster.ends = {A: 50, B: 7}
+    assert story.latest(Limit(rows=6), p0=0) == {"0": 6}
+    assert story.latest(Limit(rows=6), p0=6) == {"0": 10}
+    assert story.latest(Limit(rows=6), p0=10) == {"0": 10}, "it ends, though more came"
 
 
-@settings(deadline=None, max_examples=50)
-@given(RANGES, st.integers(1, 50))
-def test_even_parts_differ_by_one(ranges, count):
-    for each in ranges:
-        parts = cut_evenly(each, count)
-        sizes = {part.size for part in parts}
-        assert len(parts) == min(count, each.size)
-        assert max(sizes) - min(sizes) <= 1
-        assert covered(parts) == [each]
+def test_available_now_ends_though_partitions_were_added_before_a_restart():
+    story = Story(Cluster(ends={A: 10, B: 0}))
+    story.planner.stop_at_current_ends()
+    assert story.latest(p0=10) == {"0": 10, "1": 0}
+    assert story.latest(p0=10, p1=0) == {"0": 10, "1": 0}
 
 
-@settings(deadline=None, max_examples=50)
-@given(RANGES, st.integers(1, 300))
-def test_no_part_has_more_records_than_allowed(ranges, records_max):
-    parts = cut_by_records(ranges, records_max)
-    assert max(part.size for part in parts) <= records_max
-    assert covered(parts) == list(ranges)
-    assert cut_by_records(ranges, None) == ranges
+def test_new_partitions_begin_with_their_first_record():
+    story = Story(Cluster(ends={A: 10, B: 4}))
+    assert story.latest(p0=10) == {"0": 10, "1": 4}
+    (task,) = story.planner.tasks(story.offsets(p0=10), story.offsets(p0=10, p1=4))
+    assert task.range == Range(B, 0, 4)
 
 
-@settings(deadline=None, max_examples=50)
-@given(RANGES, st.integers(1, 40))
-def test_a_number_of_parts_is_about_reached(ranges, count):
-    parts = cut_to_count(ranges, count)
-    assert covered(parts) == list(ranges)
-    wanted = min(count, sum(each.size for each in ranges))
-    assert len(parts) >= max(len(ranges), wanted - len(ranges))
+def test_a_new_partition_that_lost_its_first_records_lost_them_to_this_query():
+    story = Story(Cluster(starts={B: 2}, ends={A: 10, B: 4}))
+    with pytest.raises(DataLost, match="t-1 0 2"):
+        story.planner.tasks(story.offsets(p0=10), story.offsets(p0=10, p1=4))
 
 
-def test_large_ranges_are_cut_and_small_ones_stay_whole():
-    parts = cut_to_count([Range(A, 0, 900), Range(B, 0, 10)], 4)
-    assert [part for part in parts if part.at == B] == [Range(B, 0, 10)]
-    assert [part.size for part in parts if part.at == A] == [300, 300, 300]
+def test_what_is_lost_is_left_out_where_that_is_allowed():
+    story = Story(Cluster(starts={A: 4}, ends={A: 10}), {"failOnDataLoss": "false"})
+    (task,) = story.planner.tasks(story.offsets(p0=0), story.offsets(p0=10))
+    assert task.range == Range(A, 4, 10)
+
+
+def test_a_topic_with_another_id_is_another_topic():
+    story = Story(Cluster(ends={A: 10}, ids={"t": "id-2"}), {"failOnDataLoss": "false"})
+    with pytest.raises(TopicRecreated, match="its id was id-1 and is now id-2"):
+        story.latest(p0=0)
+    with pytest.raises(TopicRecreated):
+        story.planner.tasks(story.offsets(p0=0), story.offsets(p0=5))
+
+
+def test_a_topic_that_is_gone_is_told_or_forgotten():
+    gone = Cluster(ends={}, ids={})
+    with pytest.raises(DataLost, match="t-0 3 None"):
+        Story(gone).latest(p0=3)
+    assert Story(gone, {"failOnDataLoss": "false"}).latest(p0=3) == {}
+
+
+def test_where_only_a_transaction_is_open_nothing_was_cut():
+    """As after a run that read what was not committed, too."""
+    story = Story(Cluster(ends={A: 5}, open_count=10))
+    assert story.latest(p0=8) == {"0": 8}
+
+
+def test_a_log_that_was_cut_goes_on_from_its_new_end():
+    with pytest.raises(DataLost, match="t-0 5 8"):
+        Story(Cluster(ends={A: 5})).latest(p0=8)
+    story = Story(Cluster(ends={A: 5}), {"failOnDataLoss": "false"})
+    assert story.latest(p0=8) == {"0": 5}
+    assert story.planner.tasks(story.offsets(p0=8), story.offsets(p0=5)) == []
+
+
+def test_who_names_the_group_has_its_progress_there():
+    story = Story(Cluster(ends={A: 1}), {"kafka.group.id": "mine"})
+    assert story.planner._group == "mine"
+    assert Story(Cluster(), {"groupIdPrefix": "ours"}).planner._group.startswith("ours-")

@@ -1,4 +1,7 @@
-"""What a machine needs to run Spark: a JDK, a Python that Spark knows, memory; each told in one sentence."""
+"""Prerequisites of Spark on this computer: Python, PySpark, a JDK and free memory.
+
+Each check returns one sentence that says what is missing and what to do, or None.
+"""
 
 import os
 import re
@@ -17,19 +20,19 @@ MEMORY_MIN_BYTES = 2 << 30  # a driver of 1 GB, its workers, and a broker beside
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
-class NotReady(RuntimeError):
-    """Spark cannot run here, and this is why."""
+class MissingPrerequisite(RuntimeError):
+    """Spark cannot run on this computer; the message says what is missing and what to do."""
 
 
-def check_machine() -> None:
-    """Raises NotReady for the first thing that is missing."""
+def check_prerequisites() -> None:
+    """Raise MissingPrerequisite for the first thing that is missing."""
     for problem in (python_problem(), pyspark_problem(), java_problem()):
         if problem is not None:
-            raise NotReady(problem)
+            raise MissingPrerequisite(problem)
 
 
 def problems() -> list[str]:
-    """Everything that is missing."""
+    """Return a sentence for everything that is missing."""
     found = (python_problem(), pyspark_problem(), java_problem(), memory_problem(memory_bytes()))
     return [problem for problem in found if problem is not None]
 
@@ -38,11 +41,14 @@ def python_problem(version: tuple[int, ...] = tuple(sys.version_info[:2])) -> st
     if version >= PYTHON_MIN:
         return None
     wanted = ".".join(map(str, PYTHON_MIN))
-    return f"Python {'.'.join(map(str, version))} is too old: Headrace needs {wanted} or newer."
+    return (
+        f"Python {'.'.join(map(str, version))} is too old: Headrace needs Python {wanted} or newer. "
+        "Install it and create a new virtual environment."
+    )
 
 
 def pyspark_problem() -> str | None:
-    """Of PySpark and of what its Arrow paths need."""
+    """Check PySpark and the libraries that its Arrow code needs."""
     for library in ("pyspark", "pyarrow", "pandas"):
         if find_spec(library) is None:
             command = install_command("spark")
@@ -51,19 +57,21 @@ def pyspark_problem() -> str | None:
 
 
 def java_problem(home: str | None = None) -> str | None:
-    """`home` in place of what JAVA_HOME says."""
-    java = java_command(home if home is not None else os.environ.get("JAVA_HOME"))
+    """Check the JDK in `home`, by default in JAVA_HOME or on the PATH."""
+    home = home if home is not None else os.environ.get("JAVA_HOME")
+    java = java_command(home)
     wanted = f"Spark needs a JDK {JAVA_MIN} or newer"
     if java is None:
-        return f"{wanted}, and no `java` was found: install one, or set JAVA_HOME to where it is."
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        return f"{wanted}, but there is no `java` {where}: install one, or set JAVA_HOME to its directory."
     try:
         asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
-        return f"{wanted}, and {java} does not run ({error.strerror}): set JAVA_HOME to where one is."
+        return f"{wanted}, but {java} cannot be run ({error.strerror}): set JAVA_HOME to a JDK's directory."
     version = java_version(asked.stderr + asked.stdout)
     if version is None or version < JAVA_MIN:
-        found = "does not say its version" if version is None else f"is version {version}"
-        return f"{wanted}, and {java} {found}: set JAVA_HOME to where a newer one is."
+        found = "prints no version" if version is None else f"is version {version}"
+        return f"{wanted}, but {java} {found}: set JAVA_HOME to the directory of a newer JDK."
     return None
 
 
@@ -75,7 +83,7 @@ def java_command(home: str | None) -> str | None:
 
 
 def java_version(text: str) -> int | None:
-    """From what `java -version` says; old ones call version 8 `1.8`."""
+    """Read the major version from the output of `java -version`; Java 8 calls itself `1.8`."""
     found = _VERSION.search(text)
     if found is None:
         return None
@@ -83,7 +91,7 @@ def java_version(text: str) -> int | None:
 
 
 def memory_bytes() -> int | None:
-    """That may be had now; None where nobody says."""
+    """Return the available memory; None where the system does not say."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:
@@ -96,4 +104,7 @@ def memory_problem(available: int | None) -> str | None:
     if available is None or available >= MEMORY_MIN_BYTES:
         return None
     free, wanted = available / (1 << 30), MEMORY_MIN_BYTES >> 30
-    return f"{free:.1f} GB of memory are free, and Spark beside a broker needs about {wanted} GB."
+    return (
+        f"{free:.1f} GB of memory are available; Spark and a broker need about {wanted} GB: "
+        "end other programs first."
+    )

@@ -1,5 +1,6 @@
-"""What the cluster says of the topics of a query: which partitions there are, and where their logs begin and
-end. Asked from the planner, never from a task.
+"""The topics of a query as the brokers describe them: partitions, offsets, sizes, group progress.
+
+The planner asks, through one admin client; tasks never do.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin
 from headrace.spark.errors import InvalidOption, TopicRecreated
-from headrace.spark.loss import Loss, told
-from headrace.spark.offsets import EARLIEST, LATEST, Offsets
-from headrace.spark.options import At, SourceOptions
-from headrace.spark.planning import Range, cut, cut_evenly, limited, ranges_between
-from headrace.spark.reading import recreated
+from headrace.spark.loss import Loss, describe_losses
+from headrace.spark.options import EARLIEST, LATEST, Offsets, OffsetSpec, SourceOptions
+from headrace.spark.ranges import Range, limit_ends, ranges_between, split_at, split_evenly
+from headrace.spark.reading import recreated_text
 
 
-class Survey:
-    """Asks through one administrator, which is made with the first question."""
+class QueryTopics:
+    """The admin client is created when it is first needed."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -49,7 +49,7 @@ class Survey:
     # --- topics ------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, TopicDescription]:
-        """Those that the query means and that are there, by name."""
+        """Return the existing topics that the query reads, by name."""
         options = self._options
         if options.pattern is not None:
             matches = re.compile(options.pattern).fullmatch
@@ -59,26 +59,29 @@ class Survey:
         try:
             return self._admin.describe_topics(names)
         except ClientError as error:
-            if not _is_about_missing(error):
+            if not _is_unknown_topic(error):
                 raise
         found = self._admin.list_topics(internal=True)
         return {topic.name: topic for topic in found if topic.name in names}
 
     def partitions(self, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-        """Those that the query means, of these topics."""
-        there = {at for topic in topics.values() for at in topic.all_partitions()}
-        return sorted(there.intersection(self._options.assigned) if self._options.assigned else there)
+        """Return the partitions of these topics that the query reads."""
+        existing = {at for topic in topics.values() for at in topic.all_partitions()}
+        return sorted(existing.intersection(self._options.assigned) if self._options.assigned else existing)
 
     def required_topics(self) -> dict[str, TopicDescription]:
-        """As `topics`, but those that the query names have to be there."""
+        """As `topics`; raise InvalidOption if a topic or partition that the query names does not exist."""
         topics = self.topics()
         wanted = self._options.topics or sorted({at.topic for at in self._options.assigned})
         missing = [name for name in wanted if name not in topics]
         if missing:
-            raise InvalidOption(f"there is no topic {', '.join(map(repr, missing))}")
+            names = ", ".join(map(repr, missing))
+            raise InvalidOption(f"there is no topic {names}: check the name, or create it first")
         absent = set(self._options.assigned).difference(self.partitions(topics))
         if absent:
-            raise InvalidOption(f"there is no partition {min(absent)}")
+            raise InvalidOption(
+                f"assign: there is no partition {min(absent)}; the topic has fewer partitions"
+            )
         return topics
 
     # --- offsets -----------------------------------------------------------------------------------------
@@ -87,66 +90,68 @@ class Survey:
         return self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends of what may be read: with read_committed, where open transactions begin."""
+        """Return the readable ends: with read_committed, where the first open transaction begins."""
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {at: found.offset or 0 for at, found in self.listed(wanted).items()}
+        return {at: found.offset or 0 for at, found in self.list_offsets(wanted).items()}
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends of the logs, open transactions included."""
-        found = self.listed(dict.fromkeys(partitions, LATEST), isolation_level="read_uncommitted")
+        """Return the log end offsets, including open transactions."""
+        found = self.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level="read_uncommitted")
         return {at: listed.offset or 0 for at, listed in found.items()}
 
-    def listed(
+    def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str | None = None
     ) -> dict[TopicPartition, ListedOffset]:
-        """By EARLIEST, LATEST or times in milliseconds."""
+        """`wanted` has EARLIEST, LATEST or a timestamp in milliseconds for each partition."""
         if not wanted:
             return {}
         level = isolation_level or self._options.isolation_level
         return self._admin.list_offsets(wanted, isolation_level=level)
 
-    def resolve(self, at: At, topics: Mapping[str, TopicDescription]) -> Offsets:
-        """Where a query begins or ends, as offsets."""
+    def resolve(self, spec: OffsetSpec, topics: Mapping[str, TopicDescription]) -> Offsets:
+        """Return the offsets at which the query starts or ends."""
         partitions = self.partitions(topics)
         ids = {name: topic.topic_id for name, topic in topics.items()}
-        if at.each is None:
-            assert at.everywhere is not None
-            wanted = dict.fromkeys(partitions, at.everywhere)
+        if spec.each is None:
+            assert spec.everywhere is not None
+            wanted = dict.fromkeys(partitions, spec.everywhere)
         else:
-            check_identities(at.each.topic_ids, ids)
-            _check_same(at.each.at, partitions)
-            wanted = at.each.at
-        if at.is_time:
-            return Offsets(self._at_times(wanted, is_late_allowed=at.is_late_allowed), ids)
+            check_topic_ids(spec.each.topic_ids, ids)
+            _check_same(spec.each.by_partition, partitions)
+            wanted = spec.each.by_partition
+        if spec.is_time:
+            return Offsets(self._at_times(wanted, is_late_allowed=spec.is_late_allowed), ids)
         asked = {where: offset for where, offset in wanted.items() if offset < 0}
         return Offsets({**wanted, **self._offsets(asked)}, ids)
 
     def _at_times(
         self, times: Mapping[TopicPartition, int], *, is_late_allowed: bool
     ) -> dict[TopicPartition, int]:
-        found = {at: listed.offset for at, listed in self.listed(times).items()}
+        found = {at: listed.offset for at, listed in self.list_offsets(times).items()}
         late = [at for at, offset in found.items() if offset is None]
         if late and not is_late_allowed:
             raise InvalidOption(
-                f"partition {late[0]} has no record as late as {times[late[0]]} ms; set "
-                "startingOffsetsByTimestampStrategy to latest to begin at its end then"
+                f"partition {late[0]} has no record with a timestamp of {times[late[0]]} ms or later; set "
+                "startingOffsetsByTimestampStrategy to latest to start such partitions at their end"
             )
         ends = self.latest(late)
         return {at: ends[at] if offset is None else offset for at, offset in found.items()}
 
     # --- bytes -------------------------------------------------------------------------------------------
 
-    def cut_by_bytes(self, ranges: list[Range], bytes_max: int | Mapping[TopicPartition, int]) -> list[Range]:
-        """Parts of about so many bytes each, as far as somebody knows where bytes lie.
+    def split_by_bytes(
+        self, ranges: list[Range], bytes_max: int | Mapping[TopicPartition, int]
+    ) -> list[Range]:
+        """Split into parts of about `bytes_max` bytes each.
 
-        Headrace's own brokers say where; of others a partition's size is known at best, and its records are
-        taken to be equal.
+        Headrace's brokers say where bytes lie. Other brokers tell at most a partition's size; its records
+        are then assumed to be of equal size.
         """
         try:
-            found = self._admin.split_ranges({each.at: (each.start, each.end) for each in ranges}, bytes_max)
-            return [part for each in ranges for part in cut(each, found[each.at].offsets)]
+            found = self._admin.split_ranges(_spans(ranges), bytes_max)
+            return [part for each in ranges for part in split_at(each, found[each.partition].offsets)]
         except UnsupportedByBroker:
             pass
         limit_of = bytes_max.__getitem__ if isinstance(bytes_max, Mapping) else lambda _: bytes_max
@@ -154,16 +159,18 @@ class Survey:
         return [
             part
             for each in ranges
-            for part in cut_evenly(each, -(-each.size * sizes.get(each.at, 0) // limit_of(each.at)))
+            for part in split_evenly(
+                each, -(-each.size * sizes.get(each.partition, 0) // limit_of(each.partition))
+            )
         ]
 
     def _record_sizes(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
-        """Bytes per offset, on average over the whole log; without those that nobody tells."""
-        partitions = {each.at for each in ranges}
+        """Return the average bytes per offset of each partition whose size the brokers tell."""
+        partitions = {each.partition for each in ranges}
         try:
             directories = self._admin.describe_log_dirs()
         except (KafkaError, UnsupportedByBroker):
-            return {}  # not allowed, or not offered
+            return {}  # not authorized, or not supported
         sizes = {at: size for one in directories for at, size in one.partition_bytes.items()}
         starts, ends = self.earliest(partitions), self.latest(partitions)
         return {
@@ -172,76 +179,86 @@ class Survey:
             if at in sizes and ends[at] > starts[at]
         }
 
-    def limited_by_bytes(
+    def limit_by_bytes(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], bytes_max: int
     ) -> dict[TopicPartition, int]:
-        """Ends that leave out what exceeds the limit, shared between partitions by what waits in each; as
-        exact as brokers tell where bytes lie, and never so little that nothing is read.
+        """Lower the ends to a total of about `bytes_max`, in proportion to the partitions' backlogs.
+
+        Every partition with a backlog advances.
         """
         ranges = ranges_between(starts, ends)
         sizes = self._range_sizes(ranges)
-        waiting = sum(sizes.values())
-        if waiting <= bytes_max:
+        total = sum(sizes.values())
+        if total <= bytes_max:
             return dict(ends)
         count = sum(each.size for each in ranges)
-        reached = limited(starts, ends, max(1, count * bytes_max // waiting))
-        shares = {at: max(1, bytes_max * size // waiting) for at, size in sizes.items()}
-        firsts = {part.at: part for part in reversed(self.cut_by_bytes(ranges, shares))}
-        # one that could not be cut stays as it was limited by its count
-        return reached | {each.at: firsts[each.at].end for each in ranges if firsts[each.at] != each}
+        limited = limit_ends(starts, ends, max(1, count * bytes_max // total))
+        shares = {at: max(1, bytes_max * size // total) for at, size in sizes.items()}
+        firsts = {part.partition: part for part in reversed(self.split_by_bytes(ranges, shares))}
+        # a range that could not be split keeps the limit by its number of offsets
+        return limited | {
+            each.partition: firsts[each.partition].end for each in ranges if firsts[each.partition] != each
+        }
 
     def _range_sizes(self, ranges: list[Range]) -> dict[TopicPartition, int]:
-        """Bytes of each range, roughly; 0 where nobody tells."""
+        """Return the approximate bytes of each range; 0 where the brokers do not tell."""
         if not ranges:
             return {}
         try:
-            found = self._admin.split_ranges({each.at: (each.start, each.end) for each in ranges}, 1 << 62)
+            found = self._admin.split_ranges(_spans(ranges), 1 << 62)
             return {at: one.total_bytes for at, one in found.items()}
         except UnsupportedByBroker:
             sizes = self._record_sizes(ranges)
-            return {each.at: each.size * sizes.get(each.at, 0) for each in ranges}
+            return {each.partition: each.size * sizes.get(each.partition, 0) for each in ranges}
 
     # --- losses ------------------------------------------------------------------------------------------
 
-    def explain(self, losses: Iterable[Loss]) -> str:
-        return told(losses, config_of=self._config_of, first_ms=self._first_ms)
+    def describe(self, losses: Iterable[Loss]) -> str:
+        return describe_losses(losses, config_of=self._config_of, first_ms=self._first_ms)
 
     def _config_of(self, topic: str) -> dict[str, str | None]:
         try:
             described = self._admin.describe_config(Resource.topic(topic))
         except ClientError:
-            return {}  # not allowed to know, or gone
+            return {}  # not authorized, or deleted
         return {name: entry.value for name, entry in described.items()}
 
     def _first_ms(self, at: TopicPartition) -> int | None:
-        """The time of the first record that has one."""
-        return self.listed({at: 0})[at].timestamp_ms
+        """Return the timestamp of the first record that has one."""
+        return self.list_offsets({at: 0})[at].timestamp_ms
 
     # --- progress ----------------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Shows how far a stream is, as the progress of a group without members."""
+        """Commit a stream's progress as the offsets of a group without members."""
         if offsets:
             self._admin.alter_group_offsets(group, offsets)
 
 
-def _is_about_missing(error: ClientError) -> bool:
-    """Whether topics are not there, which is for the caller to judge."""
+def _is_unknown_topic(error: ClientError) -> bool:
     if isinstance(error, PartlyFailed):
-        return all(_is_about_missing(each) for each in error.failures.values())
+        return all(_is_unknown_topic(each) for each in error.failures.values())
     return isinstance(error, KafkaError) and error.is_unknown_topic
 
 
-def check_identities(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """A topic that has another id than it had is another topic."""
+def _spans(ranges: Iterable[Range]) -> dict[TopicPartition, tuple[int, int]]:
+    return {each.partition: (each.start, each.end) for each in ranges}
+
+
+def check_topic_ids(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise TopicRecreated for a topic whose id has changed."""
     for topic, topic_id in before.items():
         if topic in now and now[topic] != topic_id:
-            raise TopicRecreated(recreated(topic, topic_id, now[topic]))
+            raise TopicRecreated(recreated_text(topic, topic_id, now[topic]))
 
 
 def _check_same(given: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> None:
     missing, extra = set(partitions).difference(given), set(given).difference(partitions)
     if missing:
-        raise InvalidOption(f"offsets must be given for all partitions, and {min(missing)} has none")
+        raise InvalidOption(
+            f"partition {min(missing)} has no offset: give offsets for all partitions of the query"
+        )
     if extra:
-        raise InvalidOption(f"an offset is given for {min(extra)}, which is not read")
+        raise InvalidOption(
+            f"an offset is given for partition {min(extra)}, which the query does not read: remove it"
+        )

@@ -1,10 +1,10 @@
-"""What a machine lacks for Spark is told in one sentence that says what to do."""
+"""A missing prerequisite of Spark gives one sentence that says what to do."""
 
 import stat
 
 import pytest
 
-from headrace.spark.machine import (
+from headrace.spark.prerequisites import (
     JAVA_MIN,
     java_problem,
     java_version,
@@ -29,13 +29,13 @@ def test_versions_of_java(text, version):
 def test_a_missing_jdk(tmp_path):
     said = java_problem(str(tmp_path))
     assert said == (
-        f"Spark needs a JDK {JAVA_MIN} or newer, and no `java` was found: install one, or set JAVA_HOME to "
-        "where it is."
+        f"Spark needs a JDK {JAVA_MIN} or newer, but there is no `java` in JAVA_HOME={tmp_path}: install "
+        "one, or set JAVA_HOME to its directory."
     )
 
 
 @pytest.mark.parametrize(
-    ("printed", "said"), [('version "11.0.2"', "is version 11"), ("hi", "does not say its version")]
+    ("printed", "said"), [('version "11.0.2"', "is version 11"), ("hi", "prints no version")]
 )
 def test_an_old_jdk(tmp_path, printed, said):
     java = tmp_path / "bin" / "java"
@@ -60,4 +60,4 @@ def test_python_and_memory():
     assert "too old" in (python_problem((3, 9)) or "")
     assert memory_problem(None) is None
     assert memory_problem(8 << 30) is None
-    assert (memory_problem(1 << 30) or "").startswith("1.0 GB of memory are free")
+    assert (memory_problem(1 << 30) or "").startswith("1.0 GB of memory are available")
