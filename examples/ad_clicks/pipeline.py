@@ -1,15 +1,16 @@
-"""Ad clicks, counted per ad and minute, exactly once: topics in, topics out, on plain Structured Streaming.
+"""Counts ad clicks per ad and minute, exactly once, with plain Structured Streaming.
 
     headrace up --sample clicks
-    python examples/ad_clicks/pipeline.py --servers localhost:9092 --checkpoints /tmp/ad-clicks
+    python examples/ad_clicks/pipeline.py --checkpoints ad-clicks.checkpoints
 
-reads `clicks` and `impressions` and writes `clicks_per_minute`, `clicks_rejected` (late clicks, with the
-reason in a header) and `clicks_dead` (what is no click or impression at all). The rules are in steps.py.
+It reads `clicks` and `impressions` and writes `clicks_per_minute`, `clicks_rejected` (late clicks, with the
+reason in a header) and `clicks_dead` (records that are not clicks or impressions). The rules are in steps.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 import headrace
 import headrace.spark
 
+SERVERS = os.environ.get("HEADRACE_BOOTSTRAP", "localhost:9092")
 COUNTS, REJECTED, DEAD = "clicks_per_minute", "clicks_rejected", "clicks_dead"
 PARTITIONS = 3
 
-# State is kept per shuffle partition: few of them make small batches quick.
+# State is kept per shuffle partition; with few of them small micro-batches are fast.
 SETTINGS = {"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": "false"}
 
-# Fields that must be there are NOT NULL: a record without one is not a click, and goes to the dead letters.
+# Required fields are NOT NULL: a record without one is not a click, and becomes a dead letter.
 CLICK = (
     "click STRING NOT NULL, impression STRING NOT NULL, ad STRING NOT NULL, user STRING NOT NULL, "
     "clicked_at TIMESTAMP NOT NULL, _timestamp TIMESTAMP"
@@ -105,11 +107,15 @@ def create_topics(servers: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Counts ad clicks per ad and minute, exactly once.")
-    parser.add_argument("--servers", default="localhost:9092", help="brokers (default: %(default)s)")
-    parser.add_argument("--checkpoints", type=Path, required=True, help="where progress and state are kept")
-    parser.add_argument("--available-now", action="store_true", help="end when all that is there is read")
-    parser.add_argument("--trigger", default="1 second", help="a micro-batch each (default: %(default)s)")
-    parser.add_argument("--master", help="where Spark runs (default: all cores of this machine)")
+    parser.add_argument("--servers", default=SERVERS, help="the brokers (default: %(default)s)")
+    parser.add_argument(
+        "--checkpoints", type=Path, required=True, help="the directory for progress and state"
+    )
+    parser.add_argument("--available-now", action="store_true", help="read what is there, then end")
+    parser.add_argument(
+        "--trigger", default="1 second", help="the interval of micro-batches (default: %(default)s)"
+    )
+    parser.add_argument("--master", help="where Spark runs (default: all cores of this computer)")
     chosen = parser.parse_args()
 
     spark = headrace.spark.session("ad-clicks", servers=chosen.servers, master=chosen.master, config=SETTINGS)

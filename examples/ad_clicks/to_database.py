@@ -1,15 +1,16 @@
-"""The counts in a database, exactly once: a result, and how far we have read, are one transaction.
+"""Writes the counts to a database, exactly once: counts and offsets are one transaction.
 
     python examples/ad_clicks/to_database.py --database sqlite:clicks.db
     python examples/ad_clicks/to_database.py --database postgresql://localhost/ads     # pip install psycopg
 
-The database keeps the offsets beside the counts. Killed at any moment, the program goes on behind the last
-transaction that was committed. A second one, with another --member, takes over a part of the partitions.
+The database holds the offsets beside the counts. The program can be killed at any time; it continues after
+the last committed transaction. A second one, with another --member, takes over some of the partitions.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -18,24 +19,25 @@ from typing import Any
 
 from headrace import JSON, Consumer, Message, OffsetsMovedOn, StoredOffsets
 
+SERVERS = os.environ.get("HEADRACE_BOOTSTRAP", "localhost:9092")
 TOPIC = TABLE = GROUP = "clicks_per_minute"
 
 CREATE = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
     ad VARCHAR(100), minute TIMESTAMPTZ, clicks BIGINT NOT NULL, PRIMARY KEY (ad, minute))"""
 
-# An upsert: if the pipeline is ever begun anew, its counts take the place of the ones before.
+# An upsert: if the pipeline is started again from the beginning, its counts replace the old ones.
 UPSERT = f"""INSERT INTO {TABLE} (ad, minute, clicks) VALUES ({{mark}}, {{mark}}, {{mark}})
     ON CONFLICT (ad, minute) DO UPDATE SET clicks = excluded.clicks"""
 
 
 def keep_up(servers: str, address: str, member: str) -> None:
-    """Reads for ever; the broker may go away and come back meanwhile."""
+    """Run until Ctrl-C; the broker may be restarted meanwhile."""
     database, upsert = connect(address)
     offsets = prepared(database)
     with Consumer(
         servers,
         group_id=GROUP,
-        group_instance_id=member,  # started again, it has its partitions back at once
+        group_instance_id=member,  # after a restart it gets its partitions back at once
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
@@ -88,9 +90,9 @@ def transaction(database: Any) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=f"Keeps a database table up to date with topic {TOPIC}.")
-    parser.add_argument("--servers", default="localhost:9092", help="brokers (default: %(default)s)")
-    parser.add_argument("--database", required=True, help="sqlite:FILE, or the address of a PostgreSQL")
-    parser.add_argument("--member", default="1", help="of the group of readers (default: %(default)s)")
+    parser.add_argument("--servers", default=SERVERS, help="the brokers (default: %(default)s)")
+    parser.add_argument("--database", required=True, help="sqlite:FILE or postgresql://HOST/DATABASE")
+    parser.add_argument("--member", default="1", help="its name in the consumer group (default: %(default)s)")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:

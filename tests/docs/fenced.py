@@ -1,4 +1,4 @@
-"""Every fenced block of README.md and of the pages under docs/, and where the tests run it.
+"""Every fenced block of README.md and of the pages under docs/ and examples/, and the test that runs it.
 
 A page is a story: one reader follows its blocks from top to bottom (`harness/page_reader.py`), in one
 directory, with one broker. A page with blocks that is not in `STORIES`, a language that is neither run nor
@@ -35,6 +35,7 @@ STORIES = {
     "docs/spark-tutorial.md": "tests/spark/test_page.py",
     "docs/spark.md": "tests/spark/test_page.py",
     "docs/testing.md": "tests/docs/test_testing_page.py",
+    "examples/ad_clicks/README.md": "tests/spark/test_page.py",
 }
 
 # sections that need Spark, of pages that otherwise do not; tests/spark/test_page.py follows them
@@ -79,7 +80,7 @@ class Block:
 
 
 def pages() -> list[str]:
-    paths = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    paths = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
     return sorted(str(path.relative_to(ROOT)) for path in paths)
 
 

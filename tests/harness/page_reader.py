@@ -23,6 +23,7 @@ from typing import Any, Self
 from unittest import mock
 
 from docs.fenced import Block, reason_not_to_run
+from harness.wait import run_to_end
 from headrace.cli.main import run as run_command
 
 BOOTSTRAPS = ("localhost:9092", "127.0.0.1:9092")  # as pages write them
@@ -129,13 +130,8 @@ class Reader:
         if real.startswith("headrace ") and SHELL_CHARACTERS.isdisjoint(real):
             done = self._run_here(shlex.split(real)[1:])
         else:
-            done = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", real],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                env=self._environment,
-                timeout=COMMAND_TIMEOUT_S,
+            done = run_to_end(
+                ["bash", "-o", "pipefail", "-c", real], COMMAND_TIMEOUT_S, env=self._environment
             )
         print(f"--- {block.where}\n$ {command}\n{done.stdout}{done.stderr}", flush=True)
         return done

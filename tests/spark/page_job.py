@@ -1,18 +1,23 @@
-"""A page about Spark that is followed to the letter: `page_job.py PAGE` runs its blocks, in one session.
+"""Follows a page about Spark: `page_job.py PAGE` runs its blocks from top to bottom.
 
-`headrace spark` gives the page a session, as its shell would. `python pipeline.py` runs beside the rest,
-until it is killed or the page ends.
+`headrace spark` gives the page a session, as its shell would. Commands that do not end by themselves (a
+pipeline, a consumer with --follow) run beside the rest, each until it is killed or the page ends; the next
+block runs when they have shown some work.
 """
 
 from __future__ import annotations
 
+import re
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import headrace
 import headrace.spark
-from docs.fenced import Block, to_run
+from docs.fenced import ROOT, Block, to_run
 from harness.page_reader import Reader
 from harness.wait import eventually
 
@@ -20,9 +25,12 @@ WAIT_S = 240
 
 
 class SparkReader(Reader):
-    """Somebody with a terminal for Spark and one for a pipeline."""
+    """A reader with one terminal for Spark and others for the programs that do not end."""
 
-    _pipeline: subprocess.Popen[bytes] | None = None
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self._running: list[subprocess.Popen[bytes]] = []
+        (place / "examples").symlink_to(ROOT / "examples")  # pages are read in a clone
 
     def __exit__(self, *error: object) -> None:
         self._kill()
@@ -33,31 +41,57 @@ class SparkReader(Reader):
             self.give(spark=headrace.spark.session("page", servers=self.bootstrap))
         elif command.startswith("kill -9"):
             self._kill()
-        elif command == "python pipeline.py":
-            self._start(command.split()[1])
+        elif "to_database.py" in command:
+            self._start(block, command, self._has_rows)
+        elif command.startswith("python "):
+            # two batches more than before: one of records, and one of closed minutes
+            before = self._committed()
+            self._start(block, command, lambda: self._committed() >= before + 2)
+        elif "--follow" in command:
+            self._start(block, command, lambda: self._output(command).stat().st_size > 0)
         elif command.startswith("headrace consume"):
             eventually(lambda: self._has_output(block, command), True, WAIT_S)
         else:
             super().command(block, command, expected)
 
     def _has_output(self, block: Block, command: str) -> bool:
-        """What is to be seen may still be on its way."""
+        """The records may still be on their way."""
         return bool(self.run(block, command).stdout)
 
-    def _start(self, script: str) -> None:
-        """Returns when it has written two batches more than before: a read one, and one of closed minutes."""
-        before = self._committed()
-        self._pipeline = subprocess.Popen([sys.executable, script])
-        eventually(lambda: self._committed() >= before + 2, True, WAIT_S)
+    def _start(self, block: Block, command: str, is_at_work: Callable[[], bool]) -> None:
+        with self._output(command).open("wb") as output:
+            program = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], stdout=output, env=self._environment, cwd=self.place
+            )
+        self._running.append(program)
+
+        def is_ready() -> bool:
+            assert program.poll() is None, f"{block.where}: {command}: ended with {program.poll()}"
+            return is_at_work()
+
+        eventually(is_ready, True, WAIT_S)
+        print(f"--- {block.where}\n$ {command} &", flush=True)
+
+    def _output(self, command: str) -> Path:
+        name = re.sub(r"\W+", "-", command)
+        return self.place / f"{name}.txt"
 
     def _committed(self) -> int:
         with headrace.Admin(self.bootstrap) as admin:
             return max((sink.committed_batch_id or 0 for sink in admin.list_sinks()), default=-1)
 
+    def _has_rows(self) -> bool:
+        try:
+            with closing(sqlite3.connect("file:clicks.db?mode=ro", uri=True)) as database:
+                return database.execute("SELECT count(*) FROM clicks_per_minute").fetchone()[0] > 0
+        except sqlite3.OperationalError:  # not created yet, or locked
+            return False
+
     def _kill(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.kill()
-            self._pipeline.wait()
+        for program in self._running:
+            program.kill()
+            program.wait()
+        self._running.clear()
 
 
 if __name__ == "__main__":

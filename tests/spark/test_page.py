@@ -1,4 +1,4 @@
-"""What the pages about Spark say is so: each is followed in a program and with a broker of its own."""
+"""The pages about Spark: a program runs the blocks of each page, with a broker of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from harness.wait import Patience
 
 HERE = Path(__file__).resolve()
 PATIENCE_S = 600  # of a machine that has time
-PAGES = ["README.md", "docs/spark.md", "docs/spark-sink.md", "docs/spark-tutorial.md"]
+PAGES = [
+    "README.md",
+    "docs/spark.md",
+    "docs/spark-sink.md",
+    "docs/spark-tutorial.md",
+    "examples/ad_clicks/README.md",
+]
 
 
 @pytest.mark.timeout(0)  # `PATIENCE_S` ends it: the tutorial starts a pipeline twice beside its own session

@@ -60,7 +60,7 @@ class Sinks:
             return _not_joined(ErrorCode.INVALID_REQUEST, "a sink, a query, a run and a batch are needed")
         if not 0 < request.timeout_ms <= self._timeout_ms_max:
             return _not_joined(
-                ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"1 to {self._timeout_ms_max} ms are allowed"
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"the transaction timeout must be 1 to {self._timeout_ms_max} ms"
             )
         session = self._sessions.get(request.app_id, Session(request.app_id))
         refusal = _refusal(session, request.query_id, request.run_id)
@@ -310,8 +310,8 @@ def _refusal(session: Session, query_id: str, run_id: str) -> tuple[ErrorCode, s
     if session.query_id not in ("", query_id):
         return (
             ErrorCode.INVALID_TXN_STATE,
-            f"the sink {session.app_id!r} belongs to query {session.query_id}: give this one another "
-            f"txnAppId, or let it begin anew with `headrace cluster sinks reset {session.app_id}`",
+            f"the sink {session.app_id!r} belongs to query {session.query_id}: give this query another "
+            f"txnAppId, or reset the sink with `headrace cluster sinks reset {session.app_id}`",
         )
     if run_id in session.past_run_ids:
         if not session.run_id:
