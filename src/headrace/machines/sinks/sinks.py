@@ -60,7 +60,8 @@ class Sinks:
             return _not_joined(ErrorCode.INVALID_REQUEST, "a sink, a query, a run and a batch are needed")
         if not 0 < request.timeout_ms <= self._timeout_ms_max:
             return _not_joined(
-                ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"the transaction timeout must be 1 to {self._timeout_ms_max} ms"
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction.timeout.ms must be 1 to {self._timeout_ms_max}",
             )
         session = self._sessions.get(request.app_id, Session(request.app_id))
         refusal = _refusal(session, request.query_id, request.run_id)
