@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
+from headrace.client.settings.keys import OTHER_NAMES, all_keys
 from headrace.machines.configs.definition import (
     COARSER_UNITS,
     KEPT_DOC,
@@ -150,6 +151,8 @@ def shown_allowed(key: ConfigKey) -> str:
         return "true, false" if key.type.name == "BOOLEAN" else "any"
     if allowed == "reset":
         return "`earliest`, `latest`, `by_duration:PnDTnHnMn.nS`"
+    if allowed == "object":
+        return "an object of Python"
     if allowed == "replicas":
         return "`partition:broker` pairs, or `*`"
     if allowed.endswith("}"):
@@ -295,6 +298,41 @@ def group_configs() -> str:
     return page
 
 
+def client_configs() -> str:
+    keys = all_keys().values()
+    page = NOTICE + "# Settings of a client\n\n"
+    page += (
+        "Given to `Producer`, `Consumer` and `Admin` as keywords (`linger_ms=20`) or as a mapping with"
+        ' Kafka\'s names (`{"linger.ms": 20}`), and to the commands as `-X linger.ms=20`. A name that does'
+        " not exist is an error that suggests the closest one.\n\n"
+    )
+    for client, title in (("all", "All clients"), ("producer", "Producer"), ("consumer", "Consumer")):
+        page += f"## {title}\n\n"
+        page += table(
+            ("Key", "Type", "Default", "Allowed", "What it does"),
+            (
+                (f"`{key.name}`", key.type.name.lower(), shown_default(key), shown_allowed(key), key.doc)
+                for key in keys
+                if key.update == client and key.doc != KEPT_DOC
+            ),
+        )
+        page += "\n"
+    page += "## Names in other clients\n\n"
+    page += (
+        "The names of librdkafka, kafka-python, aiokafka and newer Java clients for the same settings.\n\n"
+    )
+    page += table(("Name", "Key here"), ((f"`{other}`", f"`{name}`") for other, name in OTHER_NAMES.items()))
+    page += "\n## Accepted without effect\n\n"
+    page += (
+        "Checked, so that files of Java's clients can be shared; the client warns that they do nothing.\n\n"
+    )
+    page += table(
+        ("Key", "Type", "Default"),
+        ((f"`{key.name}`", key.type.name.lower(), shown_default(key)) for key in keys if key.doc == KEPT_DOC),
+    )
+    return page
+
+
 # --- APIs -------------------------------------------------------------------------------------------
 
 
@@ -400,6 +438,7 @@ def overview() -> str:
         + "- [Settings of a topic](topic-configs.md)\n"
         + "- [Settings of a broker](broker-configs.md)\n"
         + "- [Settings of a group](group-configs.md)\n"
+        + "- [Settings of a client](client-configs.md)\n"
         + "- [APIs](apis.md), beside those of Kafka 4.3\n"
         + "- [Metrics](metrics.md)\n"
         + "- [The `headrace` command](../cli.md)\n"
@@ -411,6 +450,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "topic-configs.md": topic_configs,
     "broker-configs.md": broker_configs,
     "group-configs.md": group_configs,
+    "client-configs.md": client_configs,
     "apis.md": apis,
     "metrics.md": metrics,
 }

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from headrace.client.admin.replicas import Replica
     from headrace.client.admin.topics import NewTopic
     from headrace.client.cluster import TopicPartition
-    from headrace.client.configuration import InvalidSetting
     from headrace.client.consumer.deserializing import UndecodableRecord
     from headrace.client.consumer.listeners import RebalanceListener
     from headrace.client.consumer.searches import OffsetAndTimestamp
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
         pydantic_json,
         serializer_for,
     )
+    from headrace.client.settings.configuration import InvalidSetting
     from headrace.client.stored_offsets import OffsetsMovedOn, StoredOffsets
     from headrace.client.threads.admin import Admin
     from headrace.client.threads.consumer import Consumer
@@ -168,7 +168,7 @@ _HOMES = {
     "headrace.client.admin.quotas": "QuotaEntity",
     "headrace.client.admin.topics": "NewTopic",
     "headrace.client.cluster": "TopicPartition",
-    "headrace.client.configuration": "InvalidSetting",
+    "headrace.client.settings.configuration": "InvalidSetting",
     "headrace.client.consumer.deserializing": "UndecodableRecord",
     "headrace.client.consumer.listeners": "RebalanceListener",
     "headrace.client.consumer.searches": "OffsetAndTimestamp",

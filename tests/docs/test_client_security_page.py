@@ -10,9 +10,9 @@ import pytest
 
 from docs.fenced import reason_not_to_run, to_run
 from harness.certificates import Authority
-from headrace.client.configuration import Configuration, admin_keys
-from headrace.client.security.settings import Security, security_settings
-from headrace.client.setting_keys import OTHER_NAMES
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.keys import OTHER_NAMES, admin_keys
+from headrace.client.settings.security import Security, security_settings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client" / "security.md").read_text()
 

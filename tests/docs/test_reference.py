@@ -26,7 +26,15 @@ from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = ["README.md", "topic-configs.md", "broker-configs.md", "group-configs.md", "apis.md", "metrics.md"]
+PAGES = [
+    "README.md",
+    "topic-configs.md",
+    "broker-configs.md",
+    "group-configs.md",
+    "client-configs.md",
+    "apis.md",
+    "metrics.md",
+]
 TOPIC, BROKER, GROUP = 2, 4, 32
 
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from headrace.base.time import Instant
 from headrace.client.admin.operation import Operation
 from headrace.client.admin.session import AdminSession
-from headrace.client.admin.settings import AdminSettings
 from headrace.client.cluster import Address
 from headrace.client.connection import ByVersion
 from headrace.client.mailbox import Answer, Outgoing
 from headrace.client.pending import Pending
+from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.api import APIS
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse

@@ -13,8 +13,8 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.settings import ConsumerSettings, parse_reset
 from headrace.client.mailbox import Outgoing
+from headrace.client.settings.consumer import ConsumerSettings, parse_reset
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
     FetchableTopicResponse,

@@ -18,13 +18,12 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.consumer.events import ConsumerEvent
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.settings import ConsumerSettings, parse_reset
 from headrace.client.errors import ClientError, ConnectionLost
 from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import Assigned, Lost, Revoked
-from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
+from headrace.client.settings.consumer import ConsumerSettings, GroupSettings, parse_reset
 from headrace.protocol.api import APIS, request_codec
 from headrace.protocol.framing import request_frame
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -34,8 +34,8 @@ from headrace.client.membership.events import (
     TopicRefused,
 )
 from headrace.client.membership.group import Group
-from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
+from headrace.client.settings.consumer import GroupSettings
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS
 

@@ -18,8 +18,8 @@ from headrace.client.membership.events import (
     GroupEvent,
 )
 from headrace.client.membership.group import Group
-from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import Subscription
+from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

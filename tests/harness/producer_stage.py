@@ -24,9 +24,9 @@ from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Delivery, RecordMetadata
 from headrace.client.producer.partitioner import StickyPartitioner
 from headrace.client.producer.sending import Sending
-from headrace.client.producer.settings import SendingSettings
 from headrace.client.producer.transaction import Transact
 from headrace.client.producer.transaction_session import TransactionSession
+from headrace.client.settings.producer import SendingSettings
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS, request_codec
 from headrace.protocol.errors import ErrorCode

@@ -83,7 +83,7 @@ def _keep_single(context: click.Context, _: click.Parameter, given: tuple[tuple[
 
 def _keep(context: click.Context, name: str, value: str, where: str, *, is_last_word: bool) -> None:
     """`is_last_word`: it wins over what was said before; the order in which options come does not matter."""
-    from headrace.client.configuration import InvalidSetting, canonical_name
+    from headrace.client.settings.configuration import InvalidSetting, canonical_name
 
     known = {key: one for keys in _keys().values() for key, one in keys.items()}
     try:
@@ -107,6 +107,6 @@ def _or_from_file(context: click.Context, parameter: click.Parameter, bootstrap:
 
 
 def _keys() -> dict[str, dict[str, Any]]:
-    from headrace.client.configuration import admin_keys, consumer_keys, producer_keys
+    from headrace.client.settings.keys import admin_keys, consumer_keys, producer_keys
 
     return {"admin": admin_keys(), "consumer": consumer_keys(), "producer": producer_keys()}

@@ -38,7 +38,7 @@ from headrace.protocol.notation import Request
 from headrace.protocol.parts import Part
 
 if TYPE_CHECKING:
-    from headrace.client.security.settings import Security
+    from headrace.client.settings.security import Security
 
 # The largest answer that is read. A fetch asks for 50 MiB, and one batch may exceed what was asked for
 # (KIP-74).

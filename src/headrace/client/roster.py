@@ -13,7 +13,7 @@ from headrace.base.time import Instant
 from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError
-from headrace.client.network_settings import NetworkSettings
+from headrace.client.settings.network import NetworkSettings
 
 # Brokers that failed and were never heard of again: beyond this many the one that failed first is forgotten.
 REMEMBERED_MAX = 1000

@@ -26,10 +26,10 @@ from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionLost, TokenUnavailable, Unreachable
 from headrace.client.link import Link, Settled
 from headrace.client.mailbox import Outgoing
-from headrace.client.network_settings import NetworkSettings
 from headrace.client.reachability import Reachability
 from headrace.client.roster import Roster
 from headrace.client.security.oauthbearer import Tokens
+from headrace.client.settings.network import NetworkSettings
 
 PARTS_PER_WRITE_MAX = 256  # below every system's IOV_MAX
 READS_PER_TURN_MAX = 16  # so that one fast broker does not starve the others

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.configuration import producer_keys
+from headrace.client.settings.keys import producer_keys
 from headrace.client.threads.producer import Producer
 from headrace.schemas import Decoder
 from headrace.schemas.dead_letters import dead_letter

@@ -17,7 +17,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from headrace.client.cluster import TopicPartition
-from headrace.client.configuration import Configuration, InvalidSetting, admin_keys, consumer_keys
+from headrace.client.settings.configuration import Configuration, InvalidSetting
+from headrace.client.settings.keys import admin_keys, consumer_keys
 from headrace.spark.errors import InvalidOption
 
 KAFKA = "kafka."

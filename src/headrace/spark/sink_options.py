@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import NamedTuple
 
-from headrace.client.configuration import admin_keys
+from headrace.client.settings.keys import admin_keys
 from headrace.spark.errors import InvalidOption
 from headrace.spark.formats import Format, sink_formats
 from headrace.spark.options import KAFKA, NO_SERVERS

@@ -17,7 +17,7 @@ from harness.consumer_world import TOPIC, Reader, World
 from headrace.client.assignors import ASSIGNORS
 from headrace.client.cluster import TopicPartition
 from headrace.client.membership.events import Assigned, Lost, Revoked
-from headrace.client.membership.settings import GroupProtocol
+from headrace.client.settings.consumer import GroupProtocol
 
 PARTITIONS = 3
 

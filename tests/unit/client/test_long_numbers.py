@@ -12,9 +12,10 @@ import pytest
 from headrace import Resource
 from headrace.client.admin.configs import describe_config
 from headrace.client.cluster import parse_bootstrap
-from headrace.client.configuration import Configuration, producer_keys
-from headrace.client.consumer.settings import parse_reset
 from headrace.client.errors import InvalidInput
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.consumer import parse_reset
+from headrace.client.settings.keys import producer_keys
 
 MANY = "9" * 5000
 

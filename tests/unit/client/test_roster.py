@@ -10,8 +10,8 @@ import pytest
 from headrace.base.time import Instant
 from headrace.client.cluster import Address
 from headrace.client.errors import Unreachable
-from headrace.client.network_settings import NetworkSettings
 from headrace.client.roster import REMEMBERED_MAX, Roster
+from headrace.client.settings.network import NetworkSettings
 
 A, B, C = (Address(name, 9092) for name in "abc")
 BOOT, SPARE = Address("boot", 9092), Address("spare", 9092)

@@ -15,12 +15,12 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.admin.broker_lookup import BrokerLookup, Found
 from headrace.client.admin.operation import Ask, Outcome, Sent, Target
-from headrace.client.admin.settings import AdminSettings
 from headrace.client.backoff import backoff
 from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.metadata import LONG_AGO
 from headrace.client.reachability import Reachability
+from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.messages.metadata import MetadataResponse
 
 # How often an inquiry sees whether brokers are out of reach, if it is to end because of that.

@@ -14,12 +14,12 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.admin.broker_lookup import BrokerLookup
 from headrace.client.admin.execution import Execution
 from headrace.client.admin.operation import Draw, Operation
-from headrace.client.admin.settings import AdminSettings
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientBroken, ClientError
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.pending import Pending
 from headrace.client.reachability import Reachability
+from headrace.client.settings.admin import AdminSettings
 
 T = TypeVar("T")
 

@@ -29,11 +29,12 @@ from headrace.client.admin import (
 )
 from headrace.client.admin.operation import Operation
 from headrace.client.admin.session import AdminSession, present
-from headrace.client.admin.settings import admin_settings
 from headrace.client.aio.driver import Driver
 from headrace.client.clock import clock
-from headrace.client.configuration import Configuration, admin_keys, given_settings
-from headrace.client.network_settings import network_settings
+from headrace.client.settings.admin import admin_settings
+from headrace.client.settings.configuration import Configuration, given_settings
+from headrace.client.settings.keys import admin_keys
+from headrace.client.settings.network import network_settings
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -22,9 +22,9 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.aio.tokens import tokens_of
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed
-from headrace.client.network_settings import NetworkSettings
 from headrace.client.reachability import Reachability
 from headrace.client.session import Session
+from headrace.client.settings.network import NetworkSettings
 from headrace.client.wires import Found, Wire, Wires
 
 SLEEP_MAX_S = 3600.0  # loops refuse timers of many weeks

@@ -15,13 +15,13 @@ from headrace.client.aio.driver import Driver
 from headrace.client.aio.steps import take
 from headrace.client.clock import clock, wall_ms
 from headrace.client.errors import ClientError, InvalidInput, TransactionMustAbort
-from headrace.client.network_settings import network_settings
 from headrace.client.producer._batch import Awaited, Delivery, RecordMetadata
 from headrace.client.producer.headers import HeadersGiven, headers_of
 from headrace.client.producer.offsets import Group, Offsets, membership_of, offsets_to_commit
 from headrace.client.producer.options import Encoding, producer_options
 from headrace.client.producer.outbox import Outbox
 from headrace.client.producer.rejections import RecordRejected
+from headrace.client.settings.network import network_settings
 from headrace.client.steps import Steps
 
 if TYPE_CHECKING:

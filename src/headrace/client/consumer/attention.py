@@ -3,7 +3,7 @@
 import logging
 
 from headrace.base.time import NEVER, Instant
-from headrace.client.consumer.settings import ConsumerSettings
+from headrace.client.settings.consumer import ConsumerSettings
 
 PULSE_S = 1.0  # how often an application that waits or iterates says that it is not stuck
 

@@ -16,7 +16,6 @@ from headrace.client.consumer.deserializing import Deserializers
 from headrace.client.consumer.listeners import RebalanceListener
 from headrace.client.consumer.searches import OffsetAndTimestamp
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.settings import ConsumerSettings
 from headrace.client.consumer.telling import Committed, OnCommit, Telling
 from headrace.client.consumer.unread import Unread, first_offsets, place_of
 from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, WokenUp
@@ -24,6 +23,7 @@ from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
 from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.settings.consumer import ConsumerSettings
 from headrace.client.steps import Call, Steps, Wait
 from headrace.records._columns import Columns
 from headrace.records._messages import Message

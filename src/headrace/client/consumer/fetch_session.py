@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headrace.base.ids import NO_TOPIC_ID
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.settings import ConsumerSettings
+from headrace.client.settings.consumer import ConsumerSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
     FetchPartition,

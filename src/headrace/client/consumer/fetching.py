@@ -16,9 +16,9 @@ from headrace.client.cluster import Address, Cluster, TopicPartition
 from headrace.client.consumer.backlog import Backlog
 from headrace.client.consumer.fetch_session import FetchSession, Wanted, version_max
 from headrace.client.consumer.position import Position
-from headrace.client.consumer.settings import READ_COMMITTED, ConsumerSettings
 from headrace.client.errors import BadResponse, ClientError, KafkaError
 from headrace.client.mailbox import FETCH, Answer, Mailbox
+from headrace.client.settings.consumer import READ_COMMITTED, ConsumerSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchResponse, PartitionData
 from headrace.records.errors import BadRecords

@@ -17,9 +17,9 @@ from enum import Enum, auto
 from headrace.base.ids import NO_TOPIC_ID
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.settings import Reset
 from headrace.client.errors import ClientError
 from headrace.client.membership.events import CommittedOffset
+from headrace.client.settings.consumer import Reset
 from headrace.records.fetched import Fetched
 
 NO_EPOCH = -1

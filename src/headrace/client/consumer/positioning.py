@@ -14,7 +14,9 @@ from headrace.client.consumer.backlog import Backlog
 from headrace.client.consumer.events import LogTruncated, PositionEvent, PositionReset
 from headrace.client.consumer.position import NO_OFFSET, Phase, Position
 from headrace.client.consumer.searches import Found, Searches
-from headrace.client.consumer.settings import (
+from headrace.client.errors import ClientError, KafkaError, LogTruncation, NoOffset
+from headrace.client.membership.events import CommittedOffset
+from headrace.client.settings.consumer import (
     EARLIEST,
     LATEST,
     TO_EARLIEST,
@@ -22,8 +24,6 @@ from headrace.client.consumer.settings import (
     Reset,
     ResetKind,
 )
-from headrace.client.errors import ClientError, KafkaError, LogTruncation, NoOffset
-from headrace.client.membership.events import CommittedOffset
 from headrace.protocol.errors import ErrorCode
 
 Lookup = Callable[[Instant, list[TopicPartition]], int]

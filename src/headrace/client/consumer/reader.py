@@ -19,19 +19,19 @@ from headrace.client.consumer.offsets import Committed, check_offset
 from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, Position
 from headrace.client.consumer.positioning import Lookup, Positioning
 from headrace.client.consumer.searches import Searches
-from headrace.client.consumer.settings import (
-    READ_COMMITTED,
-    TO_EARLIEST,
-    TO_LATEST,
-    ConsumerSettings,
-    Reset,
-)
 from headrace.client.consumer.topics import ConsumerTopics
 from headrace.client.consumer.validation import Validation
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Mailbox
 from headrace.client.metadata import Metadata
 from headrace.client.reachability import Reachability
+from headrace.client.settings.consumer import (
+    READ_COMMITTED,
+    TO_EARLIEST,
+    TO_LATEST,
+    ConsumerSettings,
+    Reset,
+)
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
-from headrace.client.consumer.settings import ConsumerSettings
 from headrace.client.errors import BadResponse, ClientError, KafkaError, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.settings.consumer import ConsumerSettings
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -24,11 +24,6 @@ from headrace.client.consumer.offsets import (
     check_partitions,
 )
 from headrace.client.consumer.reader import PartitionReader
-from headrace.client.consumer.settings import (
-    EARLIEST,
-    LATEST,
-    ConsumerSettings,
-)
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.events import (
@@ -51,6 +46,11 @@ from headrace.client.membership.subscription import Subscription
 from headrace.client.metadata import Metadata
 from headrace.client.pending import Pending
 from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.settings.consumer import (
+    EARLIEST,
+    LATEST,
+    ConsumerSettings,
+)
 
 
 class ConsumerSession(PartitionReader):

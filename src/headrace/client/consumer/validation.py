@@ -14,9 +14,9 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.consumer.backlog import Backlog
 from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, Phase, Position
-from headrace.client.consumer.settings import ConsumerSettings
 from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
 from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.settings.consumer import ConsumerSettings
 from headrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,

@@ -45,8 +45,8 @@ from headrace.client.membership.events import (
 )
 from headrace.client.membership.heartbeat import Heartbeat
 from headrace.client.membership.owned_partitions import OwnedPartitions
-from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import SubscribedTopics, Subscription
+from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.join_group import JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse

@@ -9,8 +9,8 @@ from headrace.client.assignors import NO_GENERATION, Assignor, GroupMember, Tell
 from headrace.client.cluster import TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.errors import InvalidInput
-from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import SubscribedTopics
+from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.messages.consumer_protocol import (
     AssignedTopic,
     ConsumerProtocolAssignment,

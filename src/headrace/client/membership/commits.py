@@ -19,7 +19,7 @@ from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import AutoCommitFailed, CommittedOffset, Identity
-from headrace.client.membership.settings import GroupSettings
+from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -34,8 +34,8 @@ from headrace.client.membership.events import (
 )
 from headrace.client.membership.heartbeat import HeartbeatTimer
 from headrace.client.membership.owned_partitions import OwnedPartitions
-from headrace.client.membership.settings import GroupSettings
 from headrace.client.membership.subscription import SubscribedTopics, Subscription
+from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

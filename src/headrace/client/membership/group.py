@@ -21,9 +21,9 @@ from headrace.client.membership.commits import AutoCommit, Commits
 from headrace.client.membership.consumer import ConsumerMembership
 from headrace.client.membership.events import CommitEnded, CommittedOffset, GroupEvent, Lost, Partitions
 from headrace.client.membership.offset_fetch import OffsetFetches
-from headrace.client.membership.settings import GroupProtocol, GroupSettings
 from headrace.client.membership.subscription import SubscribedTopics, Subscription
 from headrace.client.metadata import Metadata
+from headrace.client.settings.consumer import GroupProtocol, GroupSettings
 
 
 class Group:

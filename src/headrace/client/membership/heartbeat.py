@@ -13,7 +13,7 @@ from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.classic_protocol import Generation, heartbeat_request
-from headrace.client.membership.settings import GroupSettings
+from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.heartbeat import HeartbeatResponse
 

@@ -11,7 +11,7 @@ from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import CommittedOffset, Identity, OffsetsFetched
-from headrace.client.membership.settings import GroupSettings
+from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,

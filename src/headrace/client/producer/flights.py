@@ -7,7 +7,7 @@ from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.connection import ByVersion
 from headrace.client.producer._batch import Batch
 from headrace.client.producer.meter import Meter
-from headrace.client.producer.settings import SendingSettings
+from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 NAMES_ONLY_VERSION = 12  # the last version of Produce that names topics instead of giving their ids

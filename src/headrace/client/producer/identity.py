@@ -10,7 +10,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.producer.sequences import Sequences
-from headrace.client.producer.settings import SendingSettings
+from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 EPOCH_MAX = (1 << 15) - 1

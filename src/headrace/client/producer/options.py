@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.client.configuration import Configuration, given_settings, producer_keys
 from headrace.client.serializers import Serializer, serializer_for
+from headrace.client.settings.configuration import Configuration, given_settings
+from headrace.client.settings.keys import producer_keys
 
 Encode = Callable[[Any], bytes | None]
 # How keys and values become bytes: a Serializer, a function, or a type that has a ready one.

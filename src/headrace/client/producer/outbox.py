@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
-from headrace.client.configuration import sending_settings, strategy
 from headrace.client.errors import ClientError, InvalidInput, KafkaError, RecordLost, TimedOut
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.pending import Pending
@@ -38,6 +37,7 @@ from headrace.client.producer.transaction import Transact
 from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.producer.transaction_session import TransactionSession
 from headrace.client.producer.transaction_states import State
+from headrace.client.settings.producer import sending_settings, strategy
 from headrace.client.steps import Call, Steps, Wait
 from headrace.records._codec import Headers
 

@@ -33,11 +33,11 @@ from headrace.client.producer.identity import Identity
 from headrace.client.producer.judgement import OF_SEQUENCES, Verdict, judge
 from headrace.client.producer.meter import Meter
 from headrace.client.producer.sequences import Sequences
-from headrace.client.producer.settings import SendingSettings
 from headrace.client.producer.topics import Event, Topics
 from headrace.client.producer.transaction import Transact, Transaction
 from headrace.client.producer.transaction_session import TransactionSession
 from headrace.client.reachability import Reachability
+from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from headrace.records._codec import decode_rows
 from headrace.records.batch import HEADER_BYTES, NO_SEQUENCE

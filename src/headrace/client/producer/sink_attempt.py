@@ -21,10 +21,10 @@ from headrace.client.coordinator import Coordinator, CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError, OutsideTransaction, UnsupportedByBroker
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.producer.sequences import Sequences
-from headrace.client.producer.settings import SendingSettings
 from headrace.client.producer.transaction import Transact
 from headrace.client.producer.transaction_requests import features_request
 from headrace.client.producer.transaction_states import Severity, severity_of_answer
+from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersionsResponse

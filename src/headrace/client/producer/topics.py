@@ -10,7 +10,7 @@ from headrace.client.errors import ClientError
 from headrace.client.mailbox import Mailbox
 from headrace.client.metadata import Metadata, Update
 from headrace.client.producer._accumulator import Accumulator
-from headrace.client.producer.settings import SendingSettings
+from headrace.client.settings.producer import SendingSettings
 
 
 class PartitionsGrew(NamedTuple):

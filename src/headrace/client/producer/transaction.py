@@ -9,7 +9,7 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
 from headrace.client.mailbox import Mailbox
 from headrace.client.producer.sequences import Sequences
-from headrace.client.producer.settings import SendingSettings
+from headrace.client.settings.producer import SendingSettings
 
 
 class Transaction(Protocol):

@@ -33,7 +33,6 @@ from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.pending import Pending
 from headrace.client.producer.sequences import Sequences
-from headrace.client.producer.settings import SendingSettings
 from headrace.client.producer.transaction_requests import (
     ADD_PARTITIONS_BY_CLIENTS,
     END_TXN_FIRST_PROTOCOL,
@@ -55,6 +54,7 @@ from headrace.client.producer.transaction_states import (
     severity_of_answer,
     severity_of_failed_batch,
 )
+from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse

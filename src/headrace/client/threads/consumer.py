@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from headrace.base.extras import require
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
-from headrace.client.configuration import Configuration, consumer_keys, given_settings
 from headrace.client.consumer.calls import ConsumerCalls, P, Place
 from headrace.client.consumer.deserializing import Deserializer, Deserializers, as_serializer
 from headrace.client.consumer.listeners import Functions, Listening, RebalanceListener
 from headrace.client.consumer.searches import OffsetAndTimestamp
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.settings import consumer_settings
 from headrace.client.consumer.telling import Committed, OnCommit
 from headrace.client.errors import Closed, ConcurrentUse
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription, subscription_of
-from headrace.client.network_settings import network_settings
 from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.settings.configuration import Configuration, given_settings
+from headrace.client.settings.consumer import consumer_settings
+from headrace.client.settings.keys import consumer_keys
+from headrace.client.settings.network import network_settings
 from headrace.client.steps import Steps
 from headrace.client.tables import table_of
 from headrace.client.threads.driver import Driver

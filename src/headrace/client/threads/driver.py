@@ -20,8 +20,8 @@ from collections.abc import Callable
 from headrace.base.time import NEVER, Instant
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed, InvalidInput
-from headrace.client.network_settings import NetworkSettings
 from headrace.client.session import Session
+from headrace.client.settings.network import NetworkSettings
 from headrace.client.threads.selecting import Selecting
 
 # How long `close` waits for the thread. Only a callback of the user's own can make it late; it ends then.

@@ -13,8 +13,8 @@ from collections import deque
 from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.clock import clock
-from headrace.client.network_settings import NetworkSettings
 from headrace.client.reachability import Reachability
+from headrace.client.settings.network import NetworkSettings
 from headrace.client.threads.tokens import tokens_of
 from headrace.client.wires import Found, Wire, Wires
 

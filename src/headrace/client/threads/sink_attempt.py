@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from headrace.client.clock import clock, wall_ms
 from headrace.client.errors import InvalidInput, TimedOut
-from headrace.client.network_settings import network_settings
 from headrace.client.producer._batch import Awaited
 from headrace.client.producer.options import producer_options
 from headrace.client.producer.outbox import Outbox
 from headrace.client.producer.sink_attempt import Attempt, Place, State, attempt_at
+from headrace.client.settings.network import network_settings
 from headrace.client.steps import Steps
 from headrace.client.threads.driver import Driver
 from headrace.client.threads.steps import take

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.client.cluster import TopicPartition
-from headrace.client.configuration import Configuration, consumer_keys
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.settings import consumer_settings
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.events import Assigned, Lost, Partitions, Revoked
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.consumer import consumer_settings
+from headrace.client.settings.keys import consumer_keys
 from headrace.protocol.errors import ErrorCode
 from headrace.records._messages import Message
 from headrace.simulator.clients.topics import Topic

@@ -4,10 +4,11 @@ from collections.abc import Generator
 from typing import Any
 
 from headrace.base.time import Instant
-from headrace.client.configuration import Configuration, producer_keys
 from headrace.client.producer._batch import Awaited, RecordMetadata
 from headrace.client.producer.options import Options
 from headrace.client.producer.outbox import Outbox
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.keys import producer_keys
 from headrace.simulator.world import World
 
 BATCH_BYTES_MAX = 1_500

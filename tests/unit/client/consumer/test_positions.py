@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.consumer_stage import A0, A1, WALL_MS, Stage, asked, data, offsets, rows
-from headrace.client.configuration import InvalidSetting
 from headrace.client.consumer.events import LogTruncated, PositionReset
-from headrace.client.consumer.settings import Reset, ResetKind, parse_reset
 from headrace.client.errors import (
     ConnectionLost,
     InvalidInput,
@@ -16,6 +14,8 @@ from headrace.client.errors import (
     NoOffset,
     UnsupportedByBroker,
 )
+from headrace.client.settings.configuration import InvalidSetting
+from headrace.client.settings.consumer import Reset, ResetKind, parse_reset
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from headrace.protocol.messages.list_offsets import ListOffsetsRequest

@@ -12,8 +12,8 @@ from headrace.client.consumer.events import PositionReset
 from headrace.client.consumer.searches import OffsetAndTimestamp
 from headrace.client.errors import InvalidInput, KafkaError, TimedOut
 from headrace.client.membership.events import Assigned, CommittedOffset, Lost, Revoked
-from headrace.client.membership.settings import GroupProtocol, GroupSettings
 from headrace.client.membership.subscription import Subscription
+from headrace.client.settings.consumer import GroupProtocol, GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import (
     Coordinator,

@@ -11,7 +11,7 @@ import pytest
 from harness.carriers import Carrier, LoopCarrier, ThreadCarrier, UvloopCarrier
 from headrace.client.cluster import Address
 from headrace.client.errors import Closed
-from headrace.client.network_settings import NetworkSettings
+from headrace.client.settings.network import NetworkSettings
 
 Connect = Callable[..., Carrier]
 

@@ -13,7 +13,7 @@ from harness.carriers import Carrier, LoopCarrier, ThreadCarrier
 from harness.scripted_peer import PATIENCE_S, Peer, ScriptedServer, closed_port
 from headrace.client.cluster import Address
 from headrace.client.errors import Unreachable
-from headrace.client.network_settings import NetworkSettings
+from headrace.client.settings.network import NetworkSettings
 from headrace.protocol.messages.metadata import MetadataResponse
 
 BROKER = Address("broker.test", 9092)

@@ -13,8 +13,8 @@ from headrace.client.membership.events import (
     Lost,
     Revoked,
 )
-from headrace.client.membership.settings import GroupProtocol
 from headrace.client.membership.subscription import Subscription
+from headrace.client.settings.consumer import GroupProtocol
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
     Assignment,

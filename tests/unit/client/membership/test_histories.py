@@ -12,7 +12,7 @@ import pytest
 
 from harness.group_members import Application, Faults, Member, World
 from headrace.client.assignors import ASSIGNORS
-from headrace.client.membership.settings import GroupProtocol
+from headrace.client.settings.consumer import GroupProtocol
 
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"assignors": (assignor,)} for name, assignor in ASSIGNORS.items()},

@@ -11,7 +11,7 @@ from headrace.client.assignors import ASSIGNORS
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError, TimedOut
 from headrace.client.membership.events import CommittedOffset, OffsetsFetched
-from headrace.client.membership.settings import GroupProtocol
+from headrace.client.settings.consumer import GroupProtocol
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

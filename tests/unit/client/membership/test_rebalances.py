@@ -10,7 +10,7 @@ import pytest
 from harness.group_members import Application, World, partitions
 from headrace.client.assignors import ASSIGNORS
 from headrace.client.membership.events import Assigned, Failed, Left, Lost, PolledTooLate, Revoked
-from headrace.client.membership.settings import GroupProtocol
+from headrace.client.settings.consumer import GroupProtocol
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.join_group import JoinGroupRequest
 from headrace.protocol.messages.leave_group import LeaveGroupRequest

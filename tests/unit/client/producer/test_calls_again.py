@@ -11,13 +11,14 @@ import pytest
 
 from harness.producer_stage import TOPIC, NobodyWaits, Stage
 from headrace.client.cluster import TopicPartition
-from headrace.client.configuration import Configuration, producer_keys
 from headrace.client.errors import InvalidInput, TimedOut, TransactionMustAbort
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.producer.options import Options
 from headrace.client.producer.outbox import Outbox
 from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.producer.transaction_states import State
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.keys import producer_keys
 from headrace.client.steps import Steps, Wait
 
 OFFSETS = {TopicPartition(TOPIC, 0): CommittedOffset(5)}

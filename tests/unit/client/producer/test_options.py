@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.client.configuration import InvalidSetting
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.producer.headers import headers_of
 from headrace.client.producer.offsets import membership_of, offsets_to_commit
 from headrace.client.producer.options import producer_options
 from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.serializers import JSON, NotSerializable
+from headrace.client.settings.configuration import InvalidSetting
 
 SERVERS = "localhost:9092"
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from harness.certificates import Authority
-from headrace.client.configuration import Configuration, admin_keys
-from headrace.client.security.settings import Security, security_settings
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.keys import admin_keys
+from headrace.client.settings.security import Security, security_settings
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.connection import RENEWAL_S, Connection
 from headrace.client.errors import AuthenticationFailed, BadResponse, ConnectionLost, TimedOut
 from headrace.client.security.sasl import Token
-from headrace.client.security.settings import Security
+from headrace.client.settings.security import Security
 from headrace.protocol.api import request_codec
 from headrace.protocol.framing import decode_request_header
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from harness.certificates import Authority
-from headrace.client.configuration import Configuration, InvalidSetting, admin_keys
 from headrace.client.security.oauthbearer import OAuthBearer
 from headrace.client.security.oidc import ClientCredentials
 from headrace.client.security.sasl import Plain, Scram
-from headrace.client.security.settings import security_settings
 from headrace.client.security.tls import Tls
 from headrace.client.security.tls_context import tls_context
+from headrace.client.settings.configuration import Configuration, InvalidSetting
+from headrace.client.settings.keys import admin_keys
+from headrace.client.settings.security import security_settings
 
 PACKAGE = "org.apache.kafka.common.security"
 SASL = {"security_protocol": "sasl_plaintext"}
@@ -90,7 +91,7 @@ class TestMechanisms:
         ("given", "said"),
         [
             ({}, "sasl.mechanism: it must be given; choose one of PLAIN, SCRAM-SHA-256"),
-            ({"sasl_mechanism": "GSSAPI"}, "GSSAPI is not spoken here"),
+            ({"sasl_mechanism": "GSSAPI"}, "GSSAPI is not supported"),
             ({"sasl_mechanism": "PLAIN"}, "PLAIN needs sasl.username and sasl.password"),
             ({"sasl_mechanism": "PLAIN", "sasl_username": "a"}, "PLAIN needs sasl.username"),
             (
@@ -109,7 +110,7 @@ class TestMechanisms:
                     "sasl_mechanism": "PLAIN",
                     "sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required;",
                 },
-                "there is no Krb5LoginModule here",
+                "Krb5LoginModule is not supported",
             ),
             ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": "?"}, "cannot be read"),
             ({"sasl_mechanism": "OAUTHBEARER"}, "needs oauth_token_provider"),

@@ -15,7 +15,7 @@ from harness.certificates import Authority, Certificate
 from headrace.base.time import Instant
 from headrace.client.connection import Connection
 from headrace.client.errors import BadResponse, ClientError, ConnectionLost, TimedOut, TlsFailed
-from headrace.client.security.settings import Security
+from headrace.client.settings.security import Security
 from headrace.protocol.api import response_codec
 from headrace.protocol.framing import response_bytes
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker

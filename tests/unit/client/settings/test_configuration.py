@@ -6,16 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace.client.configuration import (
-    Configuration,
-    InvalidSetting,
-    admin_keys,
-    consumer_keys,
-    producer_keys,
-    sending_settings,
-    strategy,
-)
 from headrace.client.producer.partitioner import Strategy
+from headrace.client.settings.configuration import Configuration, InvalidSetting
+from headrace.client.settings.keys import admin_keys, consumer_keys, producer_keys
+from headrace.client.settings.producer import sending_settings, strategy
 from headrace.records.compression import Codec
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.client.errors import InvalidInput
-from headrace.client.security.jaas import parse_jaas
+from headrace.client.settings.security import parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from headrace.client.cluster import Address
-from headrace.client.configuration import Configuration, consumer_keys, producer_keys
 from headrace.client.connection import RESPONSE_BYTES_MAX
-from headrace.client.network_settings import NetworkSettings, network_settings
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.keys import consumer_keys, producer_keys
+from headrace.client.settings.network import NetworkSettings, network_settings
 
 
 def settings(**given: Any) -> NetworkSettings:

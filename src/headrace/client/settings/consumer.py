@@ -1,4 +1,4 @@
-"""What a consumer's machines are told at their birth, by Kafka's names; times in seconds."""
+"""Settings of a consumer and of its group; the defaults are Kafka's, where `keys` does not say otherwise."""
 
 import re
 from collections.abc import Sequence
@@ -10,8 +10,14 @@ from headrace.base.dice import Dice
 from headrace.base.time import Duration
 from headrace.client.assignors import ASSIGNORS, Assignor
 from headrace.client.backoff import backoff
-from headrace.client.configuration import Configuration, InvalidSetting
-from headrace.client.membership.settings import GroupProtocol, GroupSettings
+from headrace.client.settings.configuration import (
+    Configuration,
+    InvalidSetting,
+    optional_seconds,
+    seconds,
+    typed_values,
+    value,
+)
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2  # ListOffsets' special timestamps
@@ -27,12 +33,12 @@ _BY_DURATION = "by_duration:"
 class ResetKind(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
-    NONE = "none"  # the application is told instead
+    NONE = "none"  # an error is raised instead
     BY_DURATION = "by_duration"
 
 
 class Reset(NamedTuple):
-    """Where to begin when no position is known or the known one is gone (auto.offset.reset)."""
+    """Where to begin when there is no position, or when the position is out of range (auto.offset.reset)."""
 
     kind: ResetKind
     duration_ms: int = 0  # how far back, by duration
@@ -70,27 +76,57 @@ def parse_reset(text: str) -> Reset:
     elif lowered in ("earliest", "latest", "none"):
         return Reset(ResetKind(lowered))
     allowed = "earliest, latest, none or by_duration:PnDTnHnMn.nS"
-    raise InvalidSetting(f"auto.offset.reset cannot be {text!r:.200}: it is {allowed}")
+    raise InvalidSetting(f"auto.offset.reset={text:.200}: must be {allowed}")
+
+
+class GroupProtocol(Enum):
+    """Who assigns partitions (group.protocol): a member of the group, or the broker (KIP-848)."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+@dataclass(slots=True, frozen=True)
+class GroupSettings:
+    group_id: str
+    protocol: GroupProtocol = GroupProtocol.CLASSIC
+    instance_id: str | None = value("group.instance.id")  # of a static member (KIP-345)
+    rack: str | None = None
+    session_timeout_s: float = seconds("session.timeout.ms")
+    heartbeat_interval_s: float = seconds("heartbeat.interval.ms")
+    max_poll_interval_s: float = seconds("max.poll.interval.ms")  # the group's rebalance timeout, too
+    # Members of a group must have one in common. If all are cooperative, the group rebalances cooperatively.
+    assignors: tuple[Assignor, ...] = (ASSIGNORS["range"], ASSIGNORS["cooperative-sticky"])
+    server_assignor: str | None = value("group.remote.assignor")  # None: the broker's choice
+    metadata_max_age_s: float = seconds("metadata.max.age.ms")
+    allow_auto_create_topics: bool = value("allow.auto.create.topics")
+    excludes_internal_topics: bool = value("exclude.internal.topics")  # from patterns
+    request_timeout_s: float = seconds("request.timeout.ms")
+    api_timeout_s: float = seconds("default.api.timeout.ms")  # of commits and fetches of offsets
+    auto_commit_interval_s: float | None = None  # None: only the application commits
+    # Offsets of open transactions are waited for. Java always asks for it: a reader of committed records
+    # must, and for others it costs nothing (KIP-447).
+    require_stable: bool = True
 
 
 @dataclass(slots=True, frozen=True)
 class ConsumerSettings:
-    group: GroupSettings | None = None  # None: partitions are assigned, and nothing is committed
+    group: GroupSettings | None = None  # None: partitions are assigned by hand, and nothing is committed
     reset: Reset = TO_LATEST
     isolation: int = READ_UNCOMMITTED
-    checks_crcs: bool = True
-    fetch_bytes_min: int = 1
-    fetch_bytes_max: int = 50 << 20  # of an answer, and of all that is fetched ahead
-    fetch_wait_max_ms: int = 500
-    partition_bytes_max: int = 8 << 20  # of an answer
-    max_poll_records: int = 500
-    request_timeout_s: float = 30.0
-    api_timeout_s: float = 60.0  # of calls without a timeout of their own
-    metadata_age_s: float = 300.0
-    allow_auto_create_topics: bool = True
-    retry_first_s: float = 0.1
-    retry_last_s: float = 1.0
-    unreachable_s: float | None = None  # of an outage, before calls that wait raise; None: never
+    checks_crcs: bool = value("check.crcs")
+    fetch_bytes_min: int = value("fetch.min.bytes")
+    fetch_bytes_max: int = value("fetch.max.bytes")  # of a response, and of all that is fetched ahead
+    fetch_wait_max_ms: int = value("fetch.max.wait.ms")
+    partition_bytes_max: int = value("max.partition.fetch.bytes")  # of a response
+    max_poll_records: int = value("max.poll.records")
+    request_timeout_s: float = seconds("request.timeout.ms")
+    api_timeout_s: float = seconds("default.api.timeout.ms")
+    metadata_age_s: float = seconds("metadata.max.age.ms")
+    allow_auto_create_topics: bool = value("allow.auto.create.topics")
+    retry_first_s: float = seconds("retry.backoff.ms")
+    retry_last_s: float = seconds("retry.backoff.max.ms")
+    unreachable_s: float | None = optional_seconds("headrace.unreachable.timeout.ms")
 
     def backoff(self, attempt: int, dice: Dice) -> Duration:
         return backoff(attempt, dice, first_s=self.retry_first_s, last_s=self.retry_last_s)
@@ -99,25 +135,14 @@ class ConsumerSettings:
 def consumer_settings(
     configuration: Configuration, *, assignors: Sequence[Assignor] = ()
 ) -> ConsumerSettings:
-    """A consumer's settings; `assignors` are the user's own, known by their names."""
+    """`assignors` are the application's own, known by their names."""
     committed_only = configuration.text("isolation.level").lower() == "read_committed"
-    return ConsumerSettings(
+    return typed_values(
+        ConsumerSettings,
+        configuration,
         group=_group_settings(configuration, assignors),
         reset=parse_reset(configuration.text("auto.offset.reset")),
         isolation=READ_COMMITTED if committed_only else READ_UNCOMMITTED,
-        checks_crcs=configuration.flag("check.crcs"),
-        fetch_bytes_min=configuration.number("fetch.min.bytes"),
-        fetch_bytes_max=configuration.number("fetch.max.bytes"),
-        fetch_wait_max_ms=configuration.number("fetch.max.wait.ms"),
-        partition_bytes_max=configuration.number("max.partition.fetch.bytes"),
-        max_poll_records=configuration.number("max.poll.records"),
-        request_timeout_s=configuration.seconds("request.timeout.ms"),
-        api_timeout_s=configuration.seconds("default.api.timeout.ms"),
-        metadata_age_s=configuration.seconds("metadata.max.age.ms"),
-        allow_auto_create_topics=configuration.flag("allow.auto.create.topics"),
-        retry_first_s=configuration.seconds("retry.backoff.ms"),
-        retry_last_s=configuration.seconds("retry.backoff.max.ms"),
-        unreachable_s=configuration.optional_seconds("headrace.unreachable.timeout.ms"),
     )
 
 
@@ -128,31 +153,22 @@ def _group_settings(configuration: Configuration, own: Sequence[Assignor]) -> Gr
         if commits_itself and "enable.auto.commit" in configuration.given:
             raise InvalidSetting("enable.auto.commit needs group.id: offsets are committed to a group")
         return None
-    protocol = GroupProtocol(configuration.text("group.protocol").lower())
-    session_s = configuration.seconds("session.timeout.ms")
-    heartbeat_s = configuration.seconds("heartbeat.interval.ms")
-    if protocol is GroupProtocol.CLASSIC and heartbeat_s >= session_s:
-        raise InvalidSetting("heartbeat.interval.ms must be lower than session.timeout.ms")
-    return GroupSettings(
-        group_id,
-        protocol=protocol,
-        instance_id=configuration.optional_text("group.instance.id"),
+    settings = typed_values(
+        GroupSettings,
+        configuration,
+        group_id=group_id,
+        protocol=GroupProtocol(configuration.text("group.protocol").lower()),
         rack=configuration.text("client.rack") or None,
-        session_timeout_s=session_s,
-        heartbeat_interval_s=heartbeat_s,
-        max_poll_interval_s=configuration.seconds("max.poll.interval.ms"),
         assignors=_assignors(configuration.items_of("partition.assignment.strategy"), own),
-        server_assignor=configuration.optional_text("group.remote.assignor"),
-        metadata_max_age_s=configuration.seconds("metadata.max.age.ms"),
-        allow_auto_create_topics=configuration.flag("allow.auto.create.topics"),
-        excludes_internal_topics=configuration.flag("exclude.internal.topics"),
-        request_timeout_s=configuration.seconds("request.timeout.ms"),
-        api_timeout_s=configuration.seconds("default.api.timeout.ms"),
         auto_commit_interval_s=configuration.seconds("auto.commit.interval.ms") if commits_itself else None,
     )
+    is_classic = settings.protocol is GroupProtocol.CLASSIC
+    if is_classic and settings.heartbeat_interval_s >= settings.session_timeout_s:
+        raise InvalidSetting("heartbeat.interval.ms must be lower than session.timeout.ms")
+    return settings
 
 
-# What Java's configuration files say for the same four.
+# The names of the same four in configuration files of Java's clients.
 _JAVA_ASSIGNORS = {
     f"org.apache.kafka.clients.consumer.{name}Assignor": assignor
     for name, assignor in (
@@ -171,9 +187,9 @@ def _assignors(names: Sequence[str], own: Sequence[Assignor]) -> tuple[Assignor,
         name = _JAVA_ASSIGNORS.get(given, given)
         if name not in known:
             raise InvalidSetting(
-                f"partition.assignment.strategy cannot be {given!r}; known are {', '.join(sorted(known))}"
+                f"partition.assignment.strategy={given}: must be some of {', '.join(sorted(known))}"
             )
         chosen[name] = known[name]
     if not chosen:
-        raise InvalidSetting("partition.assignment.strategy must name an assignor")
+        raise InvalidSetting("partition.assignment.strategy must name at least one assignor")
     return tuple(chosen.values())
