@@ -1,4 +1,4 @@
-"""Waiting for a streaming query to end."""
+"""Waiting for streaming queries: for their end, or for what they write while they run."""
 
 from __future__ import annotations
 
@@ -12,3 +12,10 @@ def await_end(query: StreamingQuery, timeout_s: float = WAIT_S) -> None:
     patience = Patience(timeout_s)
     while not query.awaitTermination(1):
         assert not patience.is_over, f"still running after {timeout_s} s: {query.status} {query.lastProgress}"
+
+
+def check_runs(query: StreamingQuery) -> None:
+    """Raises what ended the query: nobody should wait for a query that is over."""
+    failure = query.exception()
+    if failure is not None:
+        raise failure

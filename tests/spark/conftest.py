@@ -18,9 +18,12 @@ from harness.broker import Broker
 from harness.headrace import Headrace
 from harness.kafka import Kafka
 from harness.spark_queries import await_end
+from harness.wait import run_to_end
+from headrace.spark import worker_python
 from schemas.conftest import Site
 
 FORMAT = "headrace"
+WORKER_MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 # One partition each for the coordinators: a Kafka that starts makes fifty of them. Logs are cleaned at once,
 # and nothing is deleted unless a topic asks for it: records of these tests are of 1970.
 SETTINGS = {
@@ -37,6 +40,8 @@ KAFKA = pytest.param(Kafka, id=Kafka.name, marks=pytest.mark.on_kafka)
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # Spark waits ten seconds for a worker, which in a new environment reads its modules from disk first.
+    run_to_end([worker_python.command(), "-c", f"import pyspark_headrace, {WORKER_MODULE}"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the JVM's start: sockets that pyspark leaves to the collector
         session = headrace.spark.session(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import headrace
+from harness.spark_queries import check_runs
 from harness.wait import eventually
 
 RUN_S = 120
@@ -22,6 +23,7 @@ def test_a_topic_that_matches_later_is_found(spark, stream, going_on, new_topic,
     query = going_on(stream(subscribePattern=pattern, startingOffsets="latest"))
 
     def counts():
+        check_runs(query)
         found = spark.sql(f"select topic, count(*) as n from {query.name} group by topic").collect()
         return {row.topic: row.n for row in found}
 
@@ -40,6 +42,7 @@ def test_partitions_that_come_while_a_stream_runs(spark, stream, going_on, new_t
     query = going_on(stream(topic, startingOffsets="earliest"))
 
     def rows():
+        check_runs(query)
         return sorted(map(tuple, spark.sql(f"select partition, offset from {query.name}").collect()))
 
     eventually(rows, everything(2), timeout_s=RUN_S)
@@ -105,9 +108,14 @@ def test_lag_is_right_while_a_stream_runs(spark, stream, going_on, new_topic, fi
     topic = new_topic()
     group = f"group of {topic}"
     fill(topic, 3)
-    going_on(stream(topic, startingOffsets="earliest", kafka__group__id=group))
+    query = going_on(stream(topic, startingOffsets="earliest", kafka__group__id=group))
+
+    def progress():
+        check_runs(query)
+        return [(one.committed, one.lag) for one in lag_of(admin, group)]
+
     for count in (3, 6, 9):
-        eventually(lambda: [(one.committed, one.lag) for one in lag_of(admin, group)], [(count, 0)], RUN_S)
+        eventually(progress, [(count, 0)], RUN_S)
         fill(topic, 3, first=count)
 
 

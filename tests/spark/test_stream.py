@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from harness.spark_queries import check_runs
 from harness.wait import eventually
 
 pytestmark = pytest.mark.brief
@@ -75,10 +76,12 @@ def waiting(spark, stream, going_on, new_topic, fill):
         query = going_on(stream(topic, startingOffsets="earliest", **options))
 
         def count():
+            check_runs(query)
             return spark.sql(f"select * from {query.name}").count()
 
         def seen():
             """Up to where the stream knows of records, read or not."""
+            check_runs(query)
             progress = query.lastProgress
             return progress and json.loads(progress.sources[0].latestOffset)[topic]["0"]
 
