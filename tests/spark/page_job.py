@@ -22,6 +22,8 @@ from harness.page_reader import Reader
 from harness.wait import eventually
 
 WAIT_S = 240
+# Spark waits ten seconds for a worker, and no setting changes that; beside much other work it may need more.
+TOO_SLOW = "Timed out while waiting for the Python worker to connect back"
 
 
 class SparkReader(Reader):
@@ -59,18 +61,29 @@ class SparkReader(Reader):
         return bool(self.run(block, command).stdout)
 
     def _start(self, block: Block, command: str, is_at_work: Callable[[], bool]) -> None:
-        with self._output(command).open("wb") as output:
-            program = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"], stdout=output, env=self._environment, cwd=self.place
-            )
-        self._running.append(program)
+        """Returns when it is at work. If Spark's workers had no time to start, so does it again."""
+        log = self._output(command).with_suffix(".err")
+        program = self._spawn(command, log)
 
         def is_ready() -> bool:
-            assert program.poll() is None, f"{block.where}: {command}: ended with {program.poll()}"
+            nonlocal program
+            if program.poll() is not None:
+                text = log.read_text(errors="replace")
+                assert TOO_SLOW in text, f"{block.where}: {command}: {program.poll()}\n{text[-4000:]}"
+                self._running.remove(program)
+                program = self._spawn(command, log)
             return is_at_work()
 
         eventually(is_ready, True, WAIT_S)
         print(f"--- {block.where}\n$ {command} &", flush=True)
+
+    def _spawn(self, command: str, log: Path) -> subprocess.Popen[bytes]:
+        with self._output(command).open("wb") as output, log.open("wb") as errors:
+            program = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], stdout=output, stderr=errors, env=self._environment
+            )
+        self._running.append(program)
+        return program
 
     def _output(self, command: str) -> Path:
         name = re.sub(r"\W+", "-", command)
