@@ -12,6 +12,7 @@ def await_end(query: StreamingQuery, timeout_s: float = WAIT_S) -> None:
     patience = Patience(timeout_s)
     while not query.awaitTermination(1):
         assert not patience.is_over, f"still running after {timeout_s} s: {query.status} {query.lastProgress}"
+    check_runs(query)  # one that fails just as a wait times out looks like one that ended
 
 
 def check_runs(query: StreamingQuery) -> None:
