@@ -1,5 +1,6 @@
 """DescribeConfigs' facts, as Apache Kafka 4.3.1 told them for the same settings."""
 
+from headrace.machines.configs.definition import broker_config_keys
 from headrace.machines.configs.describe import (
     BrokerLayers,
     Described,
@@ -28,6 +29,15 @@ def test_all_of_kafkas_broker_keys_are_told() -> None:
     names = [config.name for config in describe_broker(NOTHING)]
     assert len([name for name in names if not name.startswith("headrace.")]) == 340
     assert names == sorted(names)
+
+
+def test_a_brokers_default_and_a_key_without_one() -> None:
+    (threads,) = describe_broker(NOTHING, ["num.io.threads"])
+    assert (threads.value, threads.source) == ("8", Source.DEFAULT)
+    assert threads.synonyms == [Synonym("num.io.threads", "8", Source.DEFAULT)]
+    none = [key.name for key in broker_config_keys().values() if key.default is None and not key.is_internal]
+    (unset,) = describe_broker(NOTHING, none[:1])
+    assert (unset.value, unset.source, unset.synonyms) == (None, Source.DEFAULT, [])
 
 
 def test_a_default_with_its_synonym() -> None:
