@@ -6,6 +6,7 @@ JSON (reporting.py). A reader that went away (`headrace consume … | head`) and
 
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import NoReturn
 
@@ -17,7 +18,6 @@ from headrace.cli.reporting import (
     report_client,
     report_interrupted,
     report_system,
-    shown_warnings,
     wants_json,
 )
 
@@ -100,7 +100,7 @@ def run(arguments: list[str]) -> int:
     if COMPLETING in os.environ:
         _complete()
     try:
-        with shown_warnings(as_json=as_json):
+        with _shown_warnings(arguments, as_json=as_json):
             code = headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -116,6 +116,15 @@ def run(arguments: list[str]) -> int:
         return 0
     except Exception as error:
         return _report(error, as_json=as_json)
+
+
+def _shown_warnings(arguments: list[str], *, as_json: bool) -> AbstractContextManager[None]:
+    """For `serve`, which has no client and becomes another process at once, nothing is loaded."""
+    if arguments[:1] == ["serve"]:
+        return nullcontext()
+    from headrace.cli.client_warnings import shown_warnings
+
+    return shown_warnings(as_json=as_json)
 
 
 def _complete() -> NoReturn:

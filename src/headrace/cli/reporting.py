@@ -1,15 +1,13 @@
-"""Errors and warnings of a command on stderr: sentences for people, one JSON object per line with --json.
+"""Errors of a command on stderr: sentences for people, one JSON object per line with --json.
 
 A script that asked for JSON branches on `error`: Kafka's own name where a broker refused, a name of ours in
 the same spelling elsewhere. Usage errors are found before click knows any option, hence `wants_json`.
 """
 
 import errno
-import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from headrace.client.errors import ClientError
 
 FAILED, WRONG_USE = 1, 2  # exit codes
-EARLY_S = 20.0  # commands that do not end by themselves have ended with an error by then
 
 # What the commands have for it; the client's own advice names no option, since its users have none.
 _OPTIONS = {
@@ -130,42 +127,3 @@ def _as_json(report: Report) -> dict[str, Any]:
     if failures:
         fields["failures"] = [_as_json(each) for each in failures]
     return fields
-
-
-# --- warnings ---------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def shown_warnings(*, as_json: bool) -> Iterator[None]:
-    """What the client logs while a command runs: one line each, on stderr."""
-    logger = logging.getLogger("headrace")
-    handler = _Warnings(as_json)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
-class _Warnings(logging.Handler):
-    def __init__(self, as_json: bool) -> None:
-        super().__init__(logging.WARNING)
-        self._as_json = as_json
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._as_json and _is_early_outage_warning(record):
-            return
-        text = record.getMessage()
-        import json
-
-        shown = json.dumps({"warning": text}, ensure_ascii=False) if self._as_json else f"Warning: {text}"
-        click.echo(shown, err=True)
-
-
-def _is_early_outage_warning(record: logging.LogRecord) -> bool:
-    """The first warning that a broker cannot be reached. A script does not need it: the command soon ends
-    with an error that says the same. A command that continues for long does print warnings.
-    """
-    if record.name != "headrace.connections" or not isinstance(record.args, tuple):
-        return False
-    return any(isinstance(seconds, float) and seconds < EARLY_S for seconds in record.args)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from headrace.cli.reporting import shown_warnings
+from headrace.cli.client_warnings import shown_warnings
 
 log = logging.getLogger("headrace.connections")
 
