@@ -181,7 +181,6 @@ def test_a_group_outlives_a_kill_of_the_broker(
         broker.start()
         produce(broker.bootstrap, name, partitions=1, per_partition=3, first=5)
         eventually(lambda: (division(members), len(set(values_of(members)))), ([Place(name, 0)], 8))
-        committed = members[0].committed(Place(name, 0))
-        assert committed is not None
-        assert committed.offset == 5
+        # aiokafka ignores the error of a coordinator that still loads, and says that nothing is committed
+        eventually(lambda: (members[0].committed(Place(name, 0)) or Committed(-1)).offset, 5)
     broker.stop()
