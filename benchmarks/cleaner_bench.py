@@ -41,7 +41,7 @@ def write(disk: Disk, size: int, keys: Iterator[int], codec: int) -> PartitionLo
     log = PartitionLog.open(
         disk, DIRECTORY, CONFIG, files=OpenFiles(), recovery=Recovery("clean"), wall_ms=WALL_MS
     )
-    log.config = replace(CONFIG, cleanup_policy=frozenset({"delete"}))  # appends need not open batches
+    log.configure(replace(CONFIG, cleanup_policy=frozenset({"delete"})))  # appends need not open batches
     dice = Random(1)
     pool = dice.randbytes(1_000_000)
     while log.size_bytes < size:
@@ -49,11 +49,11 @@ def write(disk: Disk, size: int, keys: Iterator[int], codec: int) -> PartitionLo
         values = (pool[at + n * VALUE_BYTES : at + (n + 1) * VALUE_BYTES] for n in range(BATCH_RECORDS))
         rows = [(WALL_MS, b"key-%010d" % next(keys), value, ()) for value in values]
         log.append(memoryview(bytearray(build_batch(rows, codec=codec))), wall_ms=WALL_MS, leader_epoch=0)
-    log.config = CONFIG
+    log.configure(CONFIG)
     log.roll(WALL_MS)
     job = log.flush_job()
     assert job is not None
-    log.flushed(job.run(disk))
+    log.complete_flush(job.run(disk))
     return log
 
 

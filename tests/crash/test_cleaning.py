@@ -48,7 +48,7 @@ class Writer:
     def flush(self, disk: MemoryDisk) -> None:
         job = self.log.flush_job()
         assert job is not None
-        self.log.flushed(job.run(disk))
+        self.log.complete_flush(job.run(disk))
 
 
 def written(disk: MemoryDisk) -> PartitionLog:
@@ -73,9 +73,9 @@ def written(disk: MemoryDisk) -> PartitionLog:
         log.roll(WALL_MS)
         writer.flush(disk)
         if number in (3, 5):
-            log.config = replace(CONFIG, segment_bytes=300)
+            log.configure(replace(CONFIG, segment_bytes=300))
             assert clean(log, disk, WALL_MS)
-            log.config = CONFIG
+            log.configure(CONFIG)
     return log
 
 

@@ -51,7 +51,7 @@ def a_log(disk: MemoryDisk, *, batches: int = 12, flushed: int = 8) -> tuple[Par
         if number + 1 == flushed:
             job = log.flush_job()
             assert job is not None
-            log.flushed(job.run(disk))
+            log.complete_flush(job.run(disk))
             model.flushed = model.end
     return log, model
 
@@ -212,7 +212,7 @@ def test_an_io_error_takes_the_log_offline_until_it_is_opened_again() -> None:
             assert job is not None
             with pytest.raises(OSError) as raised:
                 job.run(disk)
-            log.flush_failed(raised.value)
+            log.fail_flush(raised.value)
             assert log.flushed_offset == flushed, "what failed is never called durable"
         assert fault.times == 0
         with pytest.raises(LogOffline):
@@ -259,9 +259,9 @@ def test_producers_outlive_the_segments_they_wrote_to(is_damaged: bool) -> None:
         log = open_log(disk, DIRECTORY, CONFIG, "killed", recovery_point=model.flushed)
         job = log.flush_job()
         assert job is not None
-        log.flushed(job.run(disk))
+        log.complete_flush(job.run(disk))
         for doomed in log.advance_log_start(base, WALL_MS):
-            log.remove_job(doomed).run(disk)
+            doomed.remove_job().run(disk)
         model.start = base
         for seed in range(10):
             lost = disk.crash("lost", Random(seed))

@@ -88,7 +88,7 @@ class History:
     def flush(self) -> None:
         job = self.log.flush_job()
         if job is not None:
-            self.log.flushed(job.run(self.disk))
+            self.log.complete_flush(job.run(self.disk))
 
     def checkpoint(self) -> None:
         self.log.checkpoint(WALL_MS)
@@ -97,7 +97,7 @@ class History:
     def recompress(self) -> None:
         job = self.log.recompress_job()
         if job is not None:
-            self.log.recompressed(job.run(self.disk))
+            self.log.complete_recompression(job.run(self.disk))
 
     # --- ends --------------------------------------------------------------------------------------------
 

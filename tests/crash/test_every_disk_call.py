@@ -102,7 +102,7 @@ class Day:
         def act() -> None:
             job = self.log.flush_job()
             if job is not None:
-                self.log.flushed(job.run(self.disk))
+                self.log.complete_flush(job.run(self.disk))
 
         self.step(lambda model: setattr(model, "flushed", end), act)
 
@@ -110,7 +110,7 @@ class Day:
         def act() -> None:
             doomed = self.log.advance_log_start(offset, self.wall_ms)
             for one in doomed:
-                self.log.remove_job(one).run(self.disk)
+                one.remove_job().run(self.disk)
 
         self.step(lambda model: setattr(model, "start", offset), act)
 
@@ -119,15 +119,15 @@ class Day:
         self.step(lambda model: model.cut(end), lambda: self.log.truncate_to(end))
 
     def retire(self, retention_bytes: int) -> None:
-        self.log.config = replace(CONFIG, retention_bytes=retention_bytes)
+        self.log.configure(replace(CONFIG, retention_bytes=retention_bytes))
         doomed = self.log.retire(self.wall_ms)
         self.after = copy.deepcopy(self.before)
         self.after.start = self.log.log_start_offset
         assert self.after.start > self.before.start, "this day is to see retention at work"
         for one in doomed:
-            self.log.remove_job(one).run(self.disk)
+            one.remove_job().run(self.disk)
         self.before = self.after
-        self.log.config = CONFIG
+        self.log.configure(CONFIG)
 
     def close(self) -> None:
         end = self.before.end

@@ -117,9 +117,9 @@ class StubbornDay(Day):
                 try:
                     result = job.run(self.disk)
                 except OSError:
-                    self.log.flush_postponed()
+                    self.log.postpone_flush()
                     raise
-                self.log.flushed(result)
+                self.log.complete_flush(result)
 
         self.step(lambda model: setattr(model, "flushed", end), act)
 
@@ -130,10 +130,10 @@ class StubbornDay(Day):
             lambda: doomed.extend(self.log.advance_log_start(offset, self.wall_ms)),
         )
         for one in doomed:
-            self.insist(lambda one=one: self.log.remove_job(one).run(self.disk))
+            self.insist(lambda one=one: one.remove_job().run(self.disk))
 
     def retire(self, retention_bytes: int) -> None:
-        self.log.config = replace(CONFIG, retention_bytes=retention_bytes)
+        self.log.configure(replace(CONFIG, retention_bytes=retention_bytes))
         doomed = []
         wanted = self.before.start + 1
 
@@ -149,8 +149,8 @@ class StubbornDay(Day):
         self.after.start = self.log.log_start_offset
         self.before = self.after
         for one in doomed:
-            self.insist(lambda one=one: self.log.remove_job(one).run(self.disk))
-        self.log.config = CONFIG
+            self.insist(lambda one=one: one.remove_job().run(self.disk))
+        self.log.configure(CONFIG)
 
     def live(self) -> None:
         self.insist(lambda: self.disk.make_dir(DIRECTORY))

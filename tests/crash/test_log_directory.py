@@ -114,7 +114,7 @@ class Life:
         def act() -> None:
             job = self.logs[topic_id].flush_job()
             assert job is not None
-            self.logs[topic_id].flushed(job.run(self.disk))
+            self.logs[topic_id].complete_flush(job.run(self.disk))
 
         self.step(lambda known: setattr(known[topic_id][1], "flushed", end), act)
 
@@ -122,7 +122,7 @@ class Life:
         def act() -> None:
             self.directory.log_start_job({(self.before[topic_id][0], 0): offset}).run(self.disk)
             for doomed in self.logs[topic_id].advance_log_start(offset, WALL_MS):
-                self.logs[topic_id].remove_job(doomed).run(self.disk)
+                doomed.remove_job().run(self.disk)
 
         self.step(lambda known: setattr(known[topic_id][1], "start", offset), act)
 

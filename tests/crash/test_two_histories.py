@@ -40,7 +40,7 @@ def cut_and_written_again(flush_before: bool) -> tuple[MemoryDisk, LogModel, Log
     if flush_before:
         job = log.flush_job()
         assert job is not None
-        log.flushed(job.run(disk))
+        log.complete_flush(job.run(disk))
     assert sum(name.endswith(".log") for name in disk.list(DIRECTORY)) >= 3
     new = copy.deepcopy(old)
     log.truncate_to(CUT_AT)

@@ -66,6 +66,6 @@ def clean(log: PartitionLog, disk: Disk, wall_ms: int, **options: int) -> bool:
     job = log.clean_job(wall_ms, log.log_end_offset, **options)
     if job is None:
         return False
-    for doomed in log.cleaned(job.run(disk), wall_ms):
-        log.remove_job(doomed).run(disk)
+    for doomed in log.complete_cleaning(job.run(disk), wall_ms):
+        doomed.remove_job().run(disk)
     return True

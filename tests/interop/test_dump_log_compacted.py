@@ -57,8 +57,8 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Found:
             log.roll(wall_ms)
             job = log.flush_job()
             assert job is not None
-            log.flushed(job.run(disk))
-            log.config = replace(CONFIG, segment_bytes=6_000 + 20 * number)
+            log.complete_flush(job.run(disk))
+            log.configure(replace(CONFIG, segment_bytes=6_000 + 20 * number))
             assert clean(log, disk, wall_ms)
             wall_ms += 400
     left = rows(log)

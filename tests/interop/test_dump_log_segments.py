@@ -74,7 +74,7 @@ class Writer:
     def flush(self) -> None:
         job = self.log.flush_job()
         if job is not None:
-            self.log.flushed(job.run(self.disk))
+            self.log.complete_flush(job.run(self.disk))
 
     def stop(self) -> None:
         self.log.close(clean=True)
@@ -119,10 +119,10 @@ def truncated(writer: Writer) -> None:
 
 def recompressed(writer: Writer) -> None:
     writer.flush()
-    writer.log.config = replace(CONFIG, sealed_compression_type="zstd")
+    writer.log.configure(replace(CONFIG, sealed_compression_type="zstd"))
     done = 0
     while (job := writer.log.recompress_job()) is not None:
-        writer.log.recompressed(job.run(writer.disk))
+        writer.log.complete_recompression(job.run(writer.disk))
         done += 1
     assert done > 2
     writer.stop()

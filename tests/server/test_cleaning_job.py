@@ -26,7 +26,7 @@ def test_a_pass_in_another_process(tmp_path: Path) -> None:
             log.roll(WALL_MS)
     flush = log.flush_job()
     assert flush is not None
-    log.flushed(flush.run(disk))
+    log.complete_flush(flush.run(disk))
     worker = Worker()
     try:
         job = log.clean_job(WALL_MS, log.log_end_offset)
@@ -37,11 +37,11 @@ def test_a_pass_in_another_process(tmp_path: Path) -> None:
     reader = log.read(0, max_bytes=10_000, limit_offset=20, at_least_one=True)
     assert reader is not None
     before = reader.read()
-    doomed = log.cleaned(result, WALL_MS)
+    doomed = log.complete_cleaning(result, WALL_MS)
     assert reader.read() == before, "who is reading an old segment still can"
     assert len(doomed) == 1
     for one in doomed:
-        log.remove_job(one).run(disk)
+        one.remove_job().run(disk)
     assert [row.offset for row in rows(log)] == [12, 13, 14, 15, 16, 17, 18, 19]
     assert sorted(path.suffix for path in (tmp_path / "orders-0").glob("0" * 20 + "*")) == [
         ".index",

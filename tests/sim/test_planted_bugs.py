@@ -15,8 +15,8 @@ from headrace.simulator.judges.latest_not_below_acked import LatestNotBelowAcked
 from headrace.simulator.report import failure_text
 from headrace.simulator.run import Outcome, simulate
 from headrace.storage import damage
+from headrace.storage.appending import Appended
 from headrace.storage.directory_jobs import CheckpointJob
-from headrace.storage.growing_log import Appended
 from headrace.storage.log_directory import LogDirectory
 from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.producer_state import ProducerState

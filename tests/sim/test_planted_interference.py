@@ -13,9 +13,10 @@ from headrace.node.coordinators.markers import MarkersUnderWay
 from headrace.node.partition import Partition
 from headrace.simulator.odds import Odds
 from headrace.simulator.run import Options, simulate
+from headrace.storage import appending, rolling
 from headrace.storage.directory_jobs import CheckpointJob
-from headrace.storage.growing_log import GrowingLog
 from headrace.storage.log_directory import LogDirectory
+from headrace.storage.log_state import LogState
 from headrace.storage.segment import Segment
 
 SEEDS = range(1, 31)
@@ -40,7 +41,7 @@ def test_a_setting_that_is_lifted_during_a_flush(monkeypatch: pytest.MonkeyPatch
         configure(self, config, min_insync_replicas)
         self.log = log
         if log is not None:
-            log.config = config
+            log.configure(config)
 
     monkeypatch.setattr(Partition, "configure", forgetful)
     assert caught_by(setting=20, ambush=40) == "high_watermark_follows_the_log"
@@ -75,19 +76,20 @@ def test_a_checkpoint_after_the_clean_marker(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_roll_that_fails_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new log is there, its index is not, and the old segment goes on growing."""
-    roll = GrowingLog._roll
+    roll = rolling.roll_active
     count = 0
 
-    def careless(self: GrowingLog, wall_ms: int, base_offset: int | None = None) -> None:
+    def careless(log: LogState, wall_ms: int, base_offset: int | None = None) -> None:
         nonlocal count
         count += 1
         if count % 2 or base_offset is not None:
-            roll(self, wall_ms, base_offset)
+            roll(log, wall_ms, base_offset)
             return
-        new = Segment(self._disk, self._files, self.directory, self.log_end_offset, wall_ms, is_new=True)
-        self._disk.open(new.path + ".log", create=True).close()
+        new = Segment(log.disk, log.files, log.directory, log.log_end_offset, wall_ms, is_new=True)
+        log.disk.open(new.path + ".log", create=True).close()
 
-    monkeypatch.setattr(GrowingLog, "_roll", careless)
+    for module in (appending, rolling):
+        monkeypatch.setattr(module, "roll_active", careless)
     assert caught_by(kill=20) in (
         "acked_after_fsync",  # what goes into the old segment is not among what the next flush carries
         "acked_never_lost",

@@ -99,7 +99,7 @@ class Cleaner:
         node, log = self._node, partition.log
         assert log is not None
         try:
-            doomed = log.cleaned(result, now.wall_ms)
+            doomed = log.complete_cleaning(result, now.wall_ms)
         except StorageError as fault:
             node.partitions.storage_failed(now, partition, fault)
             return

@@ -105,7 +105,7 @@ class GroupCommit:
                 partition.node.report(
                     "error", "flush_postponed", directory=partition.directory, error=str(result)
                 )
-                log.flush_postponed()
+                log.postpone_flush()
                 self._postpone(now, partition)
                 continue
             if isinstance(result, Exception):

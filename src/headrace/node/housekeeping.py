@@ -144,9 +144,7 @@ class Housekeeping:
         log = partition.log
         assert log is not None
         for one in doomed:
-            self.run_later(
-                now, partition.config.file_delete_delay_ms, partition.directory, log.remove_job(one)
-            )
+            self.run_later(now, partition.config.file_delete_delay_ms, partition.directory, one.remove_job())
 
     def run_later(self, now: Now, delay_ms: int, directory: str, job: Job) -> None:
         """A removal, once those who still read have had their time."""
@@ -169,7 +167,7 @@ class Housekeeping:
                 self._node.partitions.job_failed(now, directory, result)
             elif partition.log is log:
                 try:
-                    log.recompressed(result)
+                    log.complete_recompression(result)
                 except StorageError as fault:
                     self._node.partitions.storage_failed(now, partition, fault)
                     return

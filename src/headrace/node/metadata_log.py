@@ -258,14 +258,14 @@ class MetadataLog(Waitable):
         if isinstance(result, OSError) and is_transient(result):
             # nothing was flushed, and nothing tried: no descriptor was left
             node.report("error", "flush_postponed", directory=self._directory, error=str(result))
-            self._log.flush_postponed()
+            self._log.postpone_flush()
             Once(node.deadlines, now.after_ms(RETRY_MS), self._flush)
             return
         self._is_flushing = False
         if isinstance(result, Exception):
             node.partitions.go_offline(now, self._directory, result)
             return
-        self._log.flushed(result)
+        self._log.complete_flush(result)
         # the checkpoint that follows tells the next start how far the log has to be sound
         node.housekeeping.offsets_moved()
         if self._leader.held_by(node.id, self._log.flushed_offset):
@@ -320,7 +320,7 @@ class MetadataLog(Waitable):
             return  # the next snapshot frees what this one could not
         for one in doomed:
             node.housekeeping.run_later(
-                now, self._log.config.file_delete_delay_ms, self._directory, self._log.remove_job(one)
+                now, self._log.config.file_delete_delay_ms, self._directory, one.remove_job()
             )
 
 

@@ -15,10 +15,10 @@ from headrace.node.partition_gate import PartitionGate
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
 from headrace.storage.admission import opens_batches
+from headrace.storage.appending import Appended
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DamagedLog, LogOffline
 from headrace.storage.flushing import Flushed
-from headrace.storage.growing_log import Appended
 from headrace.storage.log import PartitionLog
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Partition(Waitable):
         self.opens_batches = opens_batches(config)  # looks into clients' batches, and may change them
         log = self.log
         if log is not None:
-            log.config = config
+            log.configure(config)
             # what was promised only when flushed may be promised now, and nobody else would say so
             if self.leader.local_end_moved(self.promised_end(log)) and self.waiters:
                 self.node.wake_waiters(self)
@@ -211,7 +211,7 @@ class Partition(Waitable):
         log = self.log
         if log is None:
             return
-        log.flushed(result)
+        log.complete_flush(result)
         if self._flush_each:
             self.leader.local_end_moved(log.flushed_offset)
         if log.log_end_offset - log.flushed_offset >= self._flush_messages:

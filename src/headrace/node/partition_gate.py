@@ -21,8 +21,8 @@ from headrace.node.parking import Waitable
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
 from headrace.storage.admission import AdmitJob, Admitted
+from headrace.storage.appending import Appended
 from headrace.storage.errors import MustBeOpenedFirst, is_transient
-from headrace.storage.growing_log import Appended
 
 if TYPE_CHECKING:
     from headrace.node.partition import Partition

@@ -132,6 +132,11 @@ class BatchHeader(NamedTuple):
         return self.producer_id >= 0
 
 
+# Indexes of fields in a BatchHeader, for what is done with every batch: header[ATTRIBUTES_FIELD] is quicker
+# than header.attributes.
+ATTRIBUTES_FIELD: Final = 5
+MAX_TIMESTAMP_FIELD: Final = 8
+
 _unpack = HEADER.unpack_from
 _new = tuple.__new__
 

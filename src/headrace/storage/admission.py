@@ -17,6 +17,7 @@ from headrace.base.limits import (
 )
 from headrace.records.batch import (
     ATTRIBUTES_AT,
+    ATTRIBUTES_FIELD,
     CODEC_MASK,
     HEADER,
     HEADER_BYTES,
@@ -62,7 +63,7 @@ def codec_number(name: str) -> int:
 def check_produced(records: memoryview, config: LogConfig) -> BatchHeader:
     """The header of the one batch that a client may send at a time."""
     header = _only(check_batches(records, config.max_message_bytes))
-    if header[5] & LOG_APPEND_TIME:
+    if header[ATTRIBUTES_FIELD] & LOG_APPEND_TIME:
         raise InvalidTimestamp("only the broker stamps batches with LogAppendTime")
     return header
 

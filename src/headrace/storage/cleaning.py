@@ -1,9 +1,9 @@
 """One pass of compaction over a log, as a job.
 
 First the dirty part is read, from where the last pass ended, into a map from keys to their newest offsets;
-then every segment up to there is written anew through the sieve, small neighbours merged. The end of the last
-one is always kept, by a batch without records if nothing else is left of it: so each segment still begins
-where the one before it ends, and a start can tell that nothing is missing.
+then every segment up to there is written again without the records that go, and small neighbours are merged.
+The end of the last one is always kept, by a batch without records if nothing else is left of it: so each
+segment still begins where the one before it ends, and a start can tell that nothing is missing.
 
 How new segments take the place of the old ones is told in `swapping`.
 """
@@ -15,6 +15,7 @@ from headrace.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_he
 from headrace.records.builder import rebuild_batch
 from headrace.records.errors import BadRecords
 from headrace.records.reader import read_keys
+from headrace.storage.batch_compaction import BatchCompactor, Rules
 from headrace.storage.disk import Disk, File
 from headrace.storage.ended_transactions import EndedTransactions
 from headrace.storage.jobs import JobKind
@@ -22,8 +23,7 @@ from headrace.storage.offset_map import OffsetMap
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.segment import segment_path
 from headrace.storage.segment_writer import SegmentWriter
-from headrace.storage.sieve import Rules, Sieve
-from headrace.storage.swapping import offer_swap, withdraw_swap
+from headrace.storage.swapping import Rewritten, offer_swap, withdraw_swap
 from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _INT32_MAX = (1 << 31) - 1
@@ -53,14 +53,6 @@ class Limits:
     index_interval_bytes: int
     map_bytes: int
     io_bytes: int  # read or written at a time
-
-
-@dataclass(slots=True)
-class Rewritten:
-    """One new segment in the place of some old ones."""
-
-    base_offset: int
-    merged: list[int]  # base offsets of the others that it replaces
 
 
 @dataclass(slots=True)
@@ -103,10 +95,10 @@ class CleanJob:
         aborted = self._read_aborted(disk)
         newest, covered_to = self._map(disk, aborted)
         sources = [source for source in self.sources if source.base_offset < covered_to]
-        sieve = Sieve(self.rules, newest, covered_to, aborted)
+        compactor = BatchCompactor(self.rules, newest, covered_to, aborted)
         result = Cleaned(self.directory, self.generation, [], covered_to, 0, 0, 0, 0)
         for group in self._groups(sources):
-            is_changed, size = self._rewrite(disk, group, sieve)
+            is_changed, size = self._rewrite(disk, group, compactor)
             result.bytes_before += sum(source.size for source in group)
             result.bytes_after += size
             base = group[0].base_offset
@@ -114,7 +106,7 @@ class CleanJob:
                 result.segments.append(Rewritten(base, [source.base_offset for source in group[1:]]))
             else:
                 withdraw_swap(disk, segment_path(self.directory, base))
-        result.records_before, result.records_after = sieve.records_met, sieve.records_kept
+        result.records_before, result.records_after = compactor.records_met, compactor.records_kept
         if result.segments:
             disk.sync_dir(self.directory)
             if not self._is_unchanged(disk, sources):
@@ -174,7 +166,7 @@ class CleanJob:
                     return offsets.newest, header.next_offset
         return offsets.newest, self.sources[-1].end_offset
 
-    def _rewrite(self, disk: Disk, group: list[Source], sieve: Sieve) -> tuple[bool, int]:
+    def _rewrite(self, disk: Disk, group: list[Source], compactor: BatchCompactor) -> tuple[bool, int]:
         """Whether anything changed, and the bytes that are left."""
         base_offset, end_offset = group[0].base_offset, group[-1].end_offset
         writer = SegmentWriter(
@@ -187,14 +179,14 @@ class CleanJob:
         try:
             is_changed = len(group) > 1
             last: BatchHeader | None = None
-            sieve.aborted = []
+            compactor.aborted = []
             for source in group:
                 for batch, header in self._batches(disk, source):
                     if header is None:
                         writer.add_unread(batch)
                         continue
                     last = header
-                    left = sieve.sift(batch, header)
+                    left = compactor.compact(batch, header)
                     if left is None and header.next_offset == end_offset and _is_end_mark(header):
                         left = batch
                     is_changed |= left is not batch
@@ -202,7 +194,7 @@ class CleanJob:
                         writer.add(left, header.last_offset, read_header(left).max_timestamp)
             if writer.end_offset < end_offset:
                 writer.add(_end_mark(writer.end_offset, end_offset, last), end_offset - 1, -1)
-            writer.finish(sieve.aborted, had_aborted=any(source.has_aborted for source in group))
+            writer.finish(compactor.aborted, had_aborted=any(source.has_aborted for source in group))
         finally:
             writer.close()
         return is_changed, writer.size

@@ -1,4 +1,4 @@
-"""Making a log durable: what to sync, as a job, and when the settings ask for it.
+"""Flushing a log: what to sync, as a job, and what its result means.
 
 A flush covers the log up to where it ended when the job was made. The job carries the log's generation:
 when the log was truncated meanwhile, its result says nothing about what the offsets now hold, and is
@@ -8,9 +8,13 @@ dropped.
 from dataclasses import dataclass
 
 from headrace.base.time import Instant, Now
-from headrace.storage.config import INT64_MAX, LogConfig
+from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.disk import Disk
+from headrace.storage.errors import is_transient
 from headrace.storage.jobs import JobKind
+from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
+from headrace.storage.log_state import LogState, guarded
+from headrace.storage.snapshots import snapshot_path
 
 
 @dataclass(slots=True)
@@ -51,27 +55,88 @@ class FlushJob:
         return Flushed(self.directory, self.generation, self.end_offset, self.snapshots)
 
 
-class FlushClock:
-    """flush.messages and flush.ms: whether a flush is due. Time counts from when unflushed data was first
-    noticed.
+def flush_due_at(log: LogState, now: Now) -> Instant | None:
+    """When flush.messages or flush.ms ask for a flush; None when they don't."""
+    return log.flush_clock.due_at(log.config, log.log_end_offset - log.flushed_offset, now)
+
+
+def needs_flush(log: LogState, now: Now) -> bool:
+    due_at = flush_due_at(log, now)
+    return due_at is not None and due_at <= now.mono
+
+
+@guarded
+def flush_job(log: LogState) -> FlushJob | None:
+    """Everything up to the present end, as a job; None when all of it is durable already.
+
+    Of the active segment only the log is synced, since recovery can do without an index; a sealed one is
+    synced whole, once.
     """
+    if log.flushed_offset == log.log_end_offset and not log.is_dirty and not log.is_renamed:
+        return None
+    files: list[str] = []
+    # a segment that was sealed at exactly the flushed offset has its indexes still to be synced
+    for segment in log.segments.from_offset(log.flushed_offset - 1):
+        if segment.is_new:
+            continue
+        files.append(segment.path + ".log")
+        if segment is not log.active:
+            files += (segment.index.path, segment.time_index.path)
+        if len(segment.transaction_index):
+            files.append(segment.transaction_index.path)
+    snapshots = log.partition_producers.unsynced()
+    files += [snapshot_path(log.directory, offset) for offset in snapshots]
+    if log.is_dirty:
+        files.append(f"{log.directory}/{EPOCHS_FILE}")
+    directories = [log.directory] if log.is_renamed or log.is_unlisted or snapshots else []
+    if log.is_unlisted:  # first: where a record is durable, it is known whose it is
+        files.insert(0, f"{log.directory}/{PARTITION_METADATA}")
+        directories.append(log.directory.rpartition("/")[0])
+    log.is_dirty = log.is_renamed = log.is_unlisted = False
+    return FlushJob(log.directory, log.generation, log.log_end_offset, files, directories, snapshots)
 
-    __slots__ = ("_since",)
 
-    def __init__(self) -> None:
-        self._since: Instant | None = None
+def complete_flush(log: LogState, result: Flushed) -> None:
+    """A flush came back. One that was ordered before a truncation says nothing about what came after."""
+    if result.generation != log.generation:
+        return
+    log.partition_producers.synced(result.snapshots)
+    if result.end_offset > log.flushed_offset:
+        log.flushed_offset = min(result.end_offset, log.log_end_offset)
+    if log.flushed_offset == log.log_end_offset:
+        log.unflushed_bytes = 0
+    log.flush_clock.reset()
 
-    def reset(self) -> None:
-        self._since = None
 
-    def due_at(self, config: LogConfig, unflushed_messages: int, now: Now) -> Instant | None:
-        """None: nothing to flush, or no setting asks for it."""
-        if not unflushed_messages:
-            return None
-        if unflushed_messages >= config.flush_messages:
-            return now.mono
-        if config.flush_ms == INT64_MAX:
-            return None
-        if self._since is None:
-            self._since = now.mono
-        return Instant(self._since + config.flush_ms / 1000)
+def postpone_flush(log: LogState) -> None:
+    """A flush could not be begun, for want of descriptors: nothing of it counts, and the next one has all
+    of it to do.
+    """
+    log.is_dirty = log.is_renamed = log.is_unlisted = True
+
+
+def fail_flush(log: LogState, error: OSError) -> None:
+    """Whatever was wrong, the bytes may be gone from memory and disk alike: never tried again."""
+    if log.health.error is None:
+        log.health.error = error
+
+
+def checkpoint(log: LogState, wall_ms: int | None = None) -> None:
+    """Index entries and producer state to their files, so that a restart has little to walk; not
+    synced.
+    """
+    _checkpoint(log, log.opened_ms if wall_ms is None else wall_ms)
+
+
+@guarded
+def _checkpoint(log: LogState, wall_ms: int) -> None:
+    if log.active.is_new or not log.active.is_loaded:
+        return  # nothing was written since it was opened
+    try:
+        log.active.write_indexes()
+        log.partition_producers.take_snapshot(log.log_end_offset, wall_ms)
+        if log.epochs.is_read:
+            log.write_epochs()
+    except OSError as error:
+        if not is_transient(error):
+            raise  # else: nothing is lost, a restart walks a little more

@@ -538,7 +538,7 @@ class LogDirectory:
                 roll_jitter_ms=roll_jitter_ms,
                 producer_id_expiration_ms=producer_id_expiration_ms,
                 health=self._health,
-                recovery_point_lowered=self._write_recovery_points,
+                lower_recovery_point=self._write_recovery_points,
             )
             log.first_dirty_offset = min(self._cleaner_offsets.get(key, 0), log.flushed_offset)
             if config.flush_messages <= 1 and log.flushed_offset < log.log_end_offset:
@@ -547,7 +547,7 @@ class LogDirectory:
                 # lost.
                 job = log.flush_job()
                 if job is not None:
-                    log.flushed(job.run(self._disk))
+                    log.complete_flush(job.run(self._disk))
             self._logs[key] = log
             self._topic_ids[directory] = TopicId(topic_id)
             for offsets in (self._high_watermarks, self._recovery_points):
@@ -873,7 +873,7 @@ class LogDirectory:
             job = log.flush_job()
             if job is not None:
                 try:
-                    log.flushed(job.run(self._disk))
+                    log.complete_flush(job.run(self._disk))
                 except OSError as error:
                     raise self._health.met(error) from error
         self.checkpoint(high_watermarks)

@@ -9,15 +9,17 @@ durable before the next: whatever a crash leaves, one whole log is found, and ne
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.base.ids import TopicId
 from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.disk import Disk
+from headrace.storage.errors import DiskFull
 from headrace.storage.jobs import JobKind
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
+from headrace.storage.log_state import LogState, guarded
 
 FUTURE = "-future"
 MOVED = "-moved"
@@ -139,3 +141,26 @@ def arrive(disk: Disk, old: str, new: str) -> None:
     if disk.exists(old) or not disk.exists(new):
         disk.rename(old, new)
     disk.sync_dir("")
+
+
+@guarded
+def bytes_without(log: LogState, copied: Container[str]) -> int:
+    """Of all segments whose log is not among those names."""
+    return sum(
+        segment.measure()
+        for segment in log.segments.items
+        if not segment.is_new and f"{segment.base_offset:020d}.log" not in copied
+    )
+
+
+@guarded
+def sealed_files(log: LogState) -> list[str]:
+    """Names of the files before the active segment, which change no more unless they are rewritten."""
+    if log.unfinished_swaps:
+        raise DiskFull("rewritten segments wait for space to take the place of the old ones")
+    end = log.active.base_offset
+    return [
+        name
+        for name in files_of(log.disk.list(log.directory))
+        if (stem := name.partition(".")[0]).isdigit() and int(stem) < end
+    ]

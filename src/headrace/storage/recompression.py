@@ -14,8 +14,10 @@ from headrace.records.errors import BadRecords
 from headrace.storage.admission import codec_number, recode
 from headrace.storage.disk import Disk, File
 from headrace.storage.jobs import JobKind
+from headrace.storage.log_state import LogState, guarded
+from headrace.storage.segment import segment_path
 from headrace.storage.segment_writer import SegmentWriter
-from headrace.storage.swapping import offer_swap, withdraw_swap
+from headrace.storage.swapping import Rewritten, offer_swap, swap_all, withdraw_swap
 
 _WRITE_BYTES = 1024 * 1024
 
@@ -112,3 +114,37 @@ def _batch_at(file: File, position: int, end: int) -> tuple[bytes, int]:
     if len(prefix) < 12 or size > end - position:
         size = end - position
     return file.read(position, size), size
+
+
+@guarded
+def recompress_job(log: LogState) -> RecompressJob | None:
+    """The oldest sealed segment that is not yet packed as the topic wants it, below the last flush."""
+    codec = log.config.sealed_compression_type
+    if not codec or log.unfinished_swaps:
+        return None
+    for segment in log.segments.items[:-1]:
+        end = log.segments.end_of(segment, log.log_end_offset)
+        if segment.packed_as == codec or end > log.flushed_offset:
+            continue
+        return RecompressJob(
+            log.directory,
+            segment.path,
+            segment.base_offset,
+            log.generation,
+            codec,
+            log.config.index_interval_bytes,
+        )
+    return None
+
+
+@guarded
+def complete_recompression(log: LogState, result: Recompressed) -> None:
+    """Put the packed segment in the place of the old one, unless the log has changed under it."""
+    segment = next((one for one in log.segments.items[:-1] if one.base_offset == result.base_offset), None)
+    if segment is None or result.generation != log.generation:
+        if result.is_swap_ready:
+            withdraw_swap(log.disk, segment_path(log.directory, result.base_offset))
+        return
+    if result.is_swap_ready:
+        swap_all(log, [Rewritten(result.base_offset, [])], log.opened_ms)
+    segment.packed_as = result.codec

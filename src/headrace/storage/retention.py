@@ -1,83 +1,96 @@
-"""Which segments may go, by time, by size and by log start offset; and how their files go.
-
-Files are renamed first (`.deleted`), so that nobody finds them any more, and removed after
-`file.delete.delay.ms`, so that whoever is reading them still can.
-"""
+"""Retention of a log: segments go by age, by size, or because the log start was moved past them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headrace.storage.config import LogConfig
-from headrace.storage.disk import Disk
-from headrace.storage.errors import is_transient
-from headrace.storage.jobs import JobKind
+from headrace.storage.errors import OffsetOutOfRange, is_transient
+from headrace.storage.log_state import LogState, guarded
+from headrace.storage.rolling import close_if_quiet, roll_if_old, roll_if_space
 from headrace.storage.segment import Segment
-
-DELETED = ".deleted"
-
-
-@dataclass(slots=True)
-class Doomed:
-    """A segment that is out of the log; its files wait for removal."""
-
-    base_offset: int
-    size_bytes: int
-    paths: list[str]
-    remove_at_ms: int  # by the wall clock
+from headrace.storage.segment_removal import Doomed, doom_segment, rename_away
+from headrace.storage.swapping import finish_swaps
 
 
-@dataclass(slots=True)
-class RemoveJob:
-    """Remove files for good; one that is gone already is fine."""
-
-    paths: list[str]
-
-    @property
-    def kind(self) -> JobKind:
-        return JobKind.IO
-
-    def run(self, disk: Disk, /) -> None:
-        for path in self.paths:
-            try:
-                disk.remove(path)
-            except FileNotFoundError:
-                continue
-
-
-def doom(disk: Disk, segment: Segment, config: LogConfig, wall_ms: int) -> Doomed:
-    """Rename the segment's files out of the log, the log itself first: without it the others mean nothing.
-
-    An error leaves the segment as it was, and it may be tried again. Whoever has taken the segment out of the
-    log lets go of its files.
-    """
-    log, *others = segment.paths()
-    try:
-        disk.rename(log, log + DELETED)
-    except FileNotFoundError:
-        pass  # an earlier attempt came so far
-    paths = [log + DELETED, *rename_away(disk, others)]
-    return Doomed(segment.base_offset, segment.size, paths, wall_ms + config.file_delete_delay_ms)
+@guarded
+def retire(log: LogState, wall_ms: int, *, high_watermark: int | None = None) -> list[Doomed]:
+    """Take out what retention lets go, after a new segment was begun if the active one is due."""
+    swapped = finish_swaps(log, wall_ms)
+    end = log.log_end_offset
+    limit = end if high_watermark is None else min(high_watermark, end)
+    segments = log.segments
+    roll_if_old(log, wall_ms)
+    close_if_quiet(log, wall_ms)
+    count = _count_deletable(
+        segments.items,
+        log.config,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=end,
+        high_watermark=limit,
+        wall_ms=wall_ms,
+    )
+    if count == len(segments) and not roll_if_space(log, wall_ms):
+        count -= 1  # the active segment has to wait for the space that the others leave
+    return swapped + _doom(log, segments.items[:count], wall_ms)
 
 
-def rename_away(disk: Disk, paths: Sequence[str]) -> list[str]:
-    """The names under which files that nobody needs wait for their removal: their own, where there is no
-    space for another.
-    """
-    waiting: list[str] = []
-    for path in paths:
+@guarded
+def advance_log_start(log: LogState, offset: int, wall_ms: int) -> list[Doomed]:
+    """Records below `offset` are gone (DeleteRecords); segments that hold nothing else go with them."""
+    if offset > log.log_end_offset:
+        raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
+    if offset <= log.log_start_offset:
+        return []
+    swapped = finish_swaps(log, wall_ms)
+    _start_at(log, offset)
+    log.active.load()
+    if offset == log.log_end_offset and log.active.size:
+        roll_if_space(log, wall_ms)
+    items = log.segments.items
+    count = 0
+    while count + 1 < len(items) and items[count + 1].base_offset <= offset:
+        items[count].measure()
+        count += 1
+    return swapped + _doom(log, items[:count], wall_ms)
+
+
+def _doom(log: LogState, segments: list[Segment], wall_ms: int) -> list[Doomed]:
+    if not segments:
+        return []
+    items = log.segments.items
+    log.partition_producers.outlive(items[len(segments)].base_offset, wall_ms)
+    doomed: list[Doomed] = []
+    for segment in segments:
         try:
-            disk.rename(path, path + DELETED)
-            waiting.append(path + DELETED)
-        except FileNotFoundError:
-            continue
+            doomed.append(doom_segment(log.disk, segment, log.config, wall_ms))
         except OSError as error:
             if not is_transient(error):
                 raise
-            waiting.append(path)
-    return waiting
+            break  # it stays, and so do those after it: a log has no gaps
+        segment.forget_files()
+    if not doomed:
+        return []
+    start = items[len(doomed)].base_offset
+    log.segments.drop(segments[: len(doomed)])
+    log.is_renamed = True
+    if start > log.log_start_offset:
+        _start_at(log, start)
+    if len(doomed) < len(segments):
+        log.partition_producers.outlive(start, wall_ms)
+    doomed[0].paths += rename_away(log.disk, log.partition_producers.forget_before(start))
+    return doomed
 
 
-def deletable(
+def _start_at(log: LogState, offset: int) -> None:
+    log.log_start_offset = offset
+    log.epochs.read().truncate_start(offset)
+    try:
+        log.write_epochs()
+    except OSError as error:
+        if not is_transient(error):
+            raise  # else: the next checkpoint writes it
+
+
+def _count_deletable(
     segments: Sequence[Segment],
     config: LogConfig,
     *,

@@ -11,9 +11,14 @@ new segments are made `.swap` one after the other in the order of their offsets,
 a beginning of the row: no tombstone is gone while an older segment still has the value it deleted.
 """
 
+from dataclasses import dataclass
+
 from headrace.records.batch import HEADER_BYTES, read_header
 from headrace.storage.disk import Disk
+from headrace.storage.errors import is_transient
+from headrace.storage.log_state import LogState
 from headrace.storage.segment import segment_path
+from headrace.storage.segment_removal import Doomed, doom_segment
 
 CLEANED = ".cleaned"
 SWAP = ".swap"
@@ -22,6 +27,14 @@ SWAP = ".swap"
 SUFFIXES = (".timeindex", ".index", ".txnindex", ".log")
 _INDEXES = (".timeindex", ".index")
 _LOG = ".log"
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """One new segment in the place of some old ones."""
+
+    base_offset: int
+    merged: list[int]  # base offsets of the others that it replaces
 
 
 def offer_swap(disk: Disk, path: str) -> None:
@@ -53,7 +66,7 @@ def withdraw_swap(disk: Disk, path: str) -> None:
     _remove(disk, path + _LOG + CLEANED)
 
 
-def finish_swaps(disk: Disk, directory: str, names: list[str], bases: list[int]) -> None:
+def finish_interrupted_swaps(disk: Disk, directory: str, names: list[str], bases: list[int]) -> None:
     """What a crash left of all this; `bases` loses the segments that were merged away."""
     leftovers = [name for name in names if name.endswith((CLEANED, SWAP))]
     touched = sorted({int(stem) for name in leftovers if (stem := name.partition(".")[0]).isdigit()})
@@ -117,3 +130,49 @@ def _remove(disk: Disk, path: str) -> None:
         disk.remove(path)
     except FileNotFoundError:
         return
+
+
+def swap_all(log: LogState, rewritten: list[Rewritten], wall_ms: int) -> list[Doomed]:
+    """What there is no space for now is swapped before anything else touches the sealed segments."""
+    log.unfinished_swaps += rewritten
+    try:
+        return finish_swaps(log, wall_ms)
+    except OSError as error:
+        if not is_transient(error):
+            raise
+        return []
+
+
+def finish_swaps(log: LogState, wall_ms: int) -> list[Doomed]:
+    doomed: list[Doomed] = []
+    while log.unfinished_swaps:
+        doomed += _swap(log, log.unfinished_swaps[0], wall_ms)
+        del log.unfinished_swaps[0]
+    return doomed
+
+
+def has_segments(log: LogState, rewritten: Rewritten) -> bool:
+    first = log.segments.number_of(rewritten.base_offset)
+    found = log.segments.items[first : first + 1 + len(rewritten.merged)]
+    return [one.base_offset for one in found] == [rewritten.base_offset, *rewritten.merged]
+
+
+def _swap(log: LogState, rewritten: Rewritten, wall_ms: int) -> list[Doomed]:
+    first = log.segments.number_of(rewritten.base_offset)
+    segment, *merged = log.segments.items[first : first + 1 + len(rewritten.merged)]
+    # a rename that fails leaves some names to the new segment: until all are, the old files are read
+    for one in (segment, *merged):
+        one.pin()
+    swap_indexes(log.disk, segment.path)
+    doomed = [doom_segment(log.disk, one, log.config, wall_ms) for one in merged]
+    swap_log(log.disk, segment.path)
+    for one in merged:
+        one.forget_files()
+    log.segments.drop(merged)
+    segment.replaced()
+    if merged:
+        segment.modified_ms = merged[-1].modified_ms
+    log.segments.forget_readers()
+    log.is_renamed = True
+    log.rewrites += 1
+    return doomed

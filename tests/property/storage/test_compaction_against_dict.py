@@ -132,7 +132,7 @@ class Story:
         self.roll()
         job = self.log.flush_job()
         if job is not None:
-            self.log.flushed(job.run(self.disk))
+            self.log.complete_flush(job.run(self.disk))
         clean(self.log, self.disk, self.wall_ms, map_bytes=map_bytes)
 
     def reopen(self, forgets_snapshots: bool) -> None:
@@ -159,7 +159,7 @@ class Story:
         if offset > self.start:
             self.start = offset
             for doomed in self.log.advance_log_start(offset, self.wall_ms):
-                self.log.remove_job(doomed).run(self.disk)
+                doomed.remove_job().run(self.disk)
             self.reader = None
 
     def start_reading(self, share: float) -> None:

@@ -140,7 +140,7 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         job = self.log.flush_job()
         if job is not None:
-            self.log.flushed(job.run(self.disk))
+            self.log.complete_flush(job.run(self.disk))
         self.model.flushed = self.model.end
         self.earlier.clear()
         assert self.log.flushed_offset == self.model.end
@@ -152,7 +152,7 @@ class LogMachine(RuleBasedStateMachine):
         for _ in range(more):
             self.append(Batch(self.rows([b"meanwhile"], 0)))
         if job is not None:
-            self.log.flushed(job.run(self.disk))
+            self.log.complete_flush(job.run(self.disk))
         self.model.flushed = max(self.model.flushed, end)
         assert self.log.flushed_offset >= end
         assert self.log.flushed_offset <= self.model.end
@@ -209,7 +209,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def remove(self, doomed: list) -> None:
         for one in doomed:
-            self.log.remove_job(one).run(self.disk)
+            one.remove_job().run(self.disk)
 
     def configure(self, **changes: int) -> None:
         self.config = self.log.config = replace(self.config, **changes)

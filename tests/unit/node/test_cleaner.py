@@ -33,7 +33,7 @@ def fill(desk: Desk, topic: str, index: int = 0, *, keys: int = 3, count: int = 
         if number in (count // 2, count - 1):
             partition.log.roll(now.wall_ms)
     job = partition.log.flush_job()
-    partition.log.flushed(job.run(desk.disks[partition.directory]))
+    partition.log.complete_flush(job.run(desk.disks[partition.directory]))
 
 
 def log_of(desk: Desk, topic: str, index: int = 0) -> Any:

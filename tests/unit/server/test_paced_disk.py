@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.server.paced_disk import Pace, PacedDisk
 from headrace.server.worker import _paced
 from headrace.storage.memory_disk import MemoryDisk
-from headrace.storage.retention import RemoveJob
+from headrace.storage.segment_removal import RemoveJob
 
 
 class Clock:

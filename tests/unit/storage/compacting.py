@@ -36,8 +36,8 @@ def clean(scene, **options):
         return None
     assert job.kind is JobKind.CPU
     result = job.run(scene.disk)
-    for doomed in scene.log.cleaned(result, scene.wall_ms):
-        scene.log.remove_job(doomed).run(scene.disk)
+    for doomed in scene.log.complete_cleaning(result, scene.wall_ms):
+        doomed.remove_job().run(scene.disk)
     return result
 
 

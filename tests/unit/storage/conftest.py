@@ -82,7 +82,7 @@ class Scene:
     def flush(self) -> None:
         job = self.log.flush_job()
         if job is not None:
-            self.log.flushed(job.run(self.disk))
+            self.log.complete_flush(job.run(self.disk))
 
     def bases(self, *, limit: int | None = None) -> list[int]:
         """Base offsets of all batches, read as a consumer would."""

@@ -99,7 +99,7 @@ def test_records_are_opened_where_the_topic_asks_for_it(scene):
     renew_crc(bad, 0)
     scene.open()
     scene.send(bytes(bad))
-    scene.log.config = LogConfig(validate_records=True)
+    scene.log.configure(LogConfig(validate_records=True))
     with pytest.raises(BadRecords):
         scene.send(bytes(bad))
 

@@ -45,7 +45,7 @@ def test_a_log_without_new_segments_is_not_dirty(compact):
 
 
 def test_the_dirty_ratio_decides(compact):
-    compact.log.config = replace(COMPACT, min_cleanable_dirty_ratio=0.5)
+    compact.log.configure(replace(COMPACT, min_cleanable_dirty_ratio=0.5))
     put(compact, *((f"k{n}", "x" * 100) for n in range(20)))
     seal(compact)
     assert clean(compact) is not None
@@ -60,7 +60,7 @@ def test_the_dirty_ratio_decides(compact):
 
 
 def test_a_log_that_is_only_deleted_is_never_compacted(compact):
-    compact.log.config = replace(COMPACT, cleanup_policy=frozenset({"delete"}))
+    compact.log.configure(replace(COMPACT, cleanup_policy=frozenset({"delete"})))
     put(compact, ("a", "1"), ("a", "2"))
     seal(compact)
     assert clean(compact) is None
@@ -113,7 +113,7 @@ def test_tombstones_stay_for_delete_retention_ms_after_the_first_pass(compact):
 
 
 def test_min_compaction_lag_spares_the_young(compact):
-    compact.log.config = replace(COMPACT, min_compaction_lag_ms=500)
+    compact.log.configure(replace(COMPACT, min_compaction_lag_ms=500))
     put(compact, ("a", "1"))
     seal(compact)
     compact.wall_ms += 400
@@ -128,7 +128,7 @@ def test_min_compaction_lag_spares_the_young(compact):
 
 
 def test_max_compaction_lag_makes_a_pass_due_and_seals_the_segment(compact):
-    compact.log.config = replace(COMPACT, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=5000)
+    compact.log.configure(replace(COMPACT, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=5000))
     put(compact, *((f"k{n}", "x" * 100) for n in range(20)))
     seal(compact)
     clean(compact)
@@ -177,7 +177,7 @@ def test_neighbours_are_merged_into_one_segment_as_long_as_they_fit(compact):
     clean(compact)
     assert compact.log.segment_count == 2
     assert [record[0] for record in records(compact)] == [1, 3, 5, 7, 9, 10, 11]
-    compact.log.config = replace(COMPACT, segment_bytes=600)
+    compact.log.configure(replace(COMPACT, segment_bytes=600))
     for n in range(6):
         put(compact, (f"new{n}", "x" * 200))
         seal(compact)
@@ -214,12 +214,12 @@ def test_records_below_the_log_start_go(compact):
 
 
 def test_compaction_alone_lets_nothing_go_by_time_or_size(compact):
-    compact.log.config = replace(COMPACT, retention_bytes=1)
+    compact.log.configure(replace(COMPACT, retention_bytes=1))
     put(compact, ("a", "1"))
     seal(compact)
     compact.wall_ms += 10_000
     assert compact.log.retire(compact.wall_ms) == []
-    compact.log.config = replace(COMPACT, cleanup_policy=frozenset({"compact", "delete"}))
+    compact.log.configure(replace(COMPACT, cleanup_policy=frozenset({"compact", "delete"})))
     assert len(compact.log.retire(compact.wall_ms)) == 1
     assert compact.log.log_start_offset == 1
 
@@ -244,11 +244,11 @@ def test_a_batch_that_cannot_be_opened_stays_and_the_pass_goes_on(compact):
     broken = bytearray(build_batch([(compact.wall_ms, b"a", b"x" * 500, ())], codec=1))
     broken[70:80] = bytes(10)
     renew_crc(broken, 0)
-    compact.log.config = replace(COMPACT, cleanup_policy=frozenset({"delete"}))
+    compact.log.configure(replace(COMPACT, cleanup_policy=frozenset({"delete"})))
     compact.send(bytes(broken))
     damaged = build_batch([(compact.wall_ms, b"a", b"damaged", ())])
     compact.send(damaged)
-    compact.log.config = COMPACT
+    compact.log.configure(COMPACT)
     put(compact, ("a", "2"))
     seal(compact)
     compact.disk.flip(
@@ -263,9 +263,9 @@ def test_a_batch_that_cannot_be_opened_stays_and_the_pass_goes_on(compact):
 
 
 def test_records_without_a_key_go(compact):
-    compact.log.config = replace(COMPACT, cleanup_policy=frozenset({"delete"}))
+    compact.log.configure(replace(COMPACT, cleanup_policy=frozenset({"delete"})))
     compact.send(build_batch([(compact.wall_ms, None, b"x", ()), (compact.wall_ms, b"k", b"y", ())]))
-    compact.log.config = COMPACT
+    compact.log.configure(COMPACT)
     seal(compact)
     clean(compact)
     assert records(compact) == [(1, "k", "y")]
@@ -281,15 +281,15 @@ def test_a_result_that_comes_after_the_log_was_cut_or_its_segments_went_is_throw
 
     result = ordered().run(compact.disk)
     compact.log.truncate_to(1)
-    assert compact.log.cleaned(result, compact.wall_ms) == []
+    assert compact.log.complete_cleaning(result, compact.wall_ms) == []
     assert records(compact) == [(0, "a", "1")]
     assert [name for name in compact.names() if name.count(".") > 1] == []
 
     job = ordered()
     result = job.run(compact.disk)
     for doomed in compact.log.advance_log_start(compact.log.log_end_offset, compact.wall_ms):
-        compact.log.remove_job(doomed).run(compact.disk)
-    assert compact.log.cleaned(result, compact.wall_ms) == []
+        doomed.remove_job().run(compact.disk)
+    assert compact.log.complete_cleaning(result, compact.wall_ms) == []
     assert [name for name in compact.names() if name.count(".") > 1] == []
     assert job.run(compact.disk).segments == [], "what it was to read is gone"
     assert [name for name in compact.names() if name.count(".") > 1] == []
@@ -312,11 +312,13 @@ def test_a_start_takes_no_segment_for_a_log_that_was_cut_since(compact):
 
 def test_batches_larger_than_what_is_read_at_a_time(compact):
     config = replace(COMPACT, segment_bytes=10_000_000)
-    compact.log.config = replace(config, cleanup_policy=frozenset({"delete"}))  # takes large batches at once
+    compact.log.configure(
+        replace(config, cleanup_policy=frozenset({"delete"}))
+    )  # takes large batches at once
     for n in range(6):
         put(compact, (f"k{n % 2}", "x" * 200_000), ("small", str(n)))
         put(compact, (f"k{n}", "y"))
-    compact.log.config = config
+    compact.log.configure(config)
     seal(compact)
     clean(compact, io_bytes=0)
     assert [row[0] for row in records(compact)] == [8, 11, 12, 14, 15, 16, 17]
@@ -333,7 +335,7 @@ def test_readers_and_writers_go_on_while_segments_are_swapped(compact):
     job = compact.log.clean_job(compact.wall_ms, 4)
     result = job.run(compact.disk)
     put(compact, ("d", "1"))
-    compact.log.cleaned(result, compact.wall_ms)
+    compact.log.complete_cleaning(result, compact.wall_ms)
     assert span.read() == before
     assert [record[0] for record in records(compact)] == [1, 2, 3, 4]
 
@@ -351,7 +353,7 @@ def test_a_swap_that_a_full_disk_interrupts_is_read_as_before_and_finished_later
     result = scene.log.clean_job(scene.wall_ms, scene.log.log_end_offset).run(disk)
     assert [one.merged for one in result.segments] == [[2, 4]]
     disk.faults.append(Fault(Fail(errno.ENOSPC), "rename", skip=renames))
-    scene.log.cleaned(result, scene.wall_ms)
+    scene.log.complete_cleaning(result, scene.wall_ms)
     after = [one for one in before if one[1] != "a" or one[2] == "2"]
     assert records(scene) in (before, after)
     put(scene, ("y", "1"))

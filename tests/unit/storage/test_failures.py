@@ -166,7 +166,7 @@ def test_a_segment_that_cannot_be_renamed_away_stays_with_all_after_it(faulty):
     for _ in range(4):
         faulty.append()
         faulty.log.roll(faulty.wall_ms)
-    faulty.log.config = LogConfig(retention_bytes=0)
+    faulty.log.configure(LogConfig(retention_bytes=0))
     faulty.disk.faults = [Fault(Fail(errno.ENOSPC), "rename", "2.log", times=2)]
     doomed = faulty.log.retire(faulty.wall_ms)
     assert [one.base_offset for one in doomed] == [0, 1]
@@ -182,13 +182,13 @@ def test_retention_works_on_a_full_disk(faulty):
         faulty.append()
         faulty.log.roll(faulty.wall_ms)
     faulty.disk.space_bytes = 0
-    faulty.log.config = LogConfig(retention_bytes=0)
+    faulty.log.configure(LogConfig(retention_bytes=0))
     with pytest.raises(DiskFull):
         faulty.append()
     doomed = faulty.log.retire(faulty.wall_ms)
     assert len(doomed) == 3
     for one in doomed:
-        faulty.log.remove_job(one).run(faulty.disk)
+        one.remove_job().run(faulty.disk)
     assert faulty.disk.space_bytes > 0
     assert faulty.append().base_offset == 3
 
@@ -237,7 +237,7 @@ def test_a_failed_fsync_is_final_though_the_next_would_succeed(faulty):
     job = faulty.log.flush_job()
     with pytest.raises(OSError) as caught:
         job.run(faulty.disk)
-    faulty.log.flush_failed(caught.value)
+    faulty.log.fail_flush(caught.value)
     with pytest.raises(LogOffline):
         faulty.append()
     assert faulty.log.flushed_offset == 0
@@ -272,7 +272,7 @@ def test_a_flush_covers_what_was_there_when_it_was_ordered(scene):
     scene.append()
     job = scene.log.flush_job()
     scene.append()
-    scene.log.flushed(job.run(scene.disk))
+    scene.log.complete_flush(job.run(scene.disk))
     assert scene.log.flushed_offset == 1
     assert scene.log.unflushed_bytes > 0
     scene.flush()
@@ -289,13 +289,13 @@ def test_a_flush_from_before_a_truncation_counts_for_nothing(scene):
     job = scene.log.flush_job()
     scene.log.truncate_to(1)
     scene.append(5)
-    scene.log.flushed(job.run(scene.disk))
+    scene.log.complete_flush(job.run(scene.disk))
     assert scene.log.flushed_offset == 1
 
 
 def test_a_truncation_below_the_recovery_point_lowers_it_first(scene):
     told = []
-    scene.open(recovery_point_lowered=lambda: told.append(scene.log.flushed_offset))
+    scene.open(lower_recovery_point=lambda: told.append(scene.log.flushed_offset))
     scene.append()
     scene.append()
     scene.flush()

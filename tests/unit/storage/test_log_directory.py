@@ -106,7 +106,7 @@ def test_a_kill_soon_after_the_loss_of_the_machine_has_lost_nothing_more(has_job
     directory = open_directory(disk)
     log = open_log(directory)
     append(log, 3)
-    log.flushed(log.flush_job().run(disk))
+    log.complete_flush(log.flush_job().run(disk))
     size = disk.open("orders-0/00000000000000000000.log").size()
     append(log, 2)
     directory.checkpoint({("orders", 0): 5})
@@ -156,7 +156,7 @@ def test_checkpoints_are_kafkas_byte_for_byte():
     logs = [open_log(directory, partition) for partition in (0, 1)]
     append(logs[0], 5)
     job = logs[0].flush_job()
-    logs[0].flushed(job.run(disk))
+    logs[0].complete_flush(job.run(disk))
     logs[0].advance_log_start(2, WALL_MS)
     directory.checkpoint({("orders", 0): 4, ("orders", 1): 0})
     assert read_whole(disk, "recovery-point-offset-checkpoint") == b"0\n2\norders 0 5\norders 1 0\n"

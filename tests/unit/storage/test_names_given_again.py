@@ -51,7 +51,7 @@ def with_first(disk, count=16):
     directory = open_directory(disk)
     log = open_log(directory, FIRST)
     append(log, count)
-    log.flushed(log.flush_job().run(disk))
+    log.complete_flush(log.flush_job().run(disk))
     directory.checkpoint({ORDERS: count})
     return directory
 
@@ -118,7 +118,7 @@ def test_a_late_checkpoint_of_the_second_log_takes_no_mark_from_the_third(kind):
     directory.doom(*ORDERS)
     log = open_log(directory, SECOND)
     append(log, 9)
-    log.flushed(log.flush_job().run(disk))
+    log.complete_flush(log.flush_job().run(disk))
     late = (
         directory.log_start_job({ORDERS: 4})
         if kind == "log starts"

@@ -87,7 +87,7 @@ def test_a_span_outlives_the_removal_of_its_segment(scene):
         scene.append()
     span = scene.log.read(0, max_bytes=100, limit_offset=20, at_least_one=True)
     for doomed in scene.log.advance_log_start(20, scene.wall_ms):
-        scene.log.remove_job(doomed).run(scene.disk)
+        doomed.remove_job().run(scene.disk)
     assert offsets(span) == [0]
 
 

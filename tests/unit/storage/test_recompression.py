@@ -50,7 +50,7 @@ def recompress_all(scene):
     while (job := scene.log.recompress_job()) is not None:
         assert job.kind is JobKind.CPU
         result = job.run(scene.disk)
-        scene.log.recompressed(result)
+        scene.log.complete_recompression(result)
         results.append(result)
     return results
 
@@ -110,7 +110,7 @@ def test_the_active_segment_and_unflushed_ones_are_left_alone(scene):
 
 
 def test_nothing_happens_where_the_topic_does_not_ask_for_it(sealed):
-    sealed.log.config = LogConfig(segment_bytes=20_000)
+    sealed.log.configure(LogConfig(segment_bytes=20_000))
     assert sealed.log.recompress_job() is None
 
 
@@ -154,8 +154,8 @@ def test_a_segment_that_does_not_shrink_stays_as_it_is(scene):
 def test_a_result_that_comes_after_the_segment_is_gone_is_thrown_away(sealed):
     result = sealed.log.recompress_job().run(sealed.disk)
     for doomed in sealed.log.advance_log_start(sealed.log.log_end_offset, sealed.wall_ms):
-        sealed.log.remove_job(doomed).run(sealed.disk)
-    sealed.log.recompressed(result)
+        doomed.remove_job().run(sealed.disk)
+    sealed.log.complete_recompression(result)
     assert [name for name in sealed.names() if name.endswith(".swap")] == []
 
 
@@ -208,7 +208,7 @@ def test_a_swap_that_finds_no_space_is_finished_later_and_hides_nothing_meanwhil
             with pytest.raises(DiskFull):
                 sealed.log.retire(0)
         else:
-            sealed.log.recompressed(result)
+            sealed.log.complete_recompression(result)
         assert sealed.log.recompress_job() is None, "one segment at a time"
         assert rows(sealed) == before
     sealed.disk.faults.clear()

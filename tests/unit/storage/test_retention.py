@@ -58,7 +58,7 @@ def test_segments_go_while_the_log_stays_above_retention_bytes(scene):
     scene.open()
     segments(scene, 6)
     size = scene.log.size_bytes // 6
-    scene.log.config = LogConfig(retention_ms=-1, retention_bytes=3 * size + 1)
+    scene.log.configure(LogConfig(retention_ms=-1, retention_bytes=3 * size + 1))
     assert bases(scene.log.retire(scene.wall_ms)) == [0, 1]
     assert scene.log.size_bytes == 4 * size
 
@@ -69,7 +69,7 @@ def test_nothing_goes_without_bounds_or_above_the_high_watermark(scene):
     segments(scene, 4)
     scene.wall_ms += 1000 * HOUR_MS
     assert scene.log.retire(scene.wall_ms) == []
-    scene.log.config = LogConfig(retention_ms=1)
+    scene.log.configure(LogConfig(retention_ms=1))
     assert bases(scene.log.retire(scene.wall_ms, high_watermark=2)) == [0, 1]
 
 
@@ -107,9 +107,9 @@ def test_files_are_renamed_at_once_and_removed_later(scene):
     assert doomed.remove_at_ms == scene.wall_ms + 5000
     assert sorted(doomed.paths) == [f"orders-0/{name}" for name in scene.names(".deleted")]
     assert "00000000000000000000.log" not in scene.names()
-    scene.log.remove_job(doomed).run(scene.disk)
+    doomed.remove_job().run(scene.disk)
     assert scene.names(".deleted") == []
-    scene.log.remove_job(doomed).run(scene.disk)
+    doomed.remove_job().run(scene.disk)
 
 
 def test_delete_records_moves_the_start_inside_of_a_segment(scene):

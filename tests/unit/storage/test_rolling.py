@@ -90,7 +90,7 @@ def test_rolls_before_a_relative_offset_exceeds_an_int32(scene):
 def test_dynamic_settings_take_effect_with_the_next_append(scene):
     scene.open()
     scene.append(size=300)
-    scene.log.config = LogConfig(segment_bytes=400)
+    scene.log.configure(LogConfig(segment_bytes=400))
     scene.append(size=300)
     assert bases_of_segments(scene) == [0, 1]
 

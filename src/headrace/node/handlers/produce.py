@@ -31,8 +31,8 @@ from headrace.protocol.messages.produce import (
 )
 from headrace.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL
 from headrace.storage.admission import must_be_opened_first
+from headrace.storage.appending import Appended
 from headrace.storage.errors import MustBeOpenedFirst
-from headrace.storage.growing_log import Appended
 
 ALL = -1
 ZSTD = 4

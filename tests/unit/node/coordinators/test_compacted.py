@@ -26,7 +26,7 @@ def seal(desk: Desk) -> None:
     log.roll(desk.clock.now().wall_ms)
     job = log.flush_job()
     if job is not None:
-        log.flushed(job.run(desk.disks["data"]))
+        log.complete_flush(job.run(desk.disks["data"]))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_pass_in_the_middle_of_loading(desk: Desk) -> None:
     log.flushed_offset = log.log_end_offset
     wall_ms = again.clock.now().wall_ms
     result = log.clean_job(wall_ms, log.log_end_offset).run(again.disks["data"])
-    log.cleaned(result, wall_ms)
+    log.complete_cleaning(result, wall_ms)
     again.runs_jobs = True
     again.settle()
     again.advance(1)

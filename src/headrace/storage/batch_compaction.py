@@ -37,7 +37,7 @@ class Rules:
     delete_retention_ms: int
 
 
-class Sieve:
+class BatchCompactor:
     __slots__ = (
         "_covered_to",
         "_newest",
@@ -63,14 +63,18 @@ class Sieve:
         self.records_met = 0
         self.records_kept = 0
 
-    def sift(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
+    def compact(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
         """The batch as it stays, None when nothing of it does. Its checksum is right."""
         try:
-            return self._sift_control(batch, header) if header.is_control else self._sift_data(batch, header)
+            return (
+                self._compact_control(batch, header)
+                if header.is_control
+                else self._compact_data(batch, header)
+            )
         except BadRecords:
             return batch
 
-    def _sift_data(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
+    def _compact_data(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
         self._transactions.met_data(header)
         self.records_met += header.record_count
         if header.base_offset >= self._covered_to:
@@ -104,7 +108,7 @@ class Sieve:
         rows = list(compress(read_rows(batch, 0, header), kept))
         return self._rebuilt(rows, header, starts_horizon=starts_horizon)
 
-    def _sift_control(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
+    def _compact_control(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
         marker = end_marker_of(batch, header)
         if marker is None:
             return batch if header.record_count else None

@@ -1,29 +1,28 @@
-"""What lies in a partition's directory: one listing, and the leftovers of whatever a crash interrupted
-cleared away.
+"""Repair of a partition's directory at its opening: removes and finishes what a crash interrupted, and lists
+the segments that are left.
 """
 
 from dataclasses import dataclass
 
 from headrace.storage.disk import Disk
-from headrace.storage.retention import DELETED
 from headrace.storage.segment import TEMPORARY
-from headrace.storage.swapping import finish_swaps
+from headrace.storage.segment_removal import DELETED
+from headrace.storage.swapping import finish_interrupted_swaps
 
 
 @dataclass(slots=True)
-class Survey:
+class FoundFiles:
     bases: list[int]  # base offsets of segments, rising
     snapshots: list[int]  # offsets of producer snapshots, rising
-    is_new: bool = False  # there is nothing but, at most, partition.metadata
 
 
-def survey(disk: Disk, directory: str) -> Survey:
-    """Segments and snapshots by name; a missing directory is made."""
+def repair_directory(disk: Disk, directory: str) -> FoundFiles:
+    """Segments and snapshots by name; a missing directory is created."""
     try:
         names = disk.list(directory)
     except FileNotFoundError:
         disk.make_dir(directory)
-        return Survey([], [], True)
+        return FoundFiles([], [])
     bases: list[int] = []
     snapshots: list[int] = []
     indexed: list[str] = []
@@ -40,9 +39,9 @@ def survey(disk: Disk, directory: str) -> Survey:
         elif suffix.endswith((DELETED, TEMPORARY)):
             disk.remove(f"{directory}/{name}")
     found = set(bases)
-    finish_swaps(disk, directory, names, bases)
+    finish_interrupted_swaps(disk, directory, names, bases)
     # indexes without a log, which a new segment of that name must not inherit
     for name in indexed:
         if int(name.partition(".")[0]) not in found:
             disk.remove(f"{directory}/{name}")
-    return Survey(bases, snapshots, not bases)
+    return FoundFiles(bases, snapshots)

@@ -1,0 +1,297 @@
+"""Appending to a log: a batch is checked, gets its offset and its leader epoch, and is written.
+
+A batch is one write. On a full disk the log is cut back to where it ended, and refuses with DiskFull; what
+cannot be cut back then is cut back before the next batch.
+"""
+
+from headrace.base.numbers import INT32_MAX
+from headrace.records.batch import (
+    CONTROL,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP_FIELD,
+    TRANSACTIONAL,
+    BatchHeader,
+    assign,
+    check_crc,
+)
+from headrace.records.errors import InvalidBatch
+from headrace.storage.admission import admit_inline, check_own, check_produced
+from headrace.storage.disk import File
+from headrace.storage.errors import OffsetsNotRising, is_transient
+from headrace.storage.log_state import LogState, guarded
+from headrace.storage.partition_producers import EndMarker, end_marker_of
+from headrace.storage.producer_state import ProducerState
+from headrace.storage.rolling import must_roll, roll_active
+from headrace.storage.tail import BATCHES_MAX
+from headrace.storage.transaction_index import TransactionIndex
+
+
+class Appended:
+    __slots__ = ("base_offset", "is_duplicate", "last_offset", "log_append_time_ms", "log_start_offset")
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        is_duplicate: bool,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms  # -1: the records keep the producer's timestamps
+        self.log_start_offset = log_start_offset
+        self.is_duplicate = is_duplicate  # was in the log already, at these offsets
+
+
+def append(
+    log: LogState,
+    records: memoryview,
+    *,
+    wall_ms: int,
+    leader_epoch: int,
+    from_client: bool = True,
+    admitted: BatchHeader | None = None,
+) -> Appended:
+    """Write one batch: checked, given its offset and epoch in place, in a single write.
+
+    `admitted` is the header that an AdmitJob gave: nothing of it is checked again.
+    """
+    if log.health.error is not None:
+        raise log.health.offline()
+    config = log.config
+    if admitted is not None:
+        header = admitted
+    else:
+        header = check_produced(records, config) if from_client else check_own(records)
+        if from_client and (
+            log.opens_batches or header[MAX_TIMESTAMP_FIELD] - wall_ms > config.message_timestamp_after_max_ms
+        ):
+            records, header = admit_inline(records, header, config, wall_ms, log.directory)
+    _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
+    state: ProducerState | None = None
+    try:
+        if producer_id >= 0:
+            state = log.partition_producers.state or log.partition_producers.load(wall_ms)
+            if attributes & CONTROL:
+                return _append_marker(log, records, header, state, wall_ms, leader_epoch)
+            if from_client:
+                repeated = state.check(
+                    producer_id, epoch, sequence, delta, is_transactional=bool(attributes & TRANSACTIONAL)
+                )
+            else:
+                repeated = None
+                state.check_epoch(producer_id, epoch)
+            if repeated is not None:
+                return Appended(
+                    repeated.last_offset - repeated.offset_delta,
+                    repeated.last_offset,
+                    repeated.timestamp if attributes & LOG_APPEND_TIME else -1,
+                    log.log_start_offset,
+                    True,
+                )
+        offset = log.log_end_offset
+        if leader_epoch != log.stamped_epoch:
+            _enter_epoch(log, leader_epoch)
+        assign(records, 0, offset, leader_epoch)
+        _write(log, records, length + LENGTH_OVERHEAD, offset + delta, max_timestamp, wall_ms)
+    except OSError as error:
+        raise log.health.met(error) from error
+    if state is not None:
+        state.appended(
+            producer_id,
+            epoch,
+            sequence,
+            offset,
+            delta,
+            max_timestamp,
+            wall_ms,
+            is_transactional=bool(attributes & TRANSACTIONAL),
+        )
+    return Appended(
+        offset,
+        offset + delta,
+        max_timestamp if attributes & LOG_APPEND_TIME else -1,
+        log.log_start_offset,
+        False,
+    )
+
+
+def _write(
+    log: LogState, batch: memoryview, size: int, last_offset: int, max_timestamp: int, wall_ms: int
+) -> None:
+    """Bytes of one batch to the end of the active segment, after a new one was begun if it is time."""
+    active = log.active
+    if active.log is None:
+        _prepare_active(log)
+    if must_roll(log, active, size, last_offset, max_timestamp, wall_ms):
+        roll_active(log, wall_ms)
+        active = log.active
+    file = active.log
+    assert file is not None
+    position = active.size
+    try:
+        file.append(batch)
+    except OSError as error:
+        if is_transient(error):
+            _cut_back(log, file, position)
+        raise
+    active.note(size, last_offset, max_timestamp, log.config.index_interval_bytes)
+    active.modified_ms = wall_ms
+    tail = log.tail
+    lasts = tail.lasts
+    if not lasts:
+        tail.first_offset = log.log_end_offset
+    lasts.append(last_offset)
+    tail.positions.append(position)
+    if len(lasts) > BATCHES_MAX:
+        tail.shrink()
+    log.log_end_offset = last_offset + 1
+    log.unflushed_bytes += size
+
+
+def _cut_back(log: LogState, file: File, position: int) -> None:
+    """A part of a batch may lie behind the end."""
+    try:
+        file.truncate(position)
+    except OSError as error:
+        if not is_transient(error):
+            raise
+        _release_active(log)
+
+
+def _release_active(log: LogState) -> None:
+    """The files hold more than they should: whoever needs the active segment next opens it, and only then
+    when they could be put right.
+    """
+    log.active.release()
+    log.tail.clear()
+
+
+def _prepare_active(log: LogState) -> None:
+    """The active segment is about to get a batch: have its files open."""
+    active = log.active
+    if active.is_new:
+        log.is_renamed = True
+        active.create()
+    else:
+        active.load()
+        active.hold()
+
+
+def _append_marker(
+    log: LogState,
+    batch: memoryview,
+    header: BatchHeader,
+    state: ProducerState,
+    wall_ms: int,
+    leader_epoch: int,
+) -> Appended:
+    marker = end_marker_of(batch, header)
+    if marker is None:
+        raise InvalidBatch("a control batch with a producer that is no end marker")
+    state.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+    if leader_epoch != log.stamped_epoch:
+        _enter_epoch(log, leader_epoch)
+    offset = log.log_end_offset
+    assign(batch, 0, offset, leader_epoch)
+    _write_marker(log, batch, header, marker, offset, state, wall_ms)
+    return Appended(offset, offset, -1, log.log_start_offset, False)
+
+
+def _write_marker(
+    log: LogState,
+    batch: memoryview,
+    header: BatchHeader,
+    marker: EndMarker,
+    offset: int,
+    state: ProducerState,
+    wall_ms: int,
+) -> None:
+    """The end of a transaction: the transaction index learns of an abort before the log does."""
+    # a new segment, if it is time for one, comes before the entry in its transaction index
+    _prepare_active(log)
+    if must_roll(log, log.active, header.size, offset, header.max_timestamp, wall_ms):
+        roll_active(log, wall_ms)
+    aborted = state.aborting(header.producer_id, offset) if marker.is_aborted else None
+    index = log.active.transaction_index
+    known = len(index)
+    try:
+        if aborted is not None:
+            log.is_renamed |= not known  # the file appears with its first entry
+            index.add(aborted)
+        _write(log, batch, header.size, offset, header.max_timestamp, wall_ms)
+    except OSError as error:
+        if aborted is not None and is_transient(error):
+            _forget_aborted(log, index, known)
+        raise
+    state.ended(
+        header.producer_id,
+        header.producer_epoch,
+        marker.coordinator_epoch,
+        offset,
+        header.max_timestamp,
+        wall_ms,
+    )
+
+
+def _forget_aborted(log: LogState, index: TransactionIndex, known: int) -> None:
+    """The marker was not written: the transaction is still open, and must not be told to be aborted."""
+    try:
+        index.cut(known)
+    except OSError as error:
+        if not is_transient(error):
+            raise
+        _release_active(log)
+
+
+@guarded
+def append_batches(log: LogState, records: memoryview, *, wall_ms: int) -> None:
+    """Batches that have their offsets and epochs already: from a leader, or of the metadata log."""
+    position = 0
+    while position < len(records):
+        header = check_crc(records, position)
+        if header.base_offset < log.log_end_offset:
+            raise OffsetsNotRising(
+                f"a batch at offset {header.base_offset} where the log ends at {log.log_end_offset}"
+            )
+        batch = records[position : position + header.size]
+        if header.leader_epoch != log.stamped_epoch:
+            _enter_epoch(log, header.leader_epoch, header.base_offset)
+        if not log.active.size and log.active.is_new and len(log.segments) == 1:
+            _begin_at(log, header.base_offset, wall_ms)
+        elif header.last_offset - log.log_end_offset > INT32_MAX:
+            # no segment could hold the gap that compaction left before it
+            roll_active(log, wall_ms, header.base_offset)
+        _write_replicated(log, batch, header, wall_ms)
+        position += header.size
+
+
+def _write_replicated(log: LogState, batch: memoryview, header: BatchHeader, wall_ms: int) -> None:
+    """A batch that its leader has admitted: nothing about its producer is questioned."""
+    if header.producer_id >= 0:
+        state = log.partition_producers.state or log.partition_producers.load(wall_ms)
+        marker = end_marker_of(batch, header) if header.is_control else None
+        if marker is not None:
+            _write_marker(log, batch, header, marker, header.last_offset, state, wall_ms)
+            return
+    _write(log, batch, header.size, header.last_offset, header.max_timestamp, wall_ms)
+    if header.producer_id >= 0:
+        state.replayed(header, wall_ms)
+
+
+def _begin_at(log: LogState, offset: int, wall_ms: int) -> None:
+    """A follower's empty log takes over the leader's start."""
+    if offset != log.active.base_offset:
+        log.segments.drop(log.segments.items)
+        log.start_empty(offset, wall_ms)
+
+
+def _enter_epoch(log: LogState, epoch: int, offset: int | None = None) -> None:
+    """The first batch of a leader epoch is about to come: remember where, before it is there."""
+    epochs = log.epochs.read()
+    if epoch > epochs.latest:
+        epochs.assign(epoch, log.log_end_offset if offset is None else offset)
+    log.write_epochs()
+    log.stamped_epoch = epoch

@@ -1,0 +1,166 @@
+"""State of one partition's log: its segments, its offsets, and what its parts share.
+
+The parts are modules of functions over this state, and each can be used and tested alone: `opening`,
+`appending`, `rolling`, `reading`, `flushing`, `retention`, `compaction`, `recompression`, `truncation`,
+`moving`. `log.PartitionLog` makes methods of them.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from headrace.storage.admission import opens_batches
+from headrace.storage.config import LogConfig
+from headrace.storage.damage import Damage
+from headrace.storage.disk import Disk
+from headrace.storage.flush_clock import FlushClock
+from headrace.storage.health import Health
+from headrace.storage.log_epochs import LogEpochs
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.partition_producers import PartitionProducers
+from headrace.storage.segment import Segment
+from headrace.storage.segment_removal import RemoveJob
+from headrace.storage.segments import Segments
+from headrace.storage.tail import Tail
+
+if TYPE_CHECKING:
+    from headrace.storage.swapping import Rewritten
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class LogState:
+    __slots__ = (
+        "active",
+        "config",
+        "damages",
+        "directory",
+        "disk",
+        "epochs",
+        "files",
+        "first_dirty_offset",
+        "flush_clock",
+        "flushed_offset",
+        "generation",
+        "health",
+        "is_dirty",
+        "is_renamed",
+        "is_unlisted",
+        "log_end_offset",
+        "log_start_offset",
+        "lower_recovery_point",
+        "opened_ms",
+        "opens_batches",
+        "partition_producers",
+        "producer_id_expiration_ms",
+        "rewrites",
+        "roll_jitter_ms",
+        "roll_ms",
+        "segments",
+        "stamped_epoch",
+        "tail",
+        "unfinished_swaps",
+        "unflushed_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        files: OpenFiles,
+        health: Health,
+        wall_ms: int,
+        roll_jitter_ms: int = 0,
+        producer_id_expiration_ms: int = 86_400_000,
+        lower_recovery_point: Callable[[], None] | None = None,
+    ) -> None:
+        """Empty: `opening.open_files` reads what the directory holds."""
+        self.disk = disk
+        self.files = files
+        self.health = health
+        self.directory = directory
+        self.opened_ms = wall_ms  # no write before the opening is newer
+        self.roll_jitter_ms = roll_jitter_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.lower_recovery_point = lower_recovery_point
+        self.configure(config)
+        self.damages: list[Damage] = []  # what recovery found and left as it is
+        self.generation = 0  # raised when offsets may mean other records than before
+        self.rewrites = 0  # raised when positions in sealed segments mean other batches than before
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.flushed_offset = 0
+        self.first_dirty_offset = 0  # compaction has seen all below
+        self.segments = Segments(disk, files, directory)
+        self.unfinished_swaps: list[Rewritten] = []  # new segments that wait for space to replace old ones
+        self.tail = Tail()
+        self.epochs = LogEpochs(disk, directory, self.segments)
+        self.stamped_epoch = -2  # the leader epoch of the last append
+        self.flush_clock = FlushClock()
+        self.unflushed_bytes = 0  # appended since the last flush that was completed
+        self.is_dirty = False  # files other than logs were written since the last flush job
+        self.is_renamed = False  # names in the directory changed since the last flush job
+        self.is_unlisted = False  # the directory itself is new since the last flush job
+        self.partition_producers: PartitionProducers
+        self.active: Segment
+
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+        self.opens_batches = opens_batches(config)
+        self.roll_ms = config.roll_ms - self.roll_jitter_ms
+
+    @property
+    def is_offline(self) -> bool:
+        return self.health.error is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes()
+
+    @property
+    def segment_count(self) -> int:
+        return len(self.segments)
+
+    def start_empty(self, offset: int, wall_ms: int) -> None:
+        """Begin with a first segment at `offset`."""
+        self.active = self.segments.add(offset, wall_ms, is_new=True)
+        self.log_start_offset = self.log_end_offset = self.flushed_offset = offset
+        self.partition_producers.begin(offset)
+
+    def remove_segments(self, segments: list[Segment]) -> None:
+        """Remove files at once, from the last segment to the first: what a crash leaves is a log without a
+        gap.
+        """
+        for segment in reversed(segments):
+            segment.forget_files()
+            RemoveJob(segment.paths()).run(self.disk)
+            self.segments.drop([segment])
+        if segments:
+            self.disk.sync_dir(self.directory)  # none of them may come back behind other records
+
+    def write_epochs(self) -> None:
+        if self.epochs.write():
+            self.is_dirty = True
+
+
+_L = TypeVar("_L", bound=LogState)
+
+
+def guarded(
+    function: Callable[Concatenate[_L, _P], _R],
+) -> Callable[Concatenate[_L, _P], _R]:
+    """Errors of the disk leave a log as DiskFull or LogOffline, never as OSError."""
+
+    @wraps(function)
+    def checked(log: _L, /, *arguments: _P.args, **options: _P.kwargs) -> _R:
+        if log.health.error is not None:
+            raise log.health.offline()
+        try:
+            return function(log, *arguments, **options)
+        except OSError as error:
+            raise log.health.met(error) from error
+
+    return checked

@@ -1,0 +1,141 @@
+"""Opening a log, with the recovery that its last stop asks for, and closing it."""
+
+from contextlib import suppress
+
+from headrace.storage import recovery as recovering
+from headrace.storage.checkpoints import PARTITION_METADATA
+from headrace.storage.damage import Damage
+from headrace.storage.directory_repair import repair_directory
+from headrace.storage.disk import read_whole, write_atomically
+from headrace.storage.flushing import checkpoint
+from headrace.storage.log_state import LogState, guarded
+from headrace.storage.partition_producers import PartitionProducers
+from headrace.storage.recovery import Recovery
+from headrace.storage.segment import TEMPORARY
+from headrace.storage.swapping import finish_swaps
+
+COPIED_BYTES = 1024 * 1024
+
+
+@guarded
+def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
+    found = repair_directory(log.disk, log.directory)
+    # a process that was killed may not have come to its first flush
+    log.is_unlisted = not found.bases or recovery.trust == "killed"
+    segments = log.segments
+    for base in found.bases:
+        segments.add(base, wall_ms)
+    log.partition_producers = PartitionProducers(log.disk, log.directory, segments, found.snapshots)
+    start = recovery.log_start_offset
+    if not found.bases:
+        if recovery.recovery_point > start:  # these offsets were given, and are not given to other records
+            start = recovery.recovery_point
+            log.damages.append(Damage(log.directory, f"the segments before offset {start} are missing"))
+        log.start_empty(max(start, 0), wall_ms)
+        return
+    # what lies wholly before the log start was deleted already, but the deletion did not last
+    log.remove_segments(segments.items[: segments.number_of(start)])
+    is_clean = recovery.trust == "clean" and recovery.recovery_point >= found.bases[-1]
+    if is_clean and (recovery.is_checked or _ends_at(log, recovery.recovery_point)):
+        log.log_end_offset = segments.active.limit_offset = recovery.recovery_point
+    else:
+        _recover(log, recovery, wall_ms)
+    log.flushed_offset = min(max(recovery.recovery_point, segments.items[0].base_offset), log.log_end_offset)
+    log.log_start_offset = max(start, segments.items[0].base_offset)
+    log.active = segments.active
+    if log.log_start_offset > log.log_end_offset:
+        # records that were deleted on request were lost too: nothing is left that may be shown
+        log.remove_segments(segments.items)
+        log.partition_producers.truncate(-1)
+        log.start_empty(log.log_start_offset, wall_ms)
+
+
+def _ends_at(log: LogState, offset: int) -> bool:
+    """Whether the log is what a clean stop leaves: its last batch ends at `offset`."""
+    active = log.segments.active
+    active.load()
+    if not active.size:
+        return active.base_offset == offset
+    return active.last_batch_end() == offset
+
+
+def _recover(log: LogState, recovery: Recovery, wall_ms: int) -> None:
+    items = log.segments.items
+    interval = log.config.index_interval_bytes
+    has_gaps = "compact" in log.config.cleanup_policy
+    if recovery.trust == "killed":
+        scanned = recovering.recover_killed(
+            items[-1],
+            recovery.recovery_point,
+            interval,
+            has_gaps=has_gaps,
+            high_watermark=recovery.high_watermark,
+        )
+    else:
+        if recovery.is_cached_only:
+            _write_again(log, recovery.recovery_point)
+        log.remove_segments(recovering.overlapped(items, has_gaps=has_gaps))
+        items = log.segments.items
+        if not has_gaps:
+            first, damages = recovering.contiguous_from(items, recovery.recovery_point)
+            log.damages += damages
+            log.remove_segments(items[:first])
+        scanned = recovering.recover_lost(
+            log.segments.items, recovery.recovery_point, interval, has_gaps=has_gaps
+        )
+        log.remove_segments(scanned.removed)
+    log.is_dirty = log.is_renamed = True
+    log.damages += scanned.damages
+    log.log_end_offset = scanned.end_offset
+    log.partition_producers.truncate(scanned.end_offset)
+    if scanned.has_control:
+        log.partition_producers.load(wall_ms, aborts_from=max(scanned.start_offset, recovery.recovery_point))
+    log.epochs.note_recovered(scanned.end_offset, scanned.epochs)
+    if recovery.trust != "killed":
+        log.write_epochs()
+
+
+def _write_again(log: LogState, offset: int) -> None:
+    """Bring what was not flushed to other pages: the kernel takes those that a failed fsync left behind
+    for written, and the next fsync of them would succeed without having done anything.
+    """
+    with suppress(FileNotFoundError):  # first, as in a flush
+        metadata = f"{log.directory}/{PARTITION_METADATA}"
+        write_atomically(log.disk, metadata, read_whole(log.disk, metadata))
+    for segment in log.segments.from_offset(offset):
+        path = f"{segment.path}.log"
+        old, new = log.disk.open(path), log.disk.open(path + TEMPORARY, create=True)
+        try:
+            new.truncate(0)
+            position = 0
+            while data := old.read(position, COPIED_BYTES):
+                new.append(data)
+                position += len(data)
+            new.sync()
+        finally:
+            old.close()
+            new.close()
+        segment.forget_files()
+        log.disk.rename(path + TEMPORARY, path)
+    log.disk.sync_dir(log.directory)
+
+
+def close(log: LogState, *, clean: bool) -> None:
+    """Let go of all files. Clean: with complete indexes and a snapshot, ready for a flush and the clean
+    marker.
+    """
+    if clean:
+        _close_cleanly(log)
+    for segment in log.segments.items:
+        segment.forget_files()
+
+
+@guarded
+def _close_cleanly(log: LogState) -> None:
+    finish_swaps(log, log.opened_ms)  # what was merged away is removed by the next start
+    if log.active.is_new:
+        return
+    if log.active.is_loaded:
+        log.active.hold()
+        log.active.seal()
+    checkpoint(log)

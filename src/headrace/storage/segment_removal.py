@@ -1,0 +1,81 @@
+"""Removal of a segment's files.
+
+Files are renamed first (`.deleted`), so that nobody finds them any more, and removed after
+`file.delete.delay.ms`, so that whoever is reading them still can.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.storage.config import LogConfig
+from headrace.storage.disk import Disk
+from headrace.storage.errors import is_transient
+from headrace.storage.jobs import JobKind
+from headrace.storage.segment import Segment
+
+DELETED = ".deleted"
+
+
+@dataclass(slots=True)
+class Doomed:
+    """A segment that is out of the log; its files wait for removal."""
+
+    base_offset: int
+    size_bytes: int
+    paths: list[str]
+    remove_at_ms: int  # by the wall clock
+
+    def remove_job(self) -> "RemoveJob":
+        """To be run at `remove_at_ms`."""
+        return RemoveJob(self.paths)
+
+
+@dataclass(slots=True)
+class RemoveJob:
+    """Remove files for good; one that is gone already is fine."""
+
+    paths: list[str]
+
+    @property
+    def kind(self) -> JobKind:
+        return JobKind.IO
+
+    def run(self, disk: Disk, /) -> None:
+        for path in self.paths:
+            try:
+                disk.remove(path)
+            except FileNotFoundError:
+                continue
+
+
+def doom_segment(disk: Disk, segment: Segment, config: LogConfig, wall_ms: int) -> Doomed:
+    """Rename the segment's files out of the log, the log itself first: without it the others mean nothing.
+
+    An error leaves the segment as it was, and it may be tried again. Whoever has taken the segment out of the
+    log lets go of its files.
+    """
+    log, *others = segment.paths()
+    try:
+        disk.rename(log, log + DELETED)
+    except FileNotFoundError:
+        pass  # an earlier attempt came so far
+    paths = [log + DELETED, *rename_away(disk, others)]
+    return Doomed(segment.base_offset, segment.size, paths, wall_ms + config.file_delete_delay_ms)
+
+
+def rename_away(disk: Disk, paths: Sequence[str]) -> list[str]:
+    """The names under which files that nobody needs wait for their removal: their own, where there is no
+    space for another.
+    """
+    waiting: list[str] = []
+    for path in paths:
+        try:
+            disk.rename(path, path + DELETED)
+            waiting.append(path + DELETED)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            waiting.append(path)
+    return waiting
