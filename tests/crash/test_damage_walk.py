@@ -34,8 +34,8 @@ from headrace.protocol.messages.offset_commit import (
 from headrace.records.batch import ATTRIBUTES_AT, HEADER_BYTES, read_header
 from headrace.records.checksum import crc32c
 from headrace.storage.errors import StorageError
-from headrace.storage.log_directory import CLEAN_MARKER
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.stop_record import CLEAN_MARKER
 
 COMPLETE = os.environ.get("HEADRACE_DAMAGE") == "complete"
 SEED = int(os.environ.get("HEADRACE_DAMAGE_SEED", "1"))

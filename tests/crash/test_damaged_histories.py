@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from harness.log_directories import open_log_directory
 from headrace.records.builder import build_batch
 from headrace.records.errors import BadRecords
 from headrace.records.reader import batches, read_rows
@@ -54,7 +55,7 @@ class History:
         self.open()
 
     def open(self) -> None:
-        self.directory = LogDirectory.open(
+        self.directory = open_log_directory(
             self.disk,
             "data",
             node_id=1,
@@ -62,7 +63,6 @@ class History:
             directory_id_if_new=bytes(range(16)),
             boot_id=f"boot-{self.boots}",
             files=OpenFiles(),
-            wall_ms=WALL_MS,
         )
         try:
             self.log = self.directory.open_log(*KEY, TOPIC_ID, self.config, WALL_MS)

@@ -35,8 +35,8 @@ from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import batches, read_rows
 from headrace.storage.disk import Disk
-from headrace.storage.log_directory import CLEAN_MARKER
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.stop_record import CLEAN_MARKER
 
 CASES = int(os.environ.get("HEADRACE_FUZZ_CASES", "0"))
 SEEDS = max(40, CASES // 40)

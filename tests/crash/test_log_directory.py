@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from harness.batches import Batch, Row
+from harness.log_directories import open_log_directory
 from harness.log_judge import WALL_MS, judge, prefix_that_is
 from harness.log_model import LogModel
 from headrace.storage import checkpoints
@@ -33,7 +34,7 @@ Known = dict[bytes, tuple[str, LogModel]]  # by topic id: its name, and what its
 
 
 def opened(disk: FaultyDisk | MemoryDisk, boot_id: str) -> LogDirectory:
-    return LogDirectory.open(
+    return open_log_directory(
         disk,
         "data",
         node_id=1,
@@ -41,7 +42,6 @@ def opened(disk: FaultyDisk | MemoryDisk, boot_id: str) -> LogDirectory:
         directory_id_if_new=bytes(range(16)),
         boot_id=boot_id,
         files=OpenFiles(16),
-        wall_ms=WALL_MS,
     )
 
 

@@ -48,9 +48,11 @@ from headrace.storage.errors import (
 )
 from headrace.storage.jobs import Job
 from headrace.storage.log import PartitionLog
-from headrace.storage.log_directory import LogDirectory, distrusted_ids, doomed_name
-from headrace.storage.moving import Arrival
+from headrace.storage.log_directory import LogDirectory
+from headrace.storage.moving import Arrival, arrivals
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.partition_directories import DOOMED, doomed_name
+from headrace.storage.stop_record import distrusted_ids
 from headrace.storage.strays import Why
 
 if TYPE_CHECKING:
@@ -491,7 +493,7 @@ class Partitions:
         for home, directory in self.directories.items():
             if directory.is_offline:
                 continue
-            for arrival in directory.arrivals():
+            for arrival in arrivals(directory.names()):
                 topic = image.topics_by_id.get(arrival.topic_id)
                 place = (arrival.topic_id, arrival.partition)
                 if arrival.is_whole and topic is not None and place not in self._homes:
@@ -550,8 +552,8 @@ class Partitions:
             if directory.is_offline:
                 continue
             try:
-                for name in directory.leftovers():
-                    if name not in self._departed:
+                for name in directory.names():
+                    if name.endswith(DOOMED) and name not in self._departed:
                         self._remove_directory(home, RemoveDirectoryJob(name))
             except DiskFull as fault:  # no descriptor is left: the next start finds them
                 self._node.report("error", "disk_full", directory=home, error=str(fault))
@@ -627,7 +629,7 @@ class Partitions:
             self._given_up.add(directory)
             node.report("error", "log_directory_offline", directory=directory, error=str(error))
             cause = error if isinstance(error, OSError) else OSError(str(error))
-            self.directories[directory].went_offline(cause)
+            self.directories[directory].go_offline(cause)
             self._distrust(directory)
         if directory == node.settings.metadata_log_dir:
             node.halt(f"the metadata directory {directory} failed: {error}")

@@ -10,7 +10,7 @@ from headrace.base.time import Now
 from headrace.storage.directory_jobs import RemoveDirectoryJob
 from headrace.storage.errors import DiskFull, StorageError
 from headrace.storage.log_directory import LogDirectory
-from headrace.storage.strays import Stray, parse_stray
+from headrace.storage.strays import Stray, parse_stray, strays
 
 if TYPE_CHECKING:
     from headrace.node.node import Node
@@ -75,7 +75,7 @@ class Strays:
         if directory.is_offline:
             return []
         try:
-            return directory.strays()
+            return strays(directory.names())
         except DiskFull:
             self._is_unsure = True  # no descriptor is left
             return []

@@ -7,7 +7,10 @@ the topic's id, since when the directory is a stray, and why.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
+
+from headrace.storage.disk import Disk
 
 STRAY = "-stray"
 
@@ -39,6 +42,21 @@ def stray_name(original: str, topic_id: bytes, since_ms: int, why: str) -> str:
     stamp = datetime.fromtimestamp(since_ms // 1000, UTC).strftime(_STAMP)
     suffix = f".{topic_id.hex()}_{stamp}_{why}{STRAY}"
     return original[: _NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def rename_to_stray(
+    disk: Disk, directory: str, original: str, topic_id: bytes, since_ms: int, why: Why
+) -> str:
+    """Durable; the new name."""
+    while disk.exists(name := stray_name(original, topic_id, since_ms, why)):
+        since_ms += 1000
+    disk.rename(directory, name)
+    disk.sync_dir("")
+    return name
+
+
+def strays(names: Iterable[str]) -> list[Stray]:
+    return [stray for name in names if (stray := parse_stray(name)) is not None]
 
 
 def parse_stray(name: str) -> Stray | None:

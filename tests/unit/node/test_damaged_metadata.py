@@ -14,8 +14,8 @@ from headrace.node.effects import Report
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.storage.directory_jobs import RemoveDirectoryJob
 from headrace.storage.disk import read_whole
-from headrace.storage.log_directory import CLEAN_MARKER
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.stop_record import CLEAN_MARKER
 from headrace.storage.strays import parse_stray
 
 WALL_MS = 1_700_000_000_000

@@ -16,9 +16,9 @@ from headrace.storage import checkpoints
 from headrace.storage.disk import read_whole
 from headrace.storage.errors import LogOffline, StorageError, WrongDirectory
 from headrace.storage.faulty_disk import CHANGES, OPENS, Fail, Fault, FaultyDisk, Operation
-from headrace.storage.log_directory import CLEAN_MARKER
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.moving import FUTURE, MOVED, moving_name
+from headrace.storage.stop_record import CLEAN_MARKER
 
 
 def logs_in(disk: MemoryDisk) -> list[str]:

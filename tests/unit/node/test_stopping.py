@@ -16,8 +16,8 @@ from headrace.node.effects import Report, Run
 from headrace.storage.directory_jobs import CheckpointJob
 from headrace.storage.errors import LogClosed
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
-from headrace.storage.log_directory import CLEAN_MARKER
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.stop_record import CLEAN_MARKER
 
 
 def stop(desk: Desk) -> None:

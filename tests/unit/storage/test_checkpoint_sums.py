@@ -2,14 +2,16 @@
 
 import pytest
 
+from harness.log_directories import open_log_directory
 from headrace.records.builder import build_batch
 from headrace.storage import checkpoints
 from headrace.storage.checkpoint_sums import read_sums, sum_of, write_checkpoints
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import read_whole, write_atomically
-from headrace.storage.log_directory import CLEAN_MARKER, LogDirectory
+from headrace.storage.log_directory import LogDirectory
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.stop_record import CLEAN_MARKER
 
 WALL_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16, 32))
@@ -17,7 +19,7 @@ OFFSETS = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS, checkpoints.HIGH
 
 
 def opened(disk: MemoryDisk) -> LogDirectory:
-    return LogDirectory.open(
+    return open_log_directory(
         disk,
         "data",
         node_id=1,
@@ -25,7 +27,6 @@ def opened(disk: MemoryDisk) -> LogDirectory:
         directory_id_if_new=bytes(range(16)),
         boot_id="boot-1",
         files=OpenFiles(),
-        wall_ms=WALL_MS,
     )
 
 

@@ -4,15 +4,16 @@ import errno
 
 import pytest
 
+from harness.log_directories import open_log_directory
 from headrace.base.ids import id_text
 from headrace.records.builder import build_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import read_whole
 from headrace.storage.errors import InconsistentTopicId, LogOffline, WrongDirectory
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
-from headrace.storage.log_directory import LogDirectory
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.partition_directories import DOOMED
 
 WALL_MS = 1_700_000_000_000
 DIRECTORY_ID = bytes(range(16))
@@ -20,7 +21,7 @@ TOPIC_ID = bytes(range(16, 32))
 
 
 def open_directory(disk, *, boot_id="boot-1", node_id=1, cluster_id="cluster", files=None):
-    return LogDirectory.open(
+    return open_log_directory(
         disk,
         "data",
         node_id=node_id,
@@ -28,7 +29,6 @@ def open_directory(disk, *, boot_id="boot-1", node_id=1, cluster_id="cluster", f
         directory_id_if_new=DIRECTORY_ID,
         boot_id=boot_id,
         files=OpenFiles() if files is None else files,
-        wall_ms=WALL_MS,
     )
 
 
@@ -227,7 +227,7 @@ def test_a_doomed_partition_frees_its_name_at_once():
     assert open_log(directory, topic_id=bytes(range(1, 17))).log_end_offset == 0
     doomed = [name for name in disk.list("") if name.endswith("-delete")]
     assert doomed == [f"orders-0.{TOPIC_ID.hex()}-delete"]
-    assert open_directory(disk).leftovers() == doomed
+    assert [name for name in open_directory(disk).names() if name.endswith(DOOMED)] == doomed
     job.run(disk)
     job.run(disk)
     assert not disk.exists(doomed[0])

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
+from harness.log_directories import open_log_directory
 from headrace.records.builder import build_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DiskFull, InconsistentTopicId
 from headrace.storage.faulty_disk import CHANGES, Crash, DiskCrashed, Fail, Fault, FaultyDisk
-from headrace.storage.log_directory import LogDirectory
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
 
@@ -25,7 +25,7 @@ LOG = "orders-0/00000000000000000000.log"
 
 
 def open_directory(disk, boot_id="boot-1"):
-    return LogDirectory.open(
+    return open_log_directory(
         disk,
         "data",
         node_id=1,
@@ -33,7 +33,6 @@ def open_directory(disk, boot_id="boot-1"):
         directory_id_if_new=bytes(16),
         boot_id=boot_id,
         files=OpenFiles(),
-        wall_ms=WALL_MS,
     )
 
 

@@ -1,0 +1,213 @@
+"""Offsets of a log directory's partitions, as its four checkpoint files have them.
+
+Checkpoints name a partition by its topic's name. A new log whose name an earlier topic had is marked with a
+file (`.headrace_fresh.<topic id>`) until a checkpoint is right about it. Until then nothing is believed that
+the checkpoints say of that name.
+"""
+
+from collections.abc import Mapping
+
+from headrace.storage import checkpoints
+from headrace.storage.checkpoint_sums import (
+    SUMS,
+    DamagedSums,
+    Sums,
+    are_replaced,
+    read_sums,
+    sum_of,
+    write_checkpoints,
+)
+from headrace.storage.checkpoints import MalformedCheckpoint, Partition
+from headrace.storage.damage import Damage
+from headrace.storage.directory_jobs import FRESH, CheckpointJob
+from headrace.storage.disk import Disk, read_whole
+from headrace.storage.log import PartitionLog
+from headrace.storage.stop_record import CLEAN_MARKER
+
+_FILES = (
+    checkpoints.RECOVERY_POINTS,
+    checkpoints.LOG_STARTS,
+    checkpoints.HIGH_WATERMARKS,
+    checkpoints.CLEANER_OFFSETS,
+)
+
+
+def mark_path(directory: str, topic_id: bytes) -> str:
+    return f"{directory}/{FRESH}.{topic_id.hex()}"
+
+
+class DirectoryCheckpoints:
+    __slots__ = (
+        "_disk",
+        "_fresh",
+        "_has_old_sums",
+        "_mentioned",
+        "cleaner_offsets",
+        "damages",
+        "has_jobs",
+        "high_watermarks",
+        "is_lowered",
+        "log_starts",
+        "recovery_points",
+        "sums",
+    )
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.recovery_points: dict[Partition, int] = {}
+        self.log_starts: dict[Partition, int] = {}
+        self.high_watermarks: dict[Partition, int] = {}
+        self.cleaner_offsets: dict[Partition, int] = {}
+        self.sums: Sums = {}  # of these files, as the last run left them
+        self._has_old_sums = False  # from before another program ran in the directory
+        # What the files on the disk mention, now or when a job has run: a new log of such a name is marked.
+        self._mentioned: set[Partition] = set()
+        self._fresh: dict[Partition, str] = {}  # paths of marks, until a checkpoint is right about the log
+        self.is_lowered = False  # a lost machine has lost records below the offsets on the disk
+        self.has_jobs = False  # that write checkpoints, maybe at this moment
+        self.damages: list[Damage] = []  # found by reading
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read_sums(self) -> None:
+        try:
+            self.sums = read_sums(self._disk) or {}
+        except DamagedSums as error:
+            self.damages.append(Damage(SUMS, str(error)))
+
+    def read(self) -> None:
+        contents = {name: data for name in _FILES if (data := self._read_if_there(name)) is not None}
+        if are_replaced(self.sums, contents, self._read_if_there(CLEAN_MARKER)):
+            self._has_old_sums = True
+            self.sums = {}
+        self.recovery_points = self._parse(checkpoints.RECOVERY_POINTS, contents)
+        self.log_starts = self._parse(checkpoints.LOG_STARTS, contents)
+        self.high_watermarks = self._parse(checkpoints.HIGH_WATERMARKS, contents)
+        self.cleaner_offsets = self._parse(checkpoints.CLEANER_OFFSETS, contents)
+        for offsets in self._all():
+            self._mentioned.update(offsets)
+
+    def _all(self) -> tuple[dict[Partition, int], ...]:
+        return (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets)
+
+    def _read_if_there(self, path: str) -> bytes | None:
+        try:
+            return read_whole(self._disk, path)
+        except FileNotFoundError:
+            return None
+
+    def _parse(self, path: str, contents: Mapping[str, bytes]) -> dict[Partition, int]:
+        if path not in contents:
+            return {}
+        data = contents[path]
+        try:
+            if path in self.sums and sum_of(path, data) not in self.sums[path]:
+                raise MalformedCheckpoint("the checksum is wrong")
+            return checkpoints.parse_offsets(data)
+        except MalformedCheckpoint as error:
+            # nothing is vouched for then, and recovery looks at everything
+            self.damages.append(Damage(path, str(error)))
+            return {}
+
+    @property
+    def are_checked(self) -> bool:
+        """The recovery points have a checksum."""
+        return checkpoints.RECOVERY_POINTS in self.sums
+
+    def remove_old_sums(self) -> None:
+        """It may be tried again."""
+        if self._has_old_sums:
+            if self._disk.exists(SUMS):
+                self._disk.remove(SUMS)
+            self._disk.sync_dir("")
+            self._has_old_sums = False
+
+    # --- single partitions ------------------------------------------------------------------------
+
+    def forget(self, key: Partition) -> None:
+        for offsets in self._all():
+            offsets.pop(key, None)
+
+    def drop(self, key: Partition) -> None:
+        """Its log is gone, with its mark."""
+        self.forget(key)
+        self._fresh.pop(key, None)
+
+    def begin(self, key: Partition, directory: str, topic_id: bytes) -> None:
+        """A new log: what the files on the disk say of an earlier one of its name is never believed."""
+        self.forget(key)
+        if key in self._mentioned:
+            mark = mark_path(directory, topic_id)
+            self._disk.open(mark, create=True).close()
+            self._disk.sync_dir(directory)  # where a record survives, the mark must
+            self._fresh[key] = mark
+
+    def heed_mark(self, key: Partition, directory: str, topic_id: bytes) -> None:
+        """If the log is marked, forget what was read about its name."""
+        mark = mark_path(directory, topic_id)
+        if self._disk.exists(mark):
+            self.forget(key)
+            self._fresh[key] = mark
+
+    def lower(self, key: Partition, log_end_offset: int) -> None:
+        """The log ends there, whatever the files say."""
+        for offsets in (self.high_watermarks, self.recovery_points):
+            if offsets.get(key, 0) > log_end_offset:
+                offsets[key] = log_end_offset
+                self.is_lowered = True
+
+    def note(self, logs: Mapping[Partition, PartitionLog]) -> None:
+        """Take over where these logs stand."""
+        for key, log in logs.items():
+            self.recovery_points[key] = log.flushed_offset
+            if log.log_start_offset > self.log_starts.get(key, 0):
+                self.log_starts[key] = log.log_start_offset
+            if log.first_dirty_offset or key in self.cleaner_offsets:
+                self.cleaner_offsets[key] = log.first_dirty_offset
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def job(self) -> CheckpointJob:
+        """Write all four, and remove the marks of logs about which they are right then."""
+        self.has_jobs = True
+        return CheckpointJob(
+            {
+                checkpoints.RECOVERY_POINTS: self._render(self.recovery_points),
+                checkpoints.LOG_STARTS: self._render(self.log_starts),
+                checkpoints.HIGH_WATERMARKS: self._render(self.high_watermarks),
+                checkpoints.CLEANER_OFFSETS: self._render(self.cleaner_offsets),
+            },
+            self._marks(),
+        )
+
+    def log_start_job(self) -> CheckpointJob:
+        """Write the log starts, and the others only where marks have to go."""
+        if self._marks():
+            return self.job()
+        self.has_jobs = True
+        return CheckpointJob({checkpoints.LOG_STARTS: self._render(self.log_starts)}, [])
+
+    def write_recovery_points(self) -> None:
+        data = self._render(self.recovery_points)
+        write_checkpoints(self._disk, {checkpoints.RECOVERY_POINTS: data})
+
+    def write_lowered(self) -> None:
+        """Lower offsets reach the disk before the boot id: or a kill would seem to have lost what the machine
+        has lost.
+        """
+        files = {
+            checkpoints.RECOVERY_POINTS: self._render(self.recovery_points),
+            checkpoints.HIGH_WATERMARKS: self._render(self.high_watermarks),
+        }
+        write_checkpoints(self._disk, files)
+        self.is_lowered = False
+
+    def _render(self, offsets: dict[Partition, int]) -> bytes:
+        """All that is written into checkpoints comes through here."""
+        self._mentioned.update(offsets)
+        return checkpoints.render_offsets(offsets)
+
+    def _marks(self) -> list[str]:
+        # a job may fail on a full disk: a log counts as fresh until its mark is seen to be gone
+        self._fresh = {key: mark for key, mark in self._fresh.items() if self._disk.exists(mark)}
+        return sorted(self._fresh.values())

@@ -1,0 +1,54 @@
+"""Owner of a log directory: node, cluster and directory id, from its meta.properties."""
+
+from typing import NamedTuple
+
+from headrace.base.ids import DirectoryId, id_from_text, id_text
+from headrace.storage import checkpoints
+from headrace.storage.checkpoint_sums import SUMS, Sums, sum_of
+from headrace.storage.disk import Disk, read_whole
+from headrace.storage.errors import DamagedProperties, WrongDirectory
+
+
+class Identity(NamedTuple):
+    directory_id: DirectoryId
+    new_properties: dict[str, str]  # to be written before the first log; empty: the file has all of it
+
+
+def read_identity(
+    disk: Disk, name: str, sums: Sums, *, node_id: int, cluster_id: str, directory_id_if_new: bytes
+) -> Identity:
+    """WrongDirectory when it belongs to another node, DamagedProperties when nobody can tell to whom."""
+    path = f"{name}/{checkpoints.META_PROPERTIES}"
+    new_id = DirectoryId(directory_id_if_new)
+    try:
+        data = read_whole(disk, checkpoints.META_PROPERTIES)
+    except FileNotFoundError:
+        return Identity(
+            new_id,
+            {
+                "version": "1",
+                "cluster.id": cluster_id,
+                "node.id": str(node_id),
+                "directory.id": id_text(new_id),
+            },
+        )
+    known = sums.get(checkpoints.META_PROPERTIES)
+    if known is not None and sum_of(checkpoints.META_PROPERTIES, data) not in known:
+        raise DamagedProperties(
+            f"{path} is damaged: its checksum is wrong. Restore the file from a backup; if it was changed on "
+            f"purpose, remove {name}/{SUMS}"
+        )
+    properties = checkpoints.parse_properties(data)
+    if properties.get("version") not in ("0", "1"):
+        raise DamagedProperties(f"{path} says version {properties.get('version')!r}, not 1")
+    for key, ours in (("node.id", str(node_id)), ("cluster.id", cluster_id)):
+        if key not in properties:
+            raise DamagedProperties(f"{path} has no {key}")
+        if properties[key] != ours:
+            raise WrongDirectory(f"{name} belongs to {key} {properties[key]!r}, not {ours!r}")
+    if "directory.id" not in properties:  # written before directories had ids: it gets one, as in Kafka
+        return Identity(new_id, {**properties, "directory.id": id_text(new_id)})
+    try:
+        return Identity(DirectoryId(id_from_text(properties["directory.id"])), {})
+    except ValueError as error:
+        raise DamagedProperties(f"{path} has no readable directory.id") from error
