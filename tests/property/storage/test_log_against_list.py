@@ -212,7 +212,8 @@ class LogMachine(RuleBasedStateMachine):
             one.remove_job().run(self.disk)
 
     def configure(self, **changes: int) -> None:
-        self.config = self.log.config = replace(self.config, **changes)
+        self.config = replace(self.config, **changes)
+        self.log.configure(self.config)
 
     @rule(segment_bytes=st.sampled_from([400, 600, 2_000]), segment_ms=st.sampled_from([10, 10_000_000]))
     def change_config(self, segment_bytes: int, segment_ms: int) -> None:
