@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from headrace.client.admin.replicas import Replica
     from headrace.client.admin.topics import NewTopic
     from headrace.client.cluster import TopicPartition
-    from headrace.client.consumer.deserializing import UndecodableRecord
-    from headrace.client.consumer.listeners import RebalanceListener
-    from headrace.client.consumer.searches import OffsetAndTimestamp
+    from headrace.client.consumer.deserializers import UndecodableRecord
+    from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+    from headrace.client.consumer.rebalance_callbacks import RebalanceListener
     from headrace.client.dataclass_serializer import dataclass_json
     from headrace.client.errors import (
         AuthenticationFailed,
@@ -169,9 +169,9 @@ _HOMES = {
     "headrace.client.admin.topics": "NewTopic",
     "headrace.client.cluster": "TopicPartition",
     "headrace.client.settings.configuration": "InvalidSetting",
-    "headrace.client.consumer.deserializing": "UndecodableRecord",
-    "headrace.client.consumer.listeners": "RebalanceListener",
-    "headrace.client.consumer.searches": "OffsetAndTimestamp",
+    "headrace.client.consumer.deserializers": "UndecodableRecord",
+    "headrace.client.consumer.rebalance_callbacks": "RebalanceListener",
+    "headrace.client.consumer.list_offsets": "OffsetAndTimestamp",
     "headrace.client.dataclass_serializer": "dataclass_json",
     "headrace.client.errors": (
         "AuthenticationFailed BadResponse BufferExhausted ClientBroken ClientError Closed ConcurrentUse"

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from harness.batches import ABORT, COMMIT, TRANSACTIONAL, Batch, Row, marker
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.connection import ByVersion
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.mailbox import Outgoing
+from headrace.client.network.connection import ByVersion
 from headrace.client.settings.consumer import ConsumerSettings, parse_reset
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (

@@ -15,13 +15,13 @@ from harness.desk import Desk, joined
 from harness.producer_stage import FEW_SHARDS, Letter, Link
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.connection import ByVersion
-from headrace.client.consumer.events import ConsumerEvent
+from headrace.client.consumer.position import ConsumerEvent
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, ConnectionLost
 from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import Assigned, Lost, Revoked
 from headrace.client.membership.subscription import Subscription
+from headrace.client.network.connection import ByVersion
 from headrace.client.pending import Pending
 from headrace.client.settings.consumer import ConsumerSettings, GroupSettings, parse_reset
 from headrace.protocol.api import APIS, request_codec

@@ -17,7 +17,6 @@ from typing import Any
 from harness.desk import Desk
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.connection import ByVersion
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut
 from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import (
@@ -35,6 +34,7 @@ from headrace.client.membership.events import (
 )
 from headrace.client.membership.group import Group
 from headrace.client.membership.subscription import Subscription
+from headrace.client.network.connection import ByVersion
 from headrace.client.settings.consumer import GroupSettings
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from harness.desk import Desk, joined
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition
-from headrace.client.connection import ByVersion
 from headrace.client.errors import ConnectionLost
 from headrace.client.mailbox import Outgoing
+from headrace.client.network.connection import ByVersion
 from headrace.client.pending import Pending
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Delivery, RecordMetadata

@@ -25,8 +25,8 @@ from harness.certificates import Authority
 from harness.secure_kafka import LISTENERS, MECHANISMS, PASSWORD, SESSION_MS, USER, SecureKafka, scram_users
 from harness.wait import eventually
 from headrace.base.time import Instant
-from headrace.client.connection import Answer, Connection
 from headrace.client.errors import AuthenticationFailed, BadResponse, ClientError, ConnectionLost, TlsFailed
+from headrace.client.network.connection import Answer, Connection
 from headrace.client.security.oauthbearer import token_from
 from headrace.client.settings.configuration import Configuration
 from headrace.client.settings.keys import admin_keys

@@ -26,7 +26,7 @@ from headrace import (
     TopicPartition,
     WokenUp,
 )
-from headrace.client.consumer import attention
+from headrace.client.consumer import poll_interval
 from headrace.testing import Broker, Record
 
 ORDERS = TopicPartition("orders", 0)
@@ -236,7 +236,7 @@ def test_a_slow_loop_is_told_so(servers: str, caplog: pytest.LogCaptureFixture) 
 @pytest.fixture
 def quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever iterates shows its life, and hears of its group, twenty times a second."""
-    monkeypatch.setattr(attention, "PULSE_S", 0.05)
+    monkeypatch.setattr(poll_interval, "PULSE_S", 0.05)
 
 
 @pytest.mark.usefixtures("quick_pulse")

@@ -19,7 +19,7 @@ import headrace.aio
 from harness.scripted_peer import Peer, ScriptedServer, closed_port
 from harness.wait import eventually
 from headrace import BadResponse, ClientError, InvalidInput, RecordLost, TimedOut, Unreachable
-from headrace.client.reachability import Reachability
+from headrace.client.network.reachability import Reachability
 from headrace.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -36,7 +36,7 @@ LATER_MS = 60_000
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reachability, "WARN_AFTER_S", 0.0)  # at the first failure
     monkeypatch.setattr(Reachability, "SLOW_S", 30.0)
-    for name in ("producer.outbox.LOOK_S", "admin.execution.LOOK_S", "consumer.calls.PULSE_S"):
+    for name in ("producer.outbox.LOOK_S", "admin.execution.LOOK_S", "consumer.core.PULSE_S"):
         monkeypatch.setattr(f"headrace.client.{name}", 0.05)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.client.consumer import fetching
-from headrace.client.consumer.fetching import _Asked
+from headrace.client.consumer import fetcher
+from headrace.client.consumer.fetcher import _Asked
 from headrace.client.consumer.position import Position
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, KafkaError
@@ -110,12 +110,12 @@ def test_offsets_that_do_not_join_the_transaction(monkeypatch: pytest.MonkeyPatc
 
 
 def test_aborted_records_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched = fetching.Fetched
+    fetched = fetcher.Fetched
 
     def blind(*arguments: Any, aborted: Any, **more: Any) -> Any:
         return fetched(*arguments, **more)
 
-    monkeypatch.setattr(fetching, "Fetched", blind)
+    monkeypatch.setattr(fetcher, "Fetched", blind)
     assert caught_by() == "reads_skip_nothing"
 
 

@@ -13,9 +13,9 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
-from headrace.client.connection import ByVersion
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.network.connection import ByVersion
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from headrace.base.time import Instant
 from headrace.client.cluster import Address
-from headrace.client.connection import Question
 from headrace.client.errors import ClientError
+from headrace.client.network.connection import Question
 from headrace.protocol.notation import Response
 
 Answer = Response | ClientError

@@ -9,7 +9,7 @@ from typing import Protocol
 from headrace.base.time import Instant
 from headrace.client.cluster import Cluster
 from headrace.client.mailbox import Answer, Outgoing
-from headrace.client.reachability import Reachability
+from headrace.client.network.reachability import Reachability
 
 
 class Session(Protocol):

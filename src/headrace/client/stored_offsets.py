@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.listeners import RebalanceListener
+from headrace.client.consumer.rebalance_callbacks import RebalanceListener
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.records._messages import Message
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.base.time import Instant
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.network.connection import Connection
 from headrace.protocol.api import response_codec
 from headrace.protocol.framing import response_bytes
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -13,11 +13,11 @@ from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.admin.operation import CoordinatorOf, LeaderOf, OfBroker, Somewhere, Target
 from headrace.client.cluster import Address, Cluster
-from headrace.client.connection import ByVersion
 from headrace.client.coordinator import MANY_KEYS_SINCE, CoordinatorKind
 from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError, UnsupportedByBroker
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.metadata import Lookup, Metadata, Update
+from headrace.client.network.connection import ByVersion
 from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -19,7 +19,7 @@ from headrace.client.backoff import backoff
 from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.metadata import LONG_AGO
-from headrace.client.reachability import Reachability
+from headrace.client.network.reachability import Reachability
 from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.messages.metadata import MetadataResponse
 

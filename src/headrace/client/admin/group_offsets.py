@@ -27,9 +27,9 @@ from headrace.client.admin.operation import (
     settled,
 )
 from headrace.client.cluster import TopicPartition
-from headrace.client.connection import ByVersion
 from headrace.client.errors import ClientError
 from headrace.client.membership.events import CommittedOffset
+from headrace.client.network.connection import ByVersion
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -14,9 +14,9 @@ from enum import Enum, IntEnum
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from headrace.client.cluster import TopicPartition
-from headrace.client.connection import Question
 from headrace.client.coordinator import CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError, PartlyFailed
+from headrace.client.network.connection import Question
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

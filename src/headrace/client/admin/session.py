@@ -17,8 +17,8 @@ from headrace.client.admin.operation import Draw, Operation
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientBroken, ClientError
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
+from headrace.client.network.reachability import Reachability
 from headrace.client.pending import Pending
-from headrace.client.reachability import Reachability
 from headrace.client.settings.admin import AdminSettings
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The consumer for asyncio: `headrace.aio.Consumer`.
 
-The same calls as the blocking one (threads/consumer.py), decided in the same place (consumer/calls.py):
+The same calls as the blocking one (threads/consumer.py), decided in the same place (consumer/core.py):
 what waits is a coroutine, what does not is a plain method. Listeners and callbacks may be coroutines.
 """
 
@@ -20,12 +20,17 @@ from headrace.client.aio.driver import Driver
 from headrace.client.aio.steps import take
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
-from headrace.client.consumer.calls import ConsumerCalls, P, Place
-from headrace.client.consumer.deserializing import Deserializer, Deserializers, as_serializer
-from headrace.client.consumer.listeners import Functions, Listening, RebalanceListener
-from headrace.client.consumer.searches import OffsetAndTimestamp
+from headrace.client.consumer.core import ConsumerCore, P, Place
+from headrace.client.consumer.deserializers import Deserializer, Deserializers, as_serializer
+from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+from headrace.client.consumer.rebalance_callbacks import (
+    Committed,
+    Functions,
+    Listening,
+    OnCommit,
+    RebalanceListener,
+)
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.telling import Committed, OnCommit
 from headrace.client.errors import Closed, InvalidInput
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription, subscription_of
@@ -87,7 +92,7 @@ class Consumer:
             as_serializer(key_deserializer, "key_deserializer"),
             as_serializer(value_deserializer, "value_deserializer"),
         )
-        self._calls = ConsumerCalls(session, chosen, deserializers, clock)
+        self._calls = ConsumerCore(session, chosen, deserializers, clock)
         self._driver = Driver(
             session,
             network_settings(configuration),
@@ -129,7 +134,7 @@ class Consumer:
 
     async def __anext__(self) -> Message:
         calls = self._calls
-        if not calls.unread or monotonic() >= calls.attention.pulse_at:
+        if not calls.unread or monotonic() >= calls.poll_interval.pulse_at:
             try:
                 if calls.unread:
                     await self._take(calls.pulse())

@@ -22,10 +22,10 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.aio.tokens import tokens_of
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed
-from headrace.client.reachability import Reachability
+from headrace.client.network.reachability import Reachability
+from headrace.client.network.sockets import Found, Wire, Wires
 from headrace.client.session import Session
 from headrace.client.settings.network import NetworkSettings
-from headrace.client.wires import Found, Wire, Wires
 
 SLEEP_MAX_S = 3600.0  # loops refuse timers of many weeks
 

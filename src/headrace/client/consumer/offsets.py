@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.searches import Found, OffsetAndTimestamp, Searches
+from headrace.client.consumer.list_offsets import Found, ListOffsets, OffsetAndTimestamp
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.membership.events import CommitEnded, CommittedOffset, OffsetsFetched
 from headrace.client.membership.group import Group
@@ -21,9 +21,9 @@ ByTime = dict[TopicPartition, OffsetAndTimestamp | None]
 class Offsets:
     """Invariant: every number that the group has given and not told of has its pending here."""
 
-    def __init__(self, group: Group | None, searches: Searches) -> None:
+    def __init__(self, group: Group | None, list_offsets: ListOffsets) -> None:
         self._group = group
-        self._searches = searches
+        self._list_offsets = list_offsets
         self._commits: dict[int, Pending[Committed]] = {}
         self._lookups: dict[int, Pending[Lookup]] = {}
 
@@ -72,7 +72,7 @@ class Offsets:
             places = ((at, found.get(at)) for at in wanted)
             pending.finish({at: place.offset for at, place in places if place is not None}, error)
 
-        self._searches.find(now, wanted, timeout_s, done, is_called_for=True)
+        self._list_offsets.find(now, wanted, timeout_s, done, is_called_for=True)
         return pending
 
     def by_time(self, now: Instant, times: Mapping[TopicPartition, int], timeout_s: float) -> Pending[ByTime]:
@@ -85,7 +85,7 @@ class Offsets:
         def done(now: Instant, found: Found, error: ClientError | None) -> None:
             pending.finish({at: found.get(at) for at in times}, error)
 
-        self._searches.find(now, times, timeout_s, done, is_called_for=True)
+        self._list_offsets.find(now, times, timeout_s, done, is_called_for=True)
         return pending
 
 

@@ -12,13 +12,21 @@ An error that only the application can mend waits in `error` until everything be
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from headrace.base.ids import NO_TOPIC_ID
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
-from headrace.client.membership.events import CommittedOffset
+from headrace.client.membership.events import (
+    Assigned,
+    AutoCommitFailed,
+    CommittedOffset,
+    Lost,
+    PolledTooLate,
+    Revoked,
+)
 from headrace.client.settings.consumer import Reset
 from headrace.records.fetched import Fetched
 
@@ -160,3 +168,29 @@ class Position:
         if self.chunks:
             assert self.chunks[0].next_offset == self.offset
             assert self.chunks[-1].end_offset == self.fetch_offset
+
+
+@dataclass(slots=True, frozen=True)
+class PositionReset:
+    """A position was not usable, and reading goes on elsewhere, as auto.offset.reset says."""
+
+    at: TopicPartition
+    before: int | None  # None: there was none
+    after: int
+    reason: str = field(default="", compare=False)
+
+
+@dataclass(slots=True, frozen=True)
+class LogTruncated:
+    """Records that were read are no longer in the log: another leader has others in their place (KIP-320).
+
+    Reading goes on where they begin to differ.
+    """
+
+    at: TopicPartition
+    before: int
+    after: int
+
+
+PositionEvent = PositionReset | LogTruncated
+ConsumerEvent = Assigned | Revoked | Lost | PolledTooLate | AutoCommitFailed | PositionEvent

@@ -6,25 +6,24 @@ application. Which partitions there are is decided elsewhere: `_add`, `_remove` 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.backlog import Backlog
-from headrace.client.consumer.events import ConsumerEvent
-from headrace.client.consumer.fetching import Fetching
-from headrace.client.consumer.metrics import ConsumerMetrics
+from headrace.client.consumer.fetch_buffer import FetchBuffer
+from headrace.client.consumer.fetcher import Fetcher
+from headrace.client.consumer.list_offsets import ListOffsets
+from headrace.client.consumer.offset_reset import Lookup, OffsetReset
 from headrace.client.consumer.offsets import Committed, check_offset
-from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, Position
-from headrace.client.consumer.positioning import Lookup, Positioning
-from headrace.client.consumer.searches import Searches
+from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, ConsumerEvent, Position
+from headrace.client.consumer.position_validation import PositionValidation
 from headrace.client.consumer.topics import ConsumerTopics
-from headrace.client.consumer.validation import Validation
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.mailbox import Mailbox
 from headrace.client.metadata import Metadata
-from headrace.client.reachability import Reachability
+from headrace.client.network.reachability import Reachability
 from headrace.client.settings.consumer import (
     READ_COMMITTED,
     TO_EARLIEST,
@@ -38,8 +37,16 @@ from headrace.records._messages import Message
 ERRORS_MAX = 10  # that wait to be raised
 
 
+class ConsumerMetrics(NamedTuple):
+    records: int  # handed out
+    bytes: int  # of the batches that fetches brought, as they were on the wire
+    fetches: int  # answered
+    buffered_bytes: int  # fetched and not handed out
+    lag: Mapping[TopicPartition, int]  # where it is known
+
+
 class PartitionReader:
-    """Invariant: what waits in the backlog belongs to `_positions`, and lies behind where they are."""
+    """Invariant: what waits in the buffer belongs to `_positions`, and lies behind where they are."""
 
     def __init__(
         self,
@@ -62,59 +69,61 @@ class PartitionReader:
         self._events: list[ConsumerEvent] = []
         self._errors: deque[ClientError] = deque()  # that concern no single partition
         self._needs_turn = True
-        self._backlog = Backlog()
-        self._searches = Searches(settings, self.cluster, mailbox, dice)
+        self._buffer = FetchBuffer()
+        self._list_offsets = ListOffsets(settings, self.cluster, mailbox, dice)
         self._topics = ConsumerTopics(
             metadata,
-            wanted=lambda: self._positions.keys() | self._searches.partitions(),
+            wanted=lambda: self._positions.keys() | self._list_offsets.partitions(),
             updated=self._cluster_changed,
             fail=self._fail,
-            cannot_ask=self._searches.cannot_ask,
+            cannot_ask=self._list_offsets.cannot_ask,
         )
-        self._positioning = Positioning(
+        self._offset_reset = OffsetReset(
             settings,
             self._positions,
-            self._backlog,
-            self._searches,
+            self._buffer,
+            self._list_offsets,
             dice,
             wall_ms=wall_ms,
             look_up=look_up,
             found=self._hurry,
             tell=self._events.append,
         )
-        self._fetching = Fetching(
+        self._fetcher = Fetcher(
             settings,
             self._positions,
-            self._backlog,
+            self._buffer,
             self.cluster,
             mailbox,
             dice,
-            out_of_range=self._positioning.out_of_range,
+            out_of_range=self._offset_reset.out_of_range,
             met_leader=self._hurry,
             fail=self._fail,
         )
-        self._validation = Validation(
+        self._position_validation = PositionValidation(
             settings,
             self._positions,
-            self._backlog,
+            self._buffer,
             self.cluster,
             mailbox,
             dice,
             passed=self._hurry,
-            truncated=self._positioning.truncated,
+            truncated=self._offset_reset.truncated,
         )
 
     # --- time and what comes with it -----------------------------------------------------------------------
 
     def _advance(self, now: Instant) -> None:
         """Asks for what is missing and reads ahead."""
-        self._positioning.advance(now)
-        self._validation.advance(now)
-        self._fetching.advance(now)
+        self._offset_reset.advance(now)
+        self._position_validation.advance(now)
+        self._fetcher.advance(now)
 
     def _reads_again_at(self) -> Instant:
         """When `_advance` has something to do at the latest, unless an answer comes first."""
-        return min(self._positioning.deadline(), self._validation.deadline(), self._fetching.deadline())
+        return min(
+            self._offset_reset.deadline(), self._position_validation.deadline(), self._fetcher.deadline()
+        )
 
     def _fail(self, error: ClientError) -> None:
         """The application is to be told; whoever does not poll need not hear the same for each retry."""
@@ -123,7 +132,7 @@ class PartitionReader:
 
     def _hurry(self) -> None:
         """Positions or leaders are others than before."""
-        self._positioning.is_due = self._validation.is_due = self._fetching.is_due = True
+        self._offset_reset.is_due = self._position_validation.is_due = self._fetcher.is_due = True
         self._needs_turn = True
 
     def _cluster_changed(self) -> None:
@@ -133,9 +142,9 @@ class PartitionReader:
             if topic is None or topic.topic_id == position.topic_id:
                 continue
             if position.has_topic_id and topic.has_id:
-                self._positioning.made_anew(position)
+                self._offset_reset.made_anew(position)
             position.topic_id = topic.topic_id
-        self._searches.hurry()
+        self._list_offsets.hurry()
         self._hurry()
 
     # --- which partitions ----------------------------------------------------------------------------------
@@ -154,13 +163,13 @@ class PartitionReader:
         for at in partitions:
             position = self._positions.pop(at, None)
             if position is not None:
-                self._backlog.remove(position)
+                self._buffer.remove(position)
         self._hurry()
 
     def _stop(self, partitions: Iterable[TopicPartition]) -> None:
         """The application is giving these up: it gets no more of them."""
         for at in partitions:
-            self._backlog.stop(self._positions[at])
+            self._buffer.stop(self._positions[at])
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -179,7 +188,7 @@ class PartitionReader:
             return []
         self._raise_error()
         try:
-            messages = self._backlog.take_records(max_records)
+            messages = self._buffer.take_records(max_records)
         except ClientError:
             self._hurry()  # it is fetched anew
             raise
@@ -196,7 +205,7 @@ class PartitionReader:
         self._raise_error()
         before = columns.row_count
         try:
-            has_moved = self._backlog.take_columns(columns)
+            has_moved = self._buffer.take_columns(columns)
         except ClientError:
             self._hurry()
             raise
@@ -208,12 +217,12 @@ class PartitionReader:
         """How many records and bytes are there to be taken, at most: columns that have the room need not
         grow.
         """
-        return self._backlog.count_records(), self._backlog.size
+        return self._buffer.count_records(), self._buffer.size
 
     def _fill_up(self) -> None:
-        if self._backlog.has_made_room:
-            self._backlog.has_made_room = False
-            self._fetching.is_due = True
+        if self._buffer.has_made_room:
+            self._buffer.has_made_room = False
+            self._fetcher.is_due = True
 
     def _raise_error(self) -> None:
         error = self.take_error()
@@ -223,11 +232,11 @@ class PartitionReader:
 
     @property
     def has_error(self) -> bool:
-        return bool(self._errors) or self._backlog.has_error
+        return bool(self._errors) or self._buffer.has_error
 
     def take_error(self) -> ClientError | None:
         """What `take_records` would raise."""
-        return self._errors.popleft() if self._errors else self._backlog.take_error()
+        return self._errors.popleft() if self._errors else self._buffer.take_error()
 
     # --- positions -----------------------------------------------------------------------------------------
 
@@ -235,8 +244,8 @@ class PartitionReader:
         """The next record is the one at `offset`, or the first behind it."""
         check_offset(offset)
         position = self._position(at)
-        self._backlog.drop(position)
-        self._backlog.touched.add(position)
+        self._buffer.drop(position)
+        self._buffer.touched.add(position)
         position.move(offset, leader_epoch)
         self._hurry()
 
@@ -250,7 +259,7 @@ class PartitionReader:
 
     def _seek(self, partitions: Iterable[TopicPartition], reset: Reset) -> None:
         for position in self._chosen(partitions) or list(self._positions.values()):
-            self._positioning.seek_end(position, reset)
+            self._offset_reset.seek_end(position, reset)
         self._hurry()
 
     def position(self, at: TopicPartition) -> int | None:
@@ -286,12 +295,12 @@ class PartitionReader:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing is given of these until they are resumed; what was fetched of them is kept."""
         for position in self._chosen(partitions):
-            self._backlog.hold(position)
+            self._buffer.hold(position)
         self._hurry()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for position in self._chosen(partitions):
-            self._backlog.release(position)
+            self._buffer.release(position)
         self._hurry()
 
     @property
@@ -311,16 +320,16 @@ class PartitionReader:
         lags = {at: self.lag(at) for at in self._positions}
         return ConsumerMetrics(
             records=self._records,
-            bytes=self._fetching.bytes,
-            fetches=self._fetching.fetches,
+            bytes=self._fetcher.bytes,
+            fetches=self._fetcher.fetches,
             buffered_bytes=sum(position.size for position in self._positions.values()),
             lag={at: lag for at, lag in lags.items() if lag is not None},
         )
 
     def check(self) -> None:
         """The invariants."""
-        self._backlog.check()
+        self._buffer.check()
         for position in self._positions.values():
             position.check()
         counted = sum(position.size for position in self._positions.values() if not position.is_paused)
-        assert counted == self._backlog.size
+        assert counted == self._buffer.size

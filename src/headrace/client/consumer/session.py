@@ -12,8 +12,6 @@ from functools import partial
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
-from headrace.client.consumer.closing import Closing
-from headrace.client.consumer.events import ConsumerEvent
 from headrace.client.consumer.offsets import (
     ByTime,
     Committed,
@@ -23,8 +21,9 @@ from headrace.client.consumer.offsets import (
     check_offset,
     check_partitions,
 )
+from headrace.client.consumer.position import ConsumerEvent
 from headrace.client.consumer.reader import PartitionReader
-from headrace.client.errors import ClientError, InvalidInput
+from headrace.client.errors import ClientError, InvalidInput, TimedOut
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.events import (
     NOBODY,
@@ -53,6 +52,38 @@ from headrace.client.settings.consumer import (
 )
 
 
+class Closing:
+    """open --begin--> waiting --the last answer, or too late--> done"""
+
+    def __init__(self) -> None:
+        self.pending: Pending[None] | None = None
+        self.answers = 0  # that are still waited for, besides the group's
+        self._until = NEVER
+
+    @property
+    def has_begun(self) -> bool:
+        return self.pending is not None
+
+    def begin(self, now: Instant, timeout_s: float) -> Pending[None]:
+        self.pending = Pending("closing the consumer")
+        self._until = Instant(now + timeout_s)
+        return self.pending
+
+    def answered(self) -> None:
+        self.answers -= 1
+
+    def advance(self, now: Instant, *, has_left: bool) -> None:
+        if self.pending is None or self.pending.is_done:
+            return
+        if has_left and not self.answers:
+            self.pending.finish()
+        elif now >= self._until:
+            self.pending.finish(error=TimedOut("the consumer was not closed in time"))
+
+    def deadline(self) -> Instant:
+        return self._until if self.pending is not None and not self.pending.is_done else NEVER
+
+
 class ConsumerSession(PartitionReader):
     """Invariant: with a subscription the positions are those of what the group has given us and we have not
     acknowledged to lose; otherwise those that the application assigned.
@@ -75,7 +106,7 @@ class ConsumerSession(PartitionReader):
             self.group = Group(settings.group, dice, self._mailbox, metadata)
         look_up = None if self.group is None else self.group.fetch_committed
         super().__init__(settings, self._mailbox, metadata, dice, wall_ms=wall_ms, look_up=look_up)
-        self._offsets = Offsets(self.group, self._searches)
+        self._offsets = Offsets(self.group, self._list_offsets)
         self._subscription: Subscription | None = None
         self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
         self._failure: ClientError | None = None  # why the group is of no use until we subscribe anew
@@ -90,7 +121,7 @@ class ConsumerSession(PartitionReader):
         self._needs_turn = False
         if not self._closing.has_begun:
             self._advance(now)
-        self._searches.advance(now)
+        self._list_offsets.advance(now)
         self._topics.advance(now)
         if self.group is None:
             outgoing = self._mailbox.take()
@@ -111,7 +142,7 @@ class ConsumerSession(PartitionReader):
         """When `requests` has something new to say at the latest, unless an answer comes first."""
         if self._needs_turn:
             return Instant(0.0)
-        earliest = min(self._searches.deadline(), self._topics.deadline(), self._closing.deadline())
+        earliest = min(self._list_offsets.deadline(), self._topics.deadline(), self._closing.deadline())
         if not self._closing.has_begun:
             earliest = min(earliest, self._reads_again_at())
         return earliest if self.group is None else min(earliest, self.group.deadline())
@@ -119,12 +150,12 @@ class ConsumerSession(PartitionReader):
     @property
     def needs_turn(self) -> bool:
         """Whether `requests` should be asked before the deadline that was last given."""
-        return self._needs_turn or self._fetching.is_due
+        return self._needs_turn or self._fetcher.is_due
 
     @property
     def has_news(self) -> bool:
         """Whether the application is to be told something: an event, an error, or records."""
-        return bool(self._events or self._errors or self._failure or self._backlog)
+        return bool(self._events or self._errors or self._failure or self._buffer)
 
     @property
     def has_error(self) -> bool:
@@ -164,7 +195,7 @@ class ConsumerSession(PartitionReader):
             case CommitEnded():
                 self._offsets.commit_ended(event)
             case OffsetsFetched():
-                if not self._positioning.fetched(now, event.number, event.offsets, event.error):
+                if not self._offset_reset.fetched(now, event.number, event.offsets, event.error):
                     self._offsets.fetched(event)
             case Failed():
                 self._failure = event.error
@@ -259,7 +290,7 @@ class ConsumerSession(PartitionReader):
 
     def _save(self, now: Instant) -> None:
         """What was handed out counts as read from now on, for those commits that nobody asks for."""
-        touched = self._backlog.touched
+        touched = self._buffer.touched
         if touched and self.group is not None:
             read = {position.at: position.committable() for position in touched}
             self.group.consumed(now, {at: each for at, each in read.items() if each is not None})
@@ -348,7 +379,7 @@ class ConsumerSession(PartitionReader):
         elif self._commits_itself and not self._leaving:
             read = self.positions()
             self.commit(now, read, timeout_s).when_done(partial(self._committed_last, read))
-        self._closing.answers = self._fetching.end_sessions(self._closing.answered)
+        self._closing.answers = self._fetcher.end_sessions(self._closing.answered)
         self._needs_turn = True
         return pending
 

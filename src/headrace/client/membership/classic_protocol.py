@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from headrace.client.assignors import NO_GENERATION, Assignor, GroupMember, TellsUserData, by_topic
 from headrace.client.cluster import TopicPartition
-from headrace.client.connection import ByVersion
 from headrace.client.errors import InvalidInput
 from headrace.client.membership.subscription import SubscribedTopics
+from headrace.client.network.connection import ByVersion
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.messages.consumer_protocol import (
     AssignedTopic,

@@ -6,11 +6,11 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.backoff import backoff
 from headrace.client.cluster import Address, TopicPartition
-from headrace.client.connection import ByVersion
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError, TimedOut
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import CommittedOffset, Identity, OffsetsFetched
+from headrace.client.network.connection import ByVersion
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_fetch import (

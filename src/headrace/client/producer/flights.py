@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
-from headrace.client.connection import ByVersion
+from headrace.client.network.connection import ByVersion
 from headrace.client.producer._batch import Batch
 from headrace.client.producer.meter import Meter
 from headrace.client.settings.producer import SendingSettings

@@ -25,6 +25,7 @@ from headrace.client.errors import (
     TransactionAborted,
 )
 from headrace.client.mailbox import Answer, Mailbox, Outgoing
+from headrace.client.network.reachability import Reachability
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Batch, PartitionQueue, rebatch
 from headrace.client.producer.flights import Carried, Flight, Flights, produce_request
@@ -36,7 +37,6 @@ from headrace.client.producer.sequences import Sequences
 from headrace.client.producer.topics import Event, Topics
 from headrace.client.producer.transaction import Transact, Transaction
 from headrace.client.producer.transaction_session import TransactionSession
-from headrace.client.reachability import Reachability
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from headrace.records._codec import decode_rows

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
-from headrace.client.connection import Question
 from headrace.client.coordinator import Coordinator, CoordinatorKind
 from headrace.client.errors import (
     ClientError,
@@ -31,6 +30,7 @@ from headrace.client.errors import (
 )
 from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import CommittedOffset
+from headrace.client.network.connection import Question
 from headrace.client.pending import Pending
 from headrace.client.producer.sequences import Sequences
 from headrace.client.producer.transaction_requests import (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headrace.client.cluster import Address, parse_bootstrap
-from headrace.client.connection import RESPONSE_BYTES_MAX
+from headrace.client.network.connection import RESPONSE_BYTES_MAX
 from headrace.client.settings.configuration import Configuration, optional_seconds, seconds, typed_values
 from headrace.client.settings.security import Security, security_settings
 

@@ -1,7 +1,7 @@
 """The blocking consumer: `headrace.Consumer`.
 
 Connections, heartbeats and prefetching live in a thread of their own (threads/driver.py); what the calls do
-is decided in consumer/calls.py. Listeners and callbacks run on the thread that calls.
+is decided in consumer/core.py. Listeners and callbacks run on the thread that calls.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from headrace.base.extras import require
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
-from headrace.client.consumer.calls import ConsumerCalls, P, Place
-from headrace.client.consumer.deserializing import Deserializer, Deserializers, as_serializer
-from headrace.client.consumer.listeners import Functions, Listening, RebalanceListener
-from headrace.client.consumer.searches import OffsetAndTimestamp
+from headrace.client.consumer.core import ConsumerCore, P, Place
+from headrace.client.consumer.deserializers import Deserializer, Deserializers, as_serializer
+from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+from headrace.client.consumer.rebalance_callbacks import (
+    Committed,
+    Functions,
+    Listening,
+    OnCommit,
+    RebalanceListener,
+)
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.telling import Committed, OnCommit
 from headrace.client.errors import Closed, ConcurrentUse
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription, subscription_of
@@ -86,7 +91,7 @@ class Consumer:
             as_serializer(key_deserializer, "key_deserializer"),
             as_serializer(value_deserializer, "value_deserializer"),
         )
-        self._calls = ConsumerCalls(session, chosen, deserializers, clock)
+        self._calls = ConsumerCore(session, chosen, deserializers, clock)
         self._using = threading.RLock()
         self._driver = Driver(
             session,
@@ -142,7 +147,7 @@ class Consumer:
 
     def __next__(self) -> Message:
         calls = self._calls
-        if not calls.unread or monotonic() >= calls.attention.pulse_at:
+        if not calls.unread or monotonic() >= calls.poll_interval.pulse_at:
             try:
                 if calls.unread:
                     self._take(calls.pulse())

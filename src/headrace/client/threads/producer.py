@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from headrace.client.clock import clock, wall_ms
 from headrace.client.errors import InvalidInput, TimedOut, TransactionMustAbort
+from headrace.client.network.reachability import Reachability
 from headrace.client.producer._appender import Appender
 from headrace.client.producer._batch import Awaited, Delivery
 from headrace.client.producer.headers import HeadersGiven, headers_of
 from headrace.client.producer.offsets import Group, Offsets, membership_of, offsets_to_commit
 from headrace.client.producer.options import Encoding, producer_options
 from headrace.client.producer.outbox import Outbox
-from headrace.client.reachability import Reachability
 from headrace.client.settings.network import network_settings
 from headrace.client.steps import Steps
 from headrace.client.threads.driver import Driver

@@ -13,10 +13,10 @@ from collections import deque
 from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.clock import clock
-from headrace.client.reachability import Reachability
+from headrace.client.network.reachability import Reachability
+from headrace.client.network.sockets import Found, Wire, Wires
 from headrace.client.settings.network import NetworkSettings
 from headrace.client.threads.tokens import tokens_of
-from headrace.client.wires import Found, Wire, Wires
 
 SLEEP_MAX_S = 3600.0  # system calls refuse to sleep for longer than some weeks
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headrace.base.time import NEVER, Instant
-from headrace.client.connection import ByVersion
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
 from headrace.client.mailbox import Answer, Outgoing
+from headrace.client.network.connection import ByVersion
 from headrace.protocol.api import APIS
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.protocol.notation import Request

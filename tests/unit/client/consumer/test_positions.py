@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.consumer_stage import A0, A1, WALL_MS, Stage, asked, data, offsets, rows
-from headrace.client.consumer.events import LogTruncated, PositionReset
+from headrace.client.consumer.position import LogTruncated, PositionReset
 from headrace.client.errors import (
     ConnectionLost,
     InvalidInput,

@@ -8,8 +8,8 @@ from harness.consumer_stage import Stage
 from harness.consumer_world import TOPIC, World
 from headrace.client.assignors import ASSIGNORS
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.events import PositionReset
-from headrace.client.consumer.searches import OffsetAndTimestamp
+from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+from headrace.client.consumer.position import PositionReset
 from headrace.client.errors import InvalidInput, KafkaError, TimedOut
 from headrace.client.membership.events import Assigned, CommittedOffset, Lost, Revoked
 from headrace.client.membership.subscription import Subscription

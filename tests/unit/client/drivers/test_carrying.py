@@ -8,7 +8,6 @@ import pytest
 
 from harness.carriers import Carrier
 from harness.scripted_peer import Peer, ScriptedServer, closed_port
-from headrace.client.connection import ByVersion
 from headrace.client.errors import (
     ClientBroken,
     ClientError,
@@ -18,6 +17,7 @@ from headrace.client.errors import (
     UnsupportedByBroker,
 )
 from headrace.client.mailbox import FETCH
+from headrace.client.network.connection import ByVersion
 from headrace.protocol.messages.fetch import FetchRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker

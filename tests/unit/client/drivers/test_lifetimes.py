@@ -17,9 +17,9 @@ from harness.carriers import Asking, LoopCarrier, ThreadCarrier
 from harness.scripted_peer import PATIENCE_S, Peer, ScriptedServer
 from headrace.client.aio.driver import Driver
 from headrace.client.errors import Closed, InvalidInput
+from headrace.client.network.sockets import Wires
 from headrace.client.settings.network import NetworkSettings
 from headrace.client.threads.selecting import Selecting
-from headrace.client.wires import Wires
 from headrace.protocol.messages.metadata import MetadataResponse
 
 TESTS = Path(__file__).parents[3]

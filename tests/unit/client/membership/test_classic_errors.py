@@ -8,7 +8,6 @@ import pytest
 
 from harness.group_stage import A0, BOTH, Stage, failure
 from headrace.client.assignors import ASSIGNORS
-from headrace.client.connection import ByVersion
 from headrace.client.errors import ConnectionLost
 from headrace.client.membership.classic_protocol import write_assignment
 from headrace.client.membership.events import (
@@ -18,6 +17,7 @@ from headrace.client.membership.events import (
     Revoked,
 )
 from headrace.client.membership.subscription import Subscription
+from headrace.client.network.connection import ByVersion
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import (
     Coordinator,

@@ -9,8 +9,8 @@ import pytest
 from harness.producer_stage import TOPIC, Stage, produced
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
-from headrace.client.connection import ByVersion
 from headrace.client.errors import BadResponse, BufferExhausted, KafkaError, RecordLost
+from headrace.client.network.connection import ByVersion
 from headrace.client.producer.rejections import (
     BufferFull,
     MetadataMissing,

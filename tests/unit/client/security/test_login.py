@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.base.time import NEVER, Instant
-from headrace.client.connection import RENEWAL_S, Connection
 from headrace.client.errors import AuthenticationFailed, BadResponse, ConnectionLost, TimedOut
+from headrace.client.network.connection import RENEWAL_S, Connection
 from headrace.client.security.sasl import Token
 from headrace.client.settings.security import Security
 from headrace.protocol.api import request_codec

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from harness.certificates import Authority, Certificate
 from headrace.base.time import Instant
-from headrace.client.connection import Connection
 from headrace.client.errors import BadResponse, ClientError, ConnectionLost, TimedOut, TlsFailed
+from headrace.client.network.connection import Connection
 from headrace.client.settings.security import Security
 from headrace.protocol.api import response_codec
 from headrace.protocol.framing import response_bytes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.client.cluster import Address
-from headrace.client.connection import RESPONSE_BYTES_MAX
+from headrace.client.network.connection import RESPONSE_BYTES_MAX
 from headrace.client.settings.configuration import Configuration
 from headrace.client.settings.keys import consumer_keys, producer_keys
 from headrace.client.settings.network import NetworkSettings, network_settings

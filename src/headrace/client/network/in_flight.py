@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
-from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, TimedOut
 from headrace.client.mailbox import Answer, Outgoing
+from headrace.client.network.connection import Connection
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.protocol.parts import Part
 
@@ -33,7 +33,7 @@ class _Call(NamedTuple):
     deadline: Instant
 
 
-class Link:
+class InFlightRequests:
     def __init__(self, address: Address, connection: Connection, settled: list[Settled]) -> None:
         self.address = address
         self.connection = connection

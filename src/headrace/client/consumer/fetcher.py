@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition
-from headrace.client.consumer.backlog import Backlog
+from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.fetch_session import FetchSession, Wanted, version_max
 from headrace.client.consumer.position import Position
 from headrace.client.errors import BadResponse, ClientError, KafkaError
@@ -52,14 +52,14 @@ class _Flight(NamedTuple):
     asked: dict[TopicPartition, _Asked]
 
 
-class Fetching:
+class Fetcher:
     """Invariant: `_flights` has one flight at most per broker, and an answer comes for each."""
 
     def __init__(
         self,
         settings: ConsumerSettings,
         positions: dict[TopicPartition, Position],
-        backlog: Backlog,
+        buffer: FetchBuffer,
         cluster: Cluster,
         mailbox: Mailbox,
         dice: Dice,
@@ -76,7 +76,7 @@ class Fetching:
         self.is_due = True  # something has changed that may let a fetch leave
         self._settings = settings
         self._positions = positions
-        self._backlog = backlog
+        self._buffer = buffer
         self._cluster = cluster
         self._mailbox = mailbox
         self._dice = dice
@@ -97,7 +97,7 @@ class Fetching:
         self.is_due = False
         self._wake_at = NEVER
         # a bound of 0 asks for a batch at a time
-        room = max(1, self._settings.fetch_bytes_max) - self._backlog.size
+        room = max(1, self._settings.fetch_bytes_max) - self._buffer.size
         if room <= 0:
             return  # whoever makes some says so
         ahead_bytes_max = ANSWERS_AHEAD * max(1, self._settings.partition_bytes_max)
@@ -243,7 +243,7 @@ class Fetching:
         self.bytes += chunk.size
         position.fetch_offset = chunk.end_offset
         position.fetch_epoch = chunk.end_epoch
-        self._backlog.add(position, chunk)
+        self._buffer.add(position, chunk)
         self._positions[at] = self._positions.pop(at)  # behind all others
 
     def _failed(
@@ -270,4 +270,4 @@ class Fetching:
     def _give_up(self, now: Instant, position: Position, error: ClientError) -> None:
         """The application is told; if it goes on reading, so do we."""
         self._postpone(now, position)
-        self._backlog.fail(position, error)
+        self._buffer.fail(position, error)

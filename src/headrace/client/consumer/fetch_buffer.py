@@ -14,7 +14,7 @@ from headrace.records.errors import BadRecords
 from headrace.records.fetched import Fetched
 
 
-class Backlog:
+class FetchBuffer:
     """Invariants: `_turns` has each partition once that has chunks and is neither paused nor leaving; `size`
     counts the bytes of all that are not paused.
     """

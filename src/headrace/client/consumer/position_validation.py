@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
-from headrace.client.consumer.backlog import Backlog
+from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, Phase, Position
 from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
 from headrace.client.mailbox import Answer, Mailbox
@@ -34,14 +34,14 @@ class _Asked(NamedTuple):
     leader_epoch: int  # of the leader that is asked
 
 
-class Validation:
+class PositionValidation:
     """Invariant: a position is CHECKING only with a fetch epoch; its fetch offset is what is checked."""
 
     def __init__(
         self,
         settings: ConsumerSettings,
         positions: dict[TopicPartition, Position],
-        backlog: Backlog,
+        buffer: FetchBuffer,
         cluster: Cluster,
         mailbox: Mailbox,
         dice: Dice,
@@ -54,7 +54,7 @@ class Validation:
         """
         self._settings = settings
         self._positions = positions
-        self._backlog = backlog
+        self._buffer = buffer
         self._cluster = cluster
         self._mailbox = mailbox
         self._dice = dice
@@ -161,7 +161,7 @@ class Validation:
             self._pass(position, asked.leader_epoch)
         elif position.chunks:
             # What was fetched ahead is not what the log holds; is it so for what was handed out, too?
-            self._backlog.drop(position)
+            self._buffer.drop(position)
             position.rewind()
         elif told.end_offset == NO_OFFSET or told.leader_epoch == NO_EPOCH:
             self._truncated(position, NO_OFFSET, NO_EPOCH)
@@ -173,4 +173,4 @@ class Validation:
         position.failures += 1
         self._cluster.mark_stale(position.at.topic)
         if error is not None and not error.is_retriable:
-            self._backlog.fail(position, error)
+            self._buffer.fail(position, error)

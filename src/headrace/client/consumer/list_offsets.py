@@ -59,7 +59,7 @@ class _Question:
         self.failures = 0
 
 
-class Searches:
+class ListOffsets:
     """Invariant: every search that is not over has `left` questions here, each of them asked or waiting."""
 
     def __init__(self, settings: ConsumerSettings, cluster: Cluster, mailbox: Mailbox, dice: Dice) -> None:

@@ -26,7 +26,7 @@ class _Failing:
     error: ClientError
 
 
-class Roster:
+class BrokerSelection:
     """Invariant: an address is in `_failing` from its failure until a connection to it is ready."""
 
     def __init__(self, settings: NetworkSettings, dice: Dice) -> None:

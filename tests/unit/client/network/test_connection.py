@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.time import NEVER, Instant
-from headrace.client.connection import SHARED_BUFFER_BYTES, Connection
 from headrace.client.errors import BadResponse, ClientError, ConnectionLost, TimedOut, UnsupportedByBroker
+from headrace.client.network.connection import SHARED_BUFFER_BYTES, Connection
 from headrace.protocol.api import request_codec
 from headrace.protocol.framing import decode_request_header
 from headrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

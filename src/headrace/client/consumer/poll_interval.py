@@ -10,7 +10,7 @@ PULSE_S = 1.0  # how often an application that waits or iterates says that it is
 log = logging.getLogger("headrace.consumer")
 
 
-class Attention:
+class PollInterval:
     """`pulse_at` is when the group is to hear of the application again."""
 
     def __init__(self, settings: ConsumerSettings) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
-from headrace.client.connection import ByVersion, Connection
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable, UnsupportedByBroker
-from headrace.client.link import NO_ANSWER, Link, Settled
 from headrace.client.mailbox import Outgoing
+from headrace.client.network.connection import ByVersion, Connection
+from headrace.client.network.in_flight import NO_ANSWER, InFlightRequests, Settled
 from headrace.protocol.messages.fetch import FetchRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -29,7 +29,7 @@ class Desk:
 
     def __init__(self, connection: Connection) -> None:
         self.settled: list[Settled] = []
-        self.link = Link(ADDRESS, connection, self.settled)
+        self.link = InFlightRequests(ADDRESS, connection, self.settled)
 
     def bytes_out(self) -> int:
         return sum(len(part) for part in self.link.output if not isinstance(part, int))

@@ -9,7 +9,7 @@ import pytest
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
 from headrace.client.errors import ConnectionLost, Unreachable
-from headrace.client.reachability import Reachability
+from headrace.client.network.reachability import Reachability
 
 A, B, BOOTSTRAP = Address("a", 1), Address("b", 2), Address("boot", 3)
 REFUSED = Unreachable("cannot connect to a:1: connection refused")

@@ -1,23 +1,22 @@
-"""What an application asks of its consumer, as steps that every shell can take (client/steps.py).
+"""The calls of a consumer, as steps that every shell can take (client/steps.py).
 
-Listeners are told what happens inside `poll`, `unsubscribe` and `close` (telling.py). Iteration takes whole
-polls and hands out one message at a time: those not handed out yet are `unread`, and for commits, positions
-and whoever closes they count as not read.
+Callbacks run inside `poll`, `unsubscribe` and `close` (rebalance_callbacks.py). Iteration takes whole polls
+and hands out one message at a time. Those not handed out yet are `unread`: for commits, positions and a close
+they count as not read.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
-from headrace.client.consumer.attention import PULSE_S, Attention
-from headrace.client.consumer.deserializing import Deserializers
-from headrace.client.consumer.listeners import RebalanceListener
-from headrace.client.consumer.searches import OffsetAndTimestamp
+from headrace.client.consumer.deserializers import Deserializers
+from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+from headrace.client.consumer.poll_interval import PULSE_S, PollInterval
+from headrace.client.consumer.rebalance_callbacks import Callbacks, Committed, OnCommit, RebalanceListener
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.consumer.telling import Committed, OnCommit, Telling
-from headrace.client.consumer.unread import Unread, first_offsets, place_of
 from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, WokenUp
 from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
@@ -28,6 +27,28 @@ from headrace.client.steps import Call, Steps, Wait
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
 
+
+def place_of(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic, message.partition)
+
+
+def first_offsets(messages: Iterable[Message]) -> dict[TopicPartition, int]:
+    """Where each partition has to be read again to get these."""
+    offsets: dict[TopicPartition, int] = {}
+    for message in messages:
+        offsets.setdefault(place_of(message), message.offset)
+    return offsets
+
+
+class Unread(deque[Message]):
+    """In the order of handing out; of each partition, in the order of offsets."""
+
+    def drop(self, is_gone: Callable[[TopicPartition], bool]) -> None:
+        kept = [message for message in self if not is_gone(place_of(message))]
+        self.clear()
+        self.extend(kept)
+
+
 T = TypeVar("T")
 Place = tuple[str, int]  # a TopicPartition, or a plain pair
 P = TypeVar("P", bound=Place)
@@ -37,7 +58,7 @@ CLOSE_S = 30.0  # Java's default
 log = logging.getLogger("headrace.consumer")
 
 
-class ConsumerCalls:
+class ConsumerCore:
     """Invariant: `unread` lies behind what the application has and before the session's positions."""
 
     def __init__(
@@ -49,13 +70,13 @@ class ConsumerCalls:
     ) -> None:
         self.session = session
         self.unread = Unread()
-        self.attention = Attention(settings)
+        self.poll_interval = PollInterval(settings)
         self.is_closing = False
         self.is_closed = False
         self.settings = settings
         self._deserializers = deserializers
         self._clock = clock
-        self._telling = Telling(session, clock, give_up=self._give_up, forget=self._forget)
+        self._callbacks = Callbacks(session, clock, give_up=self._give_up, forget=self._forget)
         self._is_polling = False
         self._is_woken = False
         self._membership: GroupMembership | None = None  # as of the last poll
@@ -120,7 +141,7 @@ class ConsumerCalls:
             while True:
                 self._show_life(now)
                 self._check_wakeup()
-                yield from self._telling.everything()
+                yield from self._callbacks.everything()
                 if take() or (now := self._clock()) >= until:
                     break
                 reachability = self.session.reachability
@@ -133,16 +154,16 @@ class ConsumerCalls:
             self._is_polling = False
 
     def _has_news(self) -> bool:
-        return self._is_woken or self.is_closing or self._telling.has_callbacks or self.session.has_news
+        return self._is_woken or self.is_closing or self._callbacks.has_callbacks or self.session.has_news
 
     def pulse(self) -> Steps[None]:
         """The application works on what iteration gives it: its group hears of that, and it of its group."""
         self._check_open()
         self._show_life(self._clock())
-        yield from self._telling.everything()
+        yield from self._callbacks.everything()
 
     def _show_life(self, now: Instant) -> None:
-        self.attention.shown(now, is_subscribed=self.session.subscription is not None)
+        self.poll_interval.shown(now, is_subscribed=self.session.subscription is not None)
         if not self.unread:
             self.session.polled(now)
         elif self.session.group is not None:  # the last poll is not read to its end
@@ -151,7 +172,7 @@ class ConsumerCalls:
     def watch(self) -> None:
         """From the background, after every turn."""
         if not self._is_polling:
-            self.attention.watch(self._clock(), is_subscribed=self.session.subscription is not None)
+            self.poll_interval.watch(self._clock(), is_subscribed=self.session.subscription is not None)
 
     # --- what is read ---------------------------------------------------------------------------------------
 
@@ -159,7 +180,7 @@ class ConsumerCalls:
         self._check_open()
         self._seek_back(self.unread)
         self.session.subscribe(self._clock(), subscription)
-        self._telling.listener = listener
+        self._callbacks.listener = listener
 
     def unsubscribe(self) -> Steps[None]:
         """Gives everything up; the listener is told before this returns."""
@@ -167,7 +188,7 @@ class ConsumerCalls:
         self._check_idle("unsubscribe")
         self._seek_back(self.unread)
         yield from self._all_told(self.session.unsubscribe(self._clock()), self._until(None))
-        self._telling.listener = RebalanceListener()
+        self._callbacks.listener = RebalanceListener()
 
     def assign(self, partitions: Iterable[Place] | Mapping[P, int]) -> None:
         self._check_open()
@@ -308,7 +329,7 @@ class ConsumerCalls:
     ) -> Steps[Committed]:
         """Gives what was committed; callbacks of earlier commits are called before it returns."""
         committed = yield from self._done(self._commit(offsets, timeout_s))
-        yield from self._telling.callbacks()
+        yield from self._callbacks.callbacks()
         return committed
 
     def commit_async(
@@ -319,7 +340,7 @@ class ConsumerCalls:
 
         def ended(pending: Pending[Committed]) -> None:
             if callback is not None:
-                self._telling.commit_ended(callback, pending.value or {}, pending.error)
+                self._callbacks.commit_ended(callback, pending.value or {}, pending.error)
             elif pending.error is not None:
                 log.warning("offsets were not committed: %s", pending.error)
 
@@ -339,7 +360,7 @@ class ConsumerCalls:
             }
         else:
             wanted = {_place(at): offset for at, offset in offsets.items()}
-        self._telling.check_not_lost(wanted)
+        self._callbacks.check_not_lost(wanted)
         return self.session.commit(self._clock(), wanted, timeout_s)
 
     def positions(self) -> Committed:
@@ -369,7 +390,7 @@ class ConsumerCalls:
             "lag_max": max(told.lag.values(), default=0),
             "partitions": len(self.session.assignment),
             "polls": self._polls,
-            "rebalances": self._telling.rebalances,
+            "rebalances": self._callbacks.rebalances,
         }
 
     # --- waiting and ending ---------------------------------------------------------------------------------
@@ -404,13 +425,13 @@ class ConsumerCalls:
         failure: Exception | None = None
         while True:
             try:
-                yield from self._telling.everything()
+                yield from self._callbacks.everything()
             except Exception as error:
                 failure = failure or error
                 continue
             if pending.is_done or self._clock() >= until:
                 break
-            yield Wait(lambda: pending.is_done or self._telling.has_more, until)
+            yield Wait(lambda: pending.is_done or self._callbacks.has_more, until)
         if failure is not None:
             raise failure
         if pending.is_done:

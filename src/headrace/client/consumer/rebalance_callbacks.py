@@ -1,17 +1,17 @@
-"""What happened to a consumer, told to its application by listeners, callbacks and the log.
+"""Rebalance listeners and commit callbacks of the application, called in the order of what happened.
 
-That happens inside the application's own calls, never from the background, and in the order of what
-happened. A revocation is acknowledged when its listener has returned, or has failed: the group waits.
+They are called inside the application's own calls, never from the background. A revocation is acknowledged
+when its listener has returned or failed: the group waits for it.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.events import LogTruncated, PositionReset
-from headrace.client.consumer.listeners import RebalanceListener
+from headrace.client.consumer.position import LogTruncated, PositionReset
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, PartitionsLost
 from headrace.client.membership.events import (
@@ -25,13 +25,64 @@ from headrace.client.membership.events import (
 )
 from headrace.client.steps import Call, Steps, Tell
 
+Listening = Callable[[Any, list[TopicPartition]], object]  # gets the consumer and the partitions, sorted
+
+
+class RebalanceListener:
+    """Is told inside `poll`, `unsubscribe` and `close`, on the application's own thread: it may seek and
+    commit. Override what you need. With `headrace.aio` the methods may be coroutines.
+
+    >>> from headrace import Consumer, RebalanceListener
+    >>> class FromTheStart(RebalanceListener):
+    ...     def on_assign(self, consumer, partitions):
+    ...         consumer.seek_to_beginning(partitions)
+    >>> with Consumer(servers, group_id="audit") as consumer:
+    ...     consumer.subscribe(["orders"], listener=FromTheStart())
+    ...     [message.value for message in consumer.poll(10)]
+    [b'first', b'second']
+    """
+
+    def on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> object:
+        """These are ours now, besides those that we had; perhaps none."""
+
+    def on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> object:
+        """These are to be given up, and the group waits: commit what was done."""
+
+    def on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> object:
+        """These are no longer ours, and a commit would come too late; unless overridden, as `on_revoke`."""
+        return self.on_revoke(consumer, partitions)
+
+
+class Functions(RebalanceListener):
+    """A listener made of functions."""
+
+    def __init__(
+        self,
+        on_assign: Listening | None = None,
+        on_revoke: Listening | None = None,
+        on_lost: Listening | None = None,
+    ) -> None:
+        self._on_assign = on_assign
+        self._on_revoke = on_revoke
+        self._on_lost = on_lost or on_revoke
+
+    def on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> object:
+        return self._on_assign and self._on_assign(consumer, partitions)
+
+    def on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> object:
+        return self._on_revoke and self._on_revoke(consumer, partitions)
+
+    def on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> object:
+        return self._on_lost and self._on_lost(consumer, partitions)
+
+
 Committed = dict[TopicPartition, CommittedOffset]
 OnCommit = Callable[[Committed, ClientError | None], object]
 
 log = logging.getLogger("headrace.consumer")
 
 
-class Telling:
+class Callbacks:
     def __init__(
         self,
         session: ConsumerSession,

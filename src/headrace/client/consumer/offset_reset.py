@@ -10,10 +10,16 @@ from functools import partial
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.backlog import Backlog
-from headrace.client.consumer.events import LogTruncated, PositionEvent, PositionReset
-from headrace.client.consumer.position import NO_OFFSET, Phase, Position
-from headrace.client.consumer.searches import Found, Searches
+from headrace.client.consumer.fetch_buffer import FetchBuffer
+from headrace.client.consumer.list_offsets import Found, ListOffsets
+from headrace.client.consumer.position import (
+    NO_OFFSET,
+    LogTruncated,
+    Phase,
+    Position,
+    PositionEvent,
+    PositionReset,
+)
 from headrace.client.errors import ClientError, KafkaError, LogTruncation, NoOffset
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.settings.consumer import (
@@ -29,15 +35,15 @@ from headrace.protocol.errors import ErrorCode
 Lookup = Callable[[Instant, list[TopicPartition]], int]
 
 
-class Positioning:
+class OffsetReset:
     """Invariant: a position that is asked about is in one lookup of `_lookups`, or in one search."""
 
     def __init__(
         self,
         settings: ConsumerSettings,
         positions: dict[TopicPartition, Position],
-        backlog: Backlog,
-        searches: Searches,
+        buffer: FetchBuffer,
+        list_offsets: ListOffsets,
         dice: Dice,
         *,
         wall_ms: Callable[[], int],
@@ -50,8 +56,8 @@ class Positioning:
         """
         self._settings = settings
         self._positions = positions
-        self._backlog = backlog
-        self._searches = searches
+        self._buffer = buffer
+        self._list_offsets = list_offsets
         self._dice = dice
         self._wall_ms = wall_ms
         self._look_up = look_up
@@ -132,7 +138,7 @@ class Positioning:
         position.failures += 1
         self.is_due = True
         if not error.is_retriable:
-            self._backlog.fail(position, error)
+            self._buffer.fail(position, error)
 
     # Resets
 
@@ -145,7 +151,7 @@ class Positioning:
 
     def _ask(self, now: Instant, position: Position, timestamp: int) -> None:
         position.is_asked = True
-        self._searches.find(
+        self._list_offsets.find(
             now,
             {position.at: timestamp},
             self._settings.api_timeout_s,
@@ -181,7 +187,7 @@ class Positioning:
 
     def seek_end(self, position: Position, reset: Reset) -> None:
         """The application wants to be at the beginning or at the end."""
-        self._backlog.drop(position)
+        self._buffer.drop(position)
         position.offset = None
         position.begin_reset(reset, "")
         self.is_due = True
@@ -192,7 +198,7 @@ class Positioning:
         """The log no longer holds, or does not hold yet, what comes next."""
         said = f"offset {position.fetch_offset} of partition {position.at}"
         if self._settings.reset.kind is ResetKind.NONE:
-            self._backlog.fail(position, KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, subject=said))
+            self._buffer.fail(position, KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, subject=said))
         else:
             position.begin_reset(self._settings.reset, f"{said} is out of range")
             self.is_due = True
@@ -204,7 +210,7 @@ class Positioning:
         if self._settings.reset.kind is ResetKind.NONE:
             where = "" if offset == NO_OFFSET else f" from offset {offset} on"
             said = f"it was read up to offset {before} and holds other records now{where}"
-            self._backlog.fail(position, _truncation(position, said, offset))
+            self._buffer.fail(position, _truncation(position, said, offset))
         elif offset == NO_OFFSET:
             position.begin_reset(self._settings.reset, "the leader knows nothing of what was read")
             self.is_due = True
@@ -217,7 +223,7 @@ class Positioning:
         """The topic was deleted and another one has its name: all that was read is gone."""
         if position.phase is Phase.UNKNOWN:
             return
-        self._backlog.drop(position)
+        self._buffer.drop(position)
         # As with a truncated log reading goes on where the two logs part, wherever the policy would begin.
         is_told = self._settings.reset.kind is ResetKind.NONE
         reason = "the topic was deleted and made anew"

@@ -1,9 +1,9 @@
 """The sockets of one client: non-blocking, one for each address and lane, opened when first needed.
 
 Nothing here waits: a shell (a thread with a selector, or an event loop) says which sockets are ready and
-what time it is, and lends what else it takes (`World`). All decisions are elsewhere: `Roster` says where to
-and when, `Link` and `Connection` what. When a connection breaks, all its requests fail with the same error,
-and the next one opens a new connection.
+what time it is, and looks up host names (`World`). The decisions are elsewhere: `BrokerSelection` says where
+to connect and when, `InFlightRequests` and `Connection` what to send. When a connection breaks, all its
+requests fail with the same error, and the next request opens a new connection.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from headrace import __version__
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
-from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionLost, TokenUnavailable, Unreachable
-from headrace.client.link import Link, Settled
 from headrace.client.mailbox import Outgoing
-from headrace.client.reachability import Reachability
-from headrace.client.roster import Roster
+from headrace.client.network.broker_selection import BrokerSelection
+from headrace.client.network.connection import Connection
+from headrace.client.network.in_flight import InFlightRequests, Settled
+from headrace.client.network.reachability import Reachability
 from headrace.client.security.oauthbearer import Tokens
 from headrace.client.settings.network import NetworkSettings
 
@@ -78,7 +78,7 @@ class Wire:
         "watched",
     )
 
-    def __init__(self, link: Link, lane: str, open_at: Instant) -> None:
+    def __init__(self, link: InFlightRequests, lane: str, open_at: Instant) -> None:
         self.link = link
         self.lane = lane
         self.open_at = open_at  # NEVER once it has been opened
@@ -110,7 +110,7 @@ class Wires:
         self.settled: list[Settled] = []
         self._settings = settings
         self._dice = dice
-        self._roster = Roster(settings, dice)
+        self._roster = BrokerSelection(settings, dice)
         self._world = world
         self._reachability = reachability
         self._wires: dict[tuple[Address, str], Wire] = {}
@@ -133,7 +133,9 @@ class Wires:
         wire = self._wires.get((to, outgoing.lane))
         if wire is None:
             wire = Wire(
-                Link(to, self._connection(to), self.settled), outgoing.lane, self._roster.connect_at(to)
+                InFlightRequests(to, self._connection(to), self.settled),
+                outgoing.lane,
+                self._roster.connect_at(to),
             )
             self._wires[to, outgoing.lane] = wire
         wire.link.put(now, outgoing)
@@ -399,7 +401,7 @@ def _system_error_text(code: int) -> str:
     return said[:1].lower() + said[1:]
 
 
-def _views(link: Link) -> list[memoryview]:
+def _views(link: InFlightRequests) -> list[memoryview]:
     """The bytes that can be written next."""
     views: list[memoryview] = []
     for part in islice(link.output, PARTS_PER_WRITE_MAX):
