@@ -72,7 +72,7 @@ class Bench:
             yield [running.enter_context(self.only(kind, settings)) for kind in self.kinds]
 
     def turns(self, brokers: list[Broker], what: str, take: Callable[[Broker], str]) -> None:
-        """`take` on each broker in turn, as often as the run repeats; it returns what to tell of the turn.
+        """`take` on each broker in turn, as often as the run repeats; it returns what to print.
 
         Who begins changes with each round: whatever the machine does slowly helps nobody.
         """

@@ -20,7 +20,7 @@ Figures = dict[str, float]
 
 
 def built(source: str) -> Path:
-    """The generator's binary, built anew when its source is newer."""
+    """The generator's binary, built again when its source is newer."""
     path = HERE / source
     binary = BIN / path.stem
     if binary.exists() and binary.stat().st_mtime >= path.stat().st_mtime:

@@ -67,7 +67,7 @@ def parsed() -> argparse.Namespace:
 
 def read(spark: SparkSession, format: str, bootstrap: str, topic: str, count: int) -> float:
     """Seconds that it took to count the topic."""
-    # made anew: of a frame that was collected before, Spark would only add up what it has kept
+    # recreated: of a frame that was collected before, Spark would only add up what it has kept
     frame = spark.read.format(format).option("kafka.bootstrap.servers", bootstrap)
     frame = frame.option("subscribe", topic).option("startingOffsets", "earliest").load()
     total = frame.selectExpr("count(*) AS records", "sum(length(value)) AS bytes")

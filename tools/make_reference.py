@@ -218,7 +218,7 @@ def broker_configs() -> str:
         "Read from the file that `headrace serve` is given (TOML or Kafka's `server.properties`) and from"
         " `--set`. Settings whose fourth column says *running* can be changed while the broker runs:"
         " `headrace config set` or any Kafka admin client, for one broker or for the whole cluster. A key"
-        " that nobody knows is warned of; a wrong value ends the start.\n\n"
+        " that the broker does not know causes a warning; a wrong value ends the start.\n\n"
     )
     page += table(
         ("Key", "Type", "Default", "Changed", "Allowed", "What it does"),

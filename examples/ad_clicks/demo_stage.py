@@ -87,7 +87,7 @@ class Stage:
         self.screen.say(
             f"2. A generator publishes {len(self.generator.events):,} events of {self.size.minutes} minutes, "
             f"{self.size.speed:.0f} times as fast as they happen.\n"
-            "   Some clicks come twice, late, out of order, from robots, or are no JSON at all."
+            "   Some clicks come twice, late, out of order, from robots, or are not JSON at all."
         )
         self.driver = self._program("the pipeline", "pipeline.py", "--checkpoints", "checkpoints")
         self.writer = self._program(

@@ -321,7 +321,8 @@ def play(directory: Path, plan: Plan, say: Callable[[str], None]) -> None:
         )
         copying = Copying(rig, plan)
         copying.play()
-        say(f"  copied exactly once in {time.monotonic() - began:.0f} s, {copying.aborted} times anew")
+        took_s = time.monotonic() - began
+        say(f"  copied exactly once in {took_s:.0f} s, {copying.aborted} transactions repeated")
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Records keep their partition and their order; each transaction carries some of them together with the offsets
 read. What can be done again is done again; when the client says that it is over, the process ends and
-somebody starts it anew. So it does when a call does not come back: librdkafka's send_offsets_to_transaction
+somebody starts it again. So it does when a call does not come back: librdkafka's send_offsets_to_transaction
 may wait for ever, its timeout notwithstanding, for an answer that died with the broker.
 """
 

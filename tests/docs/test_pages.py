@@ -39,7 +39,7 @@ def things_to_administer(reader: Reader) -> None:
         for topic in ("clicks", "clicks-dead"):
             admin.create_topic(topic, partitions=1)
     letter = dead_letter(
-        "it is no JSON object",
+        "not a JSON object",
         topic="clicks",
         partition=0,
         offset=0,

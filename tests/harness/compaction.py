@@ -23,7 +23,7 @@ def rows(log: PartitionLog, *, with_control: bool = False) -> list[Row]:
         before = base + delta
         stored = rows_of(batch)
         offsets = [row.offset for row in stored]
-        assert offsets == sorted(set(offsets)), "offsets rise inside of a batch"
+        assert offsets == sorted(set(offsets)), "offsets rise inside a batch"
         assert all(base <= offset <= base + delta for offset in offsets)
         if with_control or not attributes & CONTROL:
             found += [row for row in stored if row.offset >= log.log_start_offset]

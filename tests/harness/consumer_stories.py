@@ -9,7 +9,7 @@
                                     `classic-leave`, `classic-sync` (gives=orders:0: a leader, to itself)
     commit a epoch=2 orders:0       OffsetCommit 9
     settle orders:4                 everybody beats until the group is stable and has that many partitions
-    gone a                          time passes until a is no member any more
+    gone a                          time passes until a is no longer a member
     describe                        ConsumerGroupDescribe
     log                             what was written to `__consumer_offsets` since the last `log`
 

@@ -256,7 +256,7 @@ class KafkaPythonMember(Member):
 
     It polls for longer than the others: a poll that ends in the middle of a rebalance may leave it there for
     good, and for a pattern it asks, within a poll, for metadata behind a fetch that waits. It happens all the
-    same, on Apache Kafka too; as a user would, it then begins anew.
+    same, on Apache Kafka too; as a user would, it then begins again.
     """
 
     STUCK_S = 6.0

@@ -55,7 +55,7 @@ class MachineCoordinator:
         return machine
 
     def crash(self) -> None:
-        """The machine is lost and made anew from the log; the rebuilt state must be the one before."""
+        """The machine is lost and recreated from the log; the rebuilt state must be the one before."""
         before = self.machine.state()
         self.machine = self._loaded()
         assert self.machine.state() == before

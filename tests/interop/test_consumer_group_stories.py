@@ -1,6 +1,6 @@
 """The recorded stories of consumer groups, told again to Kafka: what they say of it is still true.
 
-With HEADRACE_RECORD=1 the stories are written anew with Kafka's answers, to be read in review.
+With HEADRACE_RECORD=1 the stories are written again with Kafka's answers, to be read in review.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The recorded group stories, told again to Kafka, of which they are still true, and to the tested broker.
 
 They wait for timeouts more than for anything else, and so are told side by side, each of its own group. With
-HEADRACE_RECORD=1 they are written anew with Kafka's answers, to be read in review.
+HEADRACE_RECORD=1 they are written again with Kafka's answers, to be read in review.
 """
 
 from __future__ import annotations

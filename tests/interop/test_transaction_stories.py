@@ -1,6 +1,6 @@
 """The recorded transaction stories, over a socket: true of Kafka, and of the broker under test.
 
-With HEADRACE_RECORD=1 they are written anew with Kafka's answers, to be read in review.
+With HEADRACE_RECORD=1 they are written again with Kafka's answers, to be read in review.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def test_json_with_declared_types() -> None:
     reasons = dict(decoded.failures)
     assert reasons[2] == "there are no bytes"
     assert reasons[3] == 'n is "many", and not a whole number'
-    assert reasons[4].startswith("it is no JSON: Extra data")
-    assert reasons[8] == "it is no JSON object"
+    assert reasons[4].startswith("not valid JSON: Extra data")
+    assert reasons[8] == "not a JSON object"
 
 
 def test_no_row_can_borrow_from_its_neighbours() -> None:
@@ -262,7 +262,7 @@ def test_protobuf_with_older_newer_and_unknown_writers(registry: Registry) -> No
     assert sorted(reasons) == [3, 4, 5, 6, 7]
     assert "it is a shop.Other, and not a shop.Click" in reasons[4]
     assert "does not know schema 77777" in reasons[5]
-    assert "the bytes are no shop.Click" in reasons[6]
+    assert "the bytes are not a shop.Click" in reasons[6]
     # bare messages: no bytes at all are a message with nothing in it
     bare = decoder_for("protobuf", schema=PROTO, message="Click").columns(binary(b""))
     assert bare.struct[0]["ad"].as_py() == ""

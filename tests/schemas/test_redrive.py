@@ -22,7 +22,7 @@ COMMAND = str(Path(sys.executable).with_name("headrace"))
 
 def test_a_dead_letter_tells_its_story() -> None:
     letter = dead_letter(
-        "it is no JSON",
+        "not valid JSON",
         topic="clicks",
         partition=3,
         offset=42,

@@ -61,7 +61,7 @@ def test_the_first_look_has_columns_and_nothing_else_is_said(tmp_path):
     assert int(counted.removeprefix("impressions ")) > 10_000
     assert shouted == "I-0"
     assert refused.startswith(
-        "the record at offset 1 of partition mine-0 cannot be decoded: value: it is no JSON"
+        "the record at offset 1 of partition mine-0 cannot be decoded: value: not valid JSON"
     )
     assert done.stderr == (
         f"Error: <stdin>, line {len(FIRST_LOOK.splitlines())}: there is no topic 'clocks': check the name, "

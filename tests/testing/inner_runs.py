@@ -1,4 +1,4 @@
-"""Test runs inside of a test, made quick."""
+"""Test runs inside a test, made quick."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_member_that_time_has_passed_for_is_expired_and_comes_back(headrace_br
     headrace_broker.clock.advance(minutes=1)
     with pytest.raises(KafkaException, match=r"UNKNOWN_MEMBER_ID|Unknown member"):
         consumer.commit(message, asynchronous=False)
-    again = consumer.poll(30)  # it has joined anew and starts from the last commit: there was none
+    again = consumer.poll(30)  # it has joined again and starts from the last commit: there was none
     assert again is not None
     assert again.offset() == message.offset()
     consumer.close()

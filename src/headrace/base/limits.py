@@ -123,8 +123,8 @@ COMPRESSION_RATIO_MAX = 2_000
 # limit and names a million of them in 150 MB. At the edge the first ones are named.
 RECORD_ERRORS_MAX = 10_000
 
-# What is opened inside of the event loop, where nobody else is served meanwhile: some 0.3 ms, with any codec
-# and whatever the batch makes of itself. Compressing anew takes ten times as long. Beyond, another process
+# What is opened inside the event loop, where nobody else is served meanwhile: some 0.3 ms, with any codec
+# and whatever the batch makes of itself. Compressing again takes ten times as long. Beyond, another process
 # opens the batch while its partition's gate is closed.
 OPENED_INLINE_BYTES_MAX = 128 * 1024
 OPENED_INLINE_RECORDS_MAX = 1_000

@@ -80,7 +80,7 @@ def _segment_beside(path: Path) -> dict[int, tuple[int, int]] | None:
         for position, header, _ in batches_of(segment):
             found[position] = (header.last_offset, header.max_timestamp)
     except Damaged:
-        return found  # the segment's own check tells of it
+        return found  # the segment's own check reports it
     return found
 
 

@@ -1,4 +1,4 @@
-"""Spark's start without what it always says: lines on stderr that are no news to anybody.
+"""Spark's start without what it always says: log lines that every start prints.
 
 The JVM inherits stderr when it is started and keeps it, so for that moment stderr is a pipe. A thread copies
 it to where stderr really leads: at first whole lines but for the known ones, later every byte as it comes.
@@ -28,7 +28,7 @@ STARTED = b"\0started\0"  # sent through the pipe itself: what came before it be
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """Who is started in here has a stderr that leaves out what is no news; after it, one that is as usual."""
+    """Inside this block, child processes get a stderr without those lines; afterwards the usual one."""
     real = os.dup(STDERR)
     source, sink = os.pipe()
     os.dup2(sink, STDERR)

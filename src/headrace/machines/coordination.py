@@ -5,7 +5,7 @@ request, which records make the change true, and what to tell whom. It never cha
 while it decides: its owner appends the records as one batch and *replays* each at once, and replay alone
 changes that state; after a restart the same records rebuild it. What lives in memory only (who waits for a
 rebalance, session timers) may change while deciding: if an append fails the whole machine is thrown away
-and made anew from the log.
+and recreated from the log.
 
 Every reply, also one to a question, leaves once all that was replayed before it is committed.
 """

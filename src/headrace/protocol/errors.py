@@ -106,7 +106,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74, "the leader epoch is older than the broker's", RETRIABLE
     UNKNOWN_LEADER_EPOCH = 75, "the leader epoch is newer than the broker's", RETRIABLE
     UNSUPPORTED_COMPRESSION_TYPE = 76, "the client cannot read the compression of this partition"
-    STALE_BROKER_EPOCH = 77, "the broker has registered anew since"
+    STALE_BROKER_EPOCH = 77, "the broker has registered again since"
     OFFSET_NOT_AVAILABLE = 78, "the new leader does not know yet what is committed", RETRIABLE
     MEMBER_ID_REQUIRED = 79, "join again with the member id that was given"
     PREFERRED_LEADER_NOT_AVAILABLE = 80, "the preferred leader is not available", RETRIABLE

@@ -261,7 +261,7 @@ class _Click(NamedTuple):
 
 
 def _decoded(event: Event) -> _Impression | _Click | None:
-    """None: it is no JSON, or a field that the rules need is missing or of another type."""
+    """None: the text is not JSON, or a field that the rules need is missing or of another type."""
     try:
         fields = json.loads(event.value)
         match event.topic, fields:

@@ -31,7 +31,7 @@ def compiled(text: str, imports: Imports = ()) -> Any:
             return parsed
         return fastavro.parse_schema(_whole(parsed, imported_names))
     except SchemaParseException as error:
-        raise ValueError(f"this is no Avro schema: {error}") from error
+        raise ValueError(f"this is not an Avro schema: {error}") from error
 
 
 def _whole(schema: Any, missing: dict[str, Any]) -> Any:

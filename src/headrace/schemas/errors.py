@@ -32,7 +32,7 @@ class RegistryUnreachable(RegistryTrouble):
 
 
 class NoRegistry(RegistryTrouble):
-    """Something answers that is no registry."""
+    """The server that answers is not a registry."""
 
     advice = "Check the address, and what stands between here and there."
 

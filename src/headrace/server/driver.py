@@ -63,7 +63,7 @@ class DrivenNode(Protocol):
 
 
 class JobRunner(Protocol):
-    """Runs the node's jobs, those of one lane in order, and tells of each one's end in the loop's thread."""
+    """Runs the node's jobs, those of one lane in order, and reports the end of each in the loop's thread."""
 
     def start(self, ticket: int, directory: str, lane: str, job: Job, /) -> None: ...
     def stop(self) -> None: ...
@@ -143,7 +143,7 @@ class Driver:
 
     def rearm(self) -> None:
         """See that the timer fires no later than the deadline. Firing early is harmless, and moving
-        it is dear.
+        it is expensive.
         """
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._armed_at:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # stays warm.
 SHARED_BUFFER_BYTES = 256 * 1024
 
-# Files go to the sockets by way of one piece of memory that belongs to nobody: made anew for each answer it
+# Files go to the sockets by way of one piece of memory that belongs to nobody: recreated for each answer it
 # would first be filled with zeros, which was an eighth of a consumer's CPU. Per MB sent, pieces of 128 KiB
 # cost 700 microseconds of CPU, of 512 KiB 510, of 1 MiB 470, of 2 and 4 MiB 390; os.sendfile cost 370 to 440
 # and was slower for the client, so there is no second way. A reader that stops reading may keep one piece.

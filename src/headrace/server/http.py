@@ -110,7 +110,7 @@ async def read_request(
     first, *lines = head.split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1")
+        raise Refused(HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1")
     headers = {
         name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
     }
@@ -118,7 +118,7 @@ async def read_request(
         raise Refused(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length instead of chunks")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdecimal()):
-        raise Refused(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
+        raise Refused(HTTPStatus.BAD_REQUEST, "Content-Length is not a number")
     if len(length) > 12 or int(length) > body_bytes_max:
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {body_bytes_max} bytes")
     if headers.get("expect", "").lower() == "100-continue":

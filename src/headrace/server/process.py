@@ -90,7 +90,7 @@ MakeNode = Callable[[Surroundings], DrivenNode]
 
 
 def boot_id() -> str:
-    """Changes when the machine starts anew. Where it cannot be known no two are equal: nothing is trusted."""
+    """Changes with each boot of the machine. An unknown one equals no other, so that nothing is trusted."""
     try:
         with open(BOOT_ID) as file:
             return file.read().strip()

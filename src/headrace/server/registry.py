@@ -157,7 +157,7 @@ class RegistryService:
         reply = await self._insider.ask(request, METADATA_VERSION, MetadataResponse)
         topic = reply.topics[0]
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            # it is there and not to be had: that is no empty registry
+            # it is there and not to be had: this does not mean that the registry is empty
             raise StoreFailed(f"{TOPIC} cannot be found: {_named(topic.error_code)}")
         topic_id = topic.topic_id if topic.error_code == ErrorCode.NONE else None
         if topic_id != self._topic_id:

@@ -21,7 +21,7 @@ for a broker beside the test. The mark closest to the test decides; settings add
 
 
 class Shape(NamedTuple):
-    """What makes a broker another broker; topics do not, since a reset makes them anew."""
+    """What makes a broker another broker; topics do not, since a reset makes them again."""
 
     settings: tuple[tuple[str, str], ...]
     storage: str

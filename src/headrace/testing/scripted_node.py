@@ -77,7 +77,7 @@ class ScriptedNode:
         return effect
 
     def handle(self, now: Now, connection: Connection, frame: memoryview, /) -> Parts | None:
-        # who has no channel is no client of the test's, but sits in the broker: its schema registry
+        # a caller without a channel is not a client of the test but a part of the broker: its schema registry
         if self._script.is_empty or connection.id not in self._gate.channels:
             return self.node.handle(now, connection, frame)
         (api_key,) = _api_key_at(frame, 0)

@@ -185,7 +185,7 @@ class Site:
         self._stop_listening()
         await self._end("it was killed")
         if lose_unsynced:
-            self._boot += 1  # a machine that starts anew does not trust what was not flushed
+            self._boot += 1  # a machine that starts again does not trust what was not flushed
             self._storage.lose_unsynced(SystemDice())
 
     async def restart(self) -> None:

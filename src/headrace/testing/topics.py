@@ -145,7 +145,7 @@ class Topics:
             while any(consumer.position(at) < ends[at] for at in wanted):
                 if time.monotonic() >= deadline:
                     raise TimeoutError(f"the broker did not hand out all records in {timeout_s:g} s")
-                # soon back: the last offsets may be those of markers, which are no records
+                # soon back: the last offsets may be those of markers, which are not records
                 for each in consumer.poll(POLL_S):
                     if each.offset < ends[TopicPartition(each.topic, each.partition)]:
                         found.append(_as_record(each))

@@ -1,4 +1,4 @@
-"""Settings of a broker that Headrace acts upon. See `definition.py` for the notation."""
+"""Settings of a broker that Headrace acts on. See `definition.py` for the notation."""
 
 # ruff: noqa: E501 (one key per line)
 
@@ -22,7 +22,7 @@ compression.zstd.level int 3 -131072..22 medium cluster
 connections.max.idle.ms long 600000 * medium ro
     Closes a connection that sent nothing for this long.
 controller.listener.names list required * high ro
-    Listeners that only controllers use; clients are never told of them.
+    Listeners that only controllers use; clients never see them.
 controller.quorum.bootstrap.servers list "" * high ro
     Addresses of the metadata quorum, as host:port; they must belong to this node, since there are no clusters yet.
 controller.quorum.voters list "" * high ro
@@ -95,7 +95,7 @@ log.message.timestamp.type string CreateTime {CreateTime,LogAppendTime} medium c
 log.preallocate boolean false * medium cluster
     Accepted for compatibility; files grow as they are written.
 log.retention.bytes long -1 * high cluster
-    Largest size of a partition before its oldest segments go; -1 is no limit.
+    Largest size of a partition before its oldest segments go; -1 means no limit.
 log.retention.check.interval.ms long 300000 1.. medium ro
     How often logs are looked through for segments to retire.
 log.retention.hours int 168 * high ro

@@ -25,7 +25,7 @@ group.consumer.min.heartbeat.interval.ms int 5000 1.. medium ro
 group.consumer.min.session.timeout.ms int 45000 1.. medium ro
     Smallest consumer.session.timeout.ms a group may be given.
 group.consumer.regex.refresh.interval.ms int 600000 10000.. medium internal
-    How often the topics that match a group's regular expression are looked up anew.
+    How often the topics that match a group's regular expression are looked up again.
 group.consumer.session.timeout.ms int 45000 1.. medium ro
     A member of the new consumer protocol that is silent for this long is removed.
 group.coordinator.rebalance.protocols list classic,consumer,streams {consumer,classic,share,streams} medium ro

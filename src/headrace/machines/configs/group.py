@@ -53,5 +53,5 @@ def number(key: ConfigKey, values: Mapping[str, Value], layers: Layers) -> int:
 
 
 def compared(value: Value) -> int:
-    assert isinstance(value, int), f"{value} has bounds and is no number"
+    assert isinstance(value, int), f"{value} has bounds and is not a number"
     return value

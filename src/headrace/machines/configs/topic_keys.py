@@ -59,7 +59,7 @@ remote.log.delete.on.disable boolean false * medium topic
 remote.storage.enable boolean false * medium topic
     Tiered storage for the topic; it is not available, so only false is accepted.
 retention.bytes long -1 * medium topic < log.retention.bytes
-    Largest size of a partition before its oldest segments go; -1 is no limit.
+    Largest size of a partition before its oldest segments go; -1 means no limit.
 retention.ms long 604800000 -1.. medium topic < log.retention.ms log.retention.minutes log.retention.hours
     Age at which records may be deleted; -1 keeps them for ever.
 segment.bytes int 1073741824 1048576.. medium topic < log.segment.bytes

@@ -87,5 +87,5 @@ def _check_consumer(shard: Shard, group: ConsumerGroup) -> None:
         assert kept == counted, f"{name}: {kept} for {counted}"
     classic = sum(member.classic is not None for member in members)
     assert group.classic_count == classic, f"{name}: classic_count is {group.classic_count}, not {classic}"
-    assert group.targets.keys() <= group.members.keys(), f"{name}: a target of somebody who is no member"
+    assert group.targets.keys() <= group.members.keys(), f"{name}: a target of somebody who is not a member"
     assert group.assignment_epoch <= group.epoch, f"{name}: {group.assignment_epoch} above {group.epoch}"

@@ -87,7 +87,7 @@ class _Parser:
         if isinstance(declared, list):
             return self._union(declared, namespace)
         if not isinstance(declared, dict):
-            raise InvalidSchema(f"{declared!r} is no Avro type")
+            raise InvalidSchema(f"{declared!r} is not an Avro type")
         kind = declared.get("type")
         match kind:
             case "record" | "error":
@@ -129,11 +129,11 @@ class _Parser:
         inner = made.name.rpartition(".")[0]
         fields = self._need(declared, "fields")
         if not isinstance(fields, list):
-            raise InvalidSchema(f"the fields of {made.name} are no list")
+            raise InvalidSchema(f"the fields of {made.name} must be a list")
         seen: set[str] = set()
         for each in fields:
             if not isinstance(each, dict):
-                raise InvalidSchema(f"a field of {made.name} is no object")
+                raise InvalidSchema(f"a field of {made.name} must be an object")
             name = self._need(each, "name")
             if not isinstance(name, str) or not _NAME.match(name):
                 raise InvalidSchema(f"{name!r} cannot be the name of a field of {made.name}")
@@ -143,7 +143,7 @@ class _Parser:
             kind = self.read(self._need(each, "type"), inner)
             default = each.get("default", MISSING)
             if default is not MISSING and not is_default(kind, default):
-                raise InvalidSchema(f"the default of {made.name}.{name} is no {kind.label}")
+                raise InvalidSchema(f"the default of {made.name}.{name} is not a {kind.label}")
             made.fields.append(AvroField(name, kind, default, tuple(_texts(each, "aliases"))))
         return made
 
@@ -172,11 +172,11 @@ class _Parser:
     def _define(self, kind: str, declared: dict[str, Any], namespace: str) -> AvroType:
         name = self._need(declared, "name")
         if not isinstance(name, str):
-            raise InvalidSchema(f"{name!r} is no name")
+            raise InvalidSchema(f"{name!r} is not a valid name")
         if "." not in name:
             given = declared.get("namespace", namespace)
             if not isinstance(given, str):
-                raise InvalidSchema(f"the namespace of {name} is no text")
+                raise InvalidSchema(f"the namespace of {name} must be a string")
             name = f"{given}.{name}" if given else name
         if not all(_NAME.match(part) for part in name.split(".")) or name in PRIMITIVES:
             raise InvalidSchema(f"{name!r} cannot be the name of a type")
@@ -200,7 +200,7 @@ class _Parser:
 def _texts(declared: dict[str, Any], key: str) -> list[str]:
     given = declared.get(key, [])
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise InvalidSchema(f"{key!r} is no list of texts")
+        raise InvalidSchema(f"{key!r} must be a list of texts")
     return given
 
 

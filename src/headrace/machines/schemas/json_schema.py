@@ -108,17 +108,17 @@ def _check(part: Any, path: str) -> None:
     kinds = part.get("type", [])
     for kind in kinds if isinstance(kinds, list) else [kinds]:
         if kind not in TYPES:
-            raise InvalidSchema(f"{path}/type: {kind!r} is no type of JSON")
+            raise InvalidSchema(f"{path}/type: {kind!r} is not a JSON type")
     for key in _MAPS:
         inner = part.get(key, {})
         if not isinstance(inner, dict):
-            raise InvalidSchema(f"{path}/{key} is no object")
+            raise InvalidSchema(f"{path}/{key} must be an object")
         for name, each in inner.items():
             _check(each, f"{path}/{key}/{name}")
     for key in _LISTS:
         listed = part.get(key, [True])
         if not isinstance(listed, list) or not listed:
-            raise InvalidSchema(f"{path}/{key} is no list of schemas")
+            raise InvalidSchema(f"{path}/{key} must be a list of schemas")
         for number, each in enumerate(listed):
             _check(each, f"{path}/{key}/{number}")
     for key in _SINGLE:
@@ -127,15 +127,15 @@ def _check(part: Any, path: str) -> None:
             _check(each, f"{path}/{key}" if not number else f"{path}/{key}/{number}")
     required = part.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise InvalidSchema(f"{path}/required is no list of names")
+        raise InvalidSchema(f"{path}/required must be a list of names")
     if not isinstance(part.get("enum", []), list):
-        raise InvalidSchema(f"{path}/enum is no list")
+        raise InvalidSchema(f"{path}/enum must be a list")
     for key in ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"):
         if not _is_finite(part.get(key, 0)) or part.get(key, 0) < 0:
-            raise InvalidSchema(f"{path}/{key} is no count")
+            raise InvalidSchema(f"{path}/{key} must be a non-negative integer")
     for key in ("minimum", "maximum"):
         if not _is_finite(part.get(key, 0)):
-            raise InvalidSchema(f"{path}/{key} is no number")
+            raise InvalidSchema(f"{path}/{key} is not a number")
     factor = part.get("multipleOf", 1)
     if not _is_finite(factor) or factor <= 0:
         raise InvalidSchema(f"{path}/multipleOf must be a number greater than 0")

@@ -87,9 +87,9 @@ def read_key(key: bytes) -> dict[str, Any]:
     try:
         found = json.loads(key)
         if not isinstance(found, dict) or not isinstance(found.get("keytype"), str):
-            raise Unreadable(f"{key[:100]!r} is no key of a registry")
+            raise Unreadable(f"{key[:100]!r} is not a registry key")
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"{key[:100]!r} is no key of a registry") from error
+        raise Unreadable(f"{key[:100]!r} is not a registry key") from error
     return found
 
 
@@ -97,9 +97,9 @@ def read_value(value: bytes) -> dict[str, Any]:
     try:
         found = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"{value[:100]!r} is no value of a registry") from error
+        raise Unreadable(f"{value[:100]!r} is not a registry value") from error
     if not isinstance(found, dict):
-        raise Unreadable(f"{value[:100]!r} is no value of a registry")
+        raise Unreadable(f"{value[:100]!r} is not a registry value")
     return found
 
 

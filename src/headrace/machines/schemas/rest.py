@@ -57,7 +57,7 @@ def answer(registry: Registry, method: str, target: str, body: bytes = b"") -> A
     except RegistryError as error:
         return failure(error)
     except UnicodeEncodeError:
-        return failure(errors.invalid_schema("it has half of a surrogate pair, which is no character"))
+        return failure(errors.invalid_schema("it has half of a surrogate pair, which is not a character"))
 
 
 def failure(error: RegistryError) -> Answer:

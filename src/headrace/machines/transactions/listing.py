@@ -23,7 +23,7 @@ _STATES = {state.text: state for state in State}
 
 
 class InvalidPattern(ValueError):
-    """The pattern for transactional ids is no regular expression."""
+    """The pattern for transactional ids is not a regular expression."""
 
 
 @dataclass(slots=True)

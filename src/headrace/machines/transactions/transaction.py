@@ -104,7 +104,7 @@ class Transaction:
         )
 
     def initialized(self, now_ms: int, timeout_ms: int) -> Transaction:
-        """The producer starts anew, and everybody who had the id before is fenced."""
+        """The producer starts again, and everybody who had the id before is fenced."""
         assert not is_exhausted(self.producer_epoch)
         return self._moved(
             now_ms,

@@ -117,7 +117,7 @@ class Transactions:
         verify_only: bool,
         transaction_version: int,
     ) -> Decision:
-        """Reply: an ErrorCode for each partition; what an old client is told of it, errors.told knows.
+        """Reply: an ErrorCode for each partition; errors.told knows what old clients are told.
 
         With `verify_only` nothing is added: partitions that are not in the open transaction get
         TRANSACTION_ABORTABLE.

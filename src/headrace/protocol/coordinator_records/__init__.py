@@ -82,7 +82,7 @@ def _writer(kind: type[Data], version: int, number: int) -> tuple[bytes, Callabl
 
 def decode(kinds: Kinds, key: bytes | memoryview, value: bytes | memoryview | None) -> Record | None:
     """The record, or None for a kind that we do not know: share and streams groups have theirs, and newer
-    brokers may have more. MalformedMessage for bytes that are no record.
+    brokers may have more. MalformedMessage for bytes that are not a record.
     """
     found = kinds.get((key[0] << 8) | key[1] if len(key) > 1 else version_of(key))
     if found is None:

@@ -30,7 +30,7 @@ class SplitPartitionResponse(Struct):
     error_code: int = field(INT16)
     log_start_offset: int = field(INT64, default=-1)
     total_bytes: int = field(INT64, default=-1)  # of the range, roughly
-    split_offsets: list[int] = field(array(INT64))  # strictly inside of the range, rising
+    split_offsets: list[int] = field(array(INT64))  # strictly inside the range, rising
 
 
 class SplitTopicResponse(Struct):

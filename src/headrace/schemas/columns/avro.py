@@ -1,7 +1,7 @@
 """Avro as columns: records of fastavro, shaped for Arrow.
 
 Unions with null are nullable columns; other unions are structs with a column per branch (`member0`, …), as
-Spark's own Avro source shows them. A schema that is no record has one column, `value`.
+Spark's own Avro source shows them. A schema that is not a record has one column, `value`.
 """
 
 from collections.abc import Callable

@@ -63,7 +63,7 @@ class JsonDecoder:
         if self._registry is not None:
             values = self._unframed(values, id_headers, self._registry, failures)
         try:
-            texts = values.cast(pa.string())  # a check, too: Arrow's reader takes bytes that are no text
+            texts = values.cast(pa.string())  # a check, too: Arrow's reader accepts bytes that are not text
         except pa.ArrowInvalid:
             is_text = pa.array([value is None or _is_text(value) for value in values.to_pylist()])
             self._blame(values, is_text, failures)

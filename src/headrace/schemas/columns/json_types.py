@@ -40,7 +40,7 @@ def type_of_schema(schema: Any, registry: Registry | None = None) -> pa.StructTy
     imports = () if registry is None else registry.imports(schema)
     found = _type(json_schema.parse(schema.text, imports).root, ())
     if not pa.types.is_struct(found):
-        raise UnsupportedSchema("a JSON schema whose values are no objects has no columns")
+        raise UnsupportedSchema("a JSON schema whose values are not objects has no columns")
     return found
 
 

@@ -36,14 +36,14 @@ class JsonValues:
         try:
             value = self._decode(data.decode())
         except ValueError as error:
-            raise ValueError(f"it is no JSON: {error}") from error
+            raise ValueError(f"not valid JSON: {error}") from error
         if not isinstance(value, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("not a JSON object")
         return self._shape(value)
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _has_decimals(kind: pa.DataType) -> bool:

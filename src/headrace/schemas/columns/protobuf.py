@@ -76,7 +76,7 @@ class ProtobufDecoder:
         try:
             return self._shape(self._parse(data))
         except DecodeError:
-            raise ValueError(f"the bytes are no {self._descriptor.full_name}") from None
+            raise ValueError(f"the bytes are not a {self._descriptor.full_name}") from None
 
     def _check(self, id: int, indexes: tuple[int, ...], registry: Registry) -> None:
         """Whether it is our message that was written; the schema may be any version of it."""

@@ -1,6 +1,6 @@
 """Every way in which a group rebalances, commits and ends, as Kafka 4.3.1 told it.
 
-A story that changed is recorded anew from Kafka (`tests/interop/test_group_stories.py`), never from here.
+A story that changed is recorded again from Kafka (`tests/interop/test_group_stories.py`), never from here.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_ended() -> None:
     third.beat()
     first.beat()
     coordinator.restart()
-    coordinator.pass_time(46)  # sessions run anew, and nobody is heard of
+    coordinator.pass_time(46)  # sessions run again, and nobody is heard of
     assert coordinator.group.is_empty
 
 

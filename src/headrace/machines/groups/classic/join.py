@@ -128,7 +128,7 @@ class Join:
             or (group.status is State.STABLE and member.member_id != group.leader)
         ):
             # It may have missed its answer: what it would learn from a rebalance it can learn now. The leader
-            # of a stable group, however, comes again because it saw a reason to assign anew.
+            # of a stable group, however, comes again because it saw a reason to assign again.
             self.decision.reply = current_generation(group, member)
         else:
             self._update(member)

@@ -19,7 +19,7 @@ from headrace.protocol.messages.sync_group import SyncGroupResponse
 SESSION, JOIN, SYNC, ADOPT = "classic session", "classic join", "classic sync", "classic adopt"
 
 # A new member does not know its id until its join is answered, so it cannot send heartbeats, and its
-# connection tells nothing while it waits. Clients give up before this and join anew: without an end, each
+# connection tells nothing while it waits. Clients give up before this and join again: without an end, each
 # attempt would leave a member behind that nobody is. Kafka's figure.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
@@ -184,7 +184,7 @@ def restart_session(shard: Shard, now: Now, group: ClassicGroup, member: Member)
 
 
 def sync_time_over(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
-    """Whoever got a generation and never asked for its share is gone: the rest begins anew."""
+    """Whoever got a generation and never asked for its share is gone: the rest begins again."""
     if not group.unsynced:
         return
     for member_id in sorted(group.unsynced):

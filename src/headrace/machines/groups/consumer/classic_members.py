@@ -93,7 +93,7 @@ def _join(
         ),
     )
     if former is not None and may_replace_and_downgrade(shard, group, former):
-        decision.records.clear()  # of the take-over: the whole group is made anew
+        decision.records.clear()  # of the take-over: the whole group is recreated
         downgrade(shard, now, group, [former], decision, joining=member)
         epoch = group.epoch
     else:
@@ -215,7 +215,7 @@ def _leaving_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
     member = _leaving_member(group, member_id, instance_id) if member_id else None
     if member is None or member.classic is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member of the classic protocol")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of the classic protocol")
     return member
 
 

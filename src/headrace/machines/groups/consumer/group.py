@@ -2,7 +2,7 @@
 
 Three epochs tell how far the group is. The *group epoch* rises with every change of members, subscriptions or
 topics; the *assignment epoch* is the group epoch for which targets were computed; each *member's epoch* is
-the assignment epoch it has reached. So the group's state is no field of its own:
+the assignment epoch it has reached. So the group's state is not a field:
 
     Empty                 no members
     Assigning             the assignment is older than the group
@@ -102,7 +102,7 @@ class ConsumerGroup:
         if epoch < 0 and not self.members:
             return ErrorCode.NONE  # an admin's commit
         if is_transactional and epoch == -1 and not member_id and instance_id is None:
-            return ErrorCode.NONE  # a producer that is no member of any group
+            return ErrorCode.NONE  # a producer that is not a member of any group
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

@@ -123,7 +123,7 @@ def _validate(shard: Shard, request: ConsumerGroupHeartbeatRequest, version: int
     elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
         problem = "only a static member can leave for a while"
     elif epoch < STATIC_LEAVE_EPOCH:
-        problem = f"{epoch} is no member epoch"
+        problem = f"{epoch} is not a member epoch"
     if problem is not None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
     assignor = request.server_assignor

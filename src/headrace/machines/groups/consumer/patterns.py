@@ -2,7 +2,7 @@
 
 Patterns are RE2's: matching takes time linear in the name, whatever a client sends (Python's `re` would let
 one request stop the broker). A pattern is resolved in the name of the member that asks: it finds what that
-member may describe. It is resolved anew when topics have come or gone, though not at every one of them, and
+member may describe. It is resolved again when topics have come or gone, though not at every one of them, and
 from time to time, since rights may have changed.
 """
 
@@ -84,7 +84,7 @@ def current_patterns(
 
 
 def compile_regex(regex: str) -> Callable[[str], object]:
-    """A function that is true of names that match as a whole; Refused if it is no pattern."""
+    """A function that is true of names that match as a whole; Refused if it is not a pattern."""
     try:
         re2.compile(regex, options=_STRICT)
     except re2.error as error:

@@ -11,7 +11,7 @@ from headrace.machines.groups.consumer.member import Member
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """Differs whenever one of the topics comes, goes, grows, or is made anew; 0 if none exists."""
+    """Differs whenever one of the topics comes, goes, grows, or is recreated; 0 if none exists."""
     digest = blake2b(digest_size=8)
     is_any = False
     for name in sorted(names):

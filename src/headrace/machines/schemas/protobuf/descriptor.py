@@ -223,7 +223,7 @@ def _read_message(data: bytes, syntax: str, depth: int = 0) -> tuple[Message, bo
         if entry is not None and field.label == "repeated":
             by_name = {each.name: each for each in entry.fields}
             if by_name.keys() != {"key", "value"}:
-                raise InvalidSchema(f"{entry.name} is no entry of a map")
+                raise InvalidSchema(f"{entry.name} is not a map entry")
             field.label, field.key_type, field.type = "", by_name["key"].type, by_name["value"].type
             field.behind = behind
         declared.fields.append(field)

@@ -52,7 +52,7 @@ def unquoted(literal: str) -> str:
         if hexadecimal or short or long:
             number = int(hexadecimal or short or long, 16)
             if number > sys.maxunicode or 0xD800 <= number <= 0xDFFF:
-                raise InvalidSchema(f"{match.group()} is no character of Unicode")
+                raise InvalidSchema(f"{match.group()} is not a Unicode character")
             return chr(number)
         if octal:
             return chr(int(octal, 8))

@@ -27,7 +27,7 @@ def varint(value: int) -> bytes:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """Tag and value of each field. InvalidSchema for bytes that are no message."""
+    """Tag and value of each field. InvalidSchema for bytes that are not a message."""
     position = 0
     while position < len(data):
         key, position = read_varint(data, position)
