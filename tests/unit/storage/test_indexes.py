@@ -8,6 +8,7 @@ from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.offset_index import OffsetIndex
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.time_index import TimeIndex
+from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 
 def positions(scene, name="00000000000000000000.log"):
@@ -115,3 +116,18 @@ def test_reading_needs_no_more_open_files_than_the_budget_allows(scene):
     assert scene.log.segment_count > 5
     assert scene.bases() == list(range(80))
     assert len(scene.files) <= 3
+
+
+def test_an_aborted_transaction_touches_what_lies_from_its_first_offset_to_its_marker():
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    index = TransactionIndex(disk, OpenFiles(), "t-0/0.txnindex")
+    early, late = AbortedTransaction(7, 2, 5, 6), AbortedTransaction(8, 8, 10, 11)
+    for one in (early, late):
+        index.add(one)
+    assert index.overlapping(0, 2) == ([], True)
+    assert index.overlapping(0, 3) == ([early], True)
+    assert index.overlapping(5, 9) == ([early, late], True), "its marker is at 5"
+    assert index.overlapping(6, 9) == ([late], True)
+    assert index.overlapping(10, 20) == ([late], False)
+    assert index.overlapping(11, 20) == ([], False)

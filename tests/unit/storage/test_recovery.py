@@ -5,8 +5,10 @@ import pytest
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DamagedBatch
 from headrace.storage.faulty_disk import FaultyDisk
+from headrace.storage.log import PartitionLog
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.recovery import Recovery
 
 ACTIVE = "00000000000000000000.log"
 
@@ -194,3 +196,19 @@ def test_unflushed_batches_are_lost_with_the_machine_and_flushed_ones_are_not(sc
     reopened(scene, "lost", recovery_point=flushed)
     assert scene.log.log_end_offset == flushed
     assert scene.bases() == list(range(0, flushed, 2))
+
+
+@pytest.mark.parametrize("claimed", [0, 3])
+def test_a_clean_end_that_nobody_has_checked_is_compared_with_the_log(scene, claimed):
+    """A recovery point without a checksum, as Kafka writes it: the log goes on behind it, also when it is the
+    offset with which the active segment begins.
+    """
+    scene.open()
+    for _ in range(2):
+        scene.append(3)
+    scene.log.close(clean=True)
+    recovery = Recovery("clean", claimed, is_checked=False)
+    log = PartitionLog.open(
+        scene.disk, "orders-0", scene.config, files=OpenFiles(), recovery=recovery, wall_ms=scene.wall_ms
+    )
+    assert log.log_end_offset == 6
