@@ -1,7 +1,7 @@
-"""What every shell drives: the pure core of a producer, a consumer or an admin client.
+"""What a shell drives, and what it lends: the pure core of a producer, a consumer or an admin client.
 
-A session says which requests have to leave and by when it wants to be asked again; the driver carries them,
-and gives every ticket its answer or the error that came instead, exactly once.
+A session says which requests have to leave and by when it wants to be asked again. The driver sends them, and
+gives every ticket its answer or the error that came instead, exactly once.
 """
 
 from typing import Protocol
@@ -32,3 +32,11 @@ class Session(Protocol):
     def deadline(self) -> Instant:
         """When to ask for requests again at the latest, even if nothing arrives."""
         ...
+
+
+class Log(Protocol):
+    """Where the core writes what people have to know; shells pass a `logging.Logger`."""
+
+    def info(self, message: str, /, *arguments: object) -> None: ...
+
+    def warning(self, message: str, /, *arguments: object) -> None: ...

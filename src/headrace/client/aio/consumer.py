@@ -92,7 +92,7 @@ class Consumer:
             as_serializer(key_deserializer, "key_deserializer"),
             as_serializer(value_deserializer, "value_deserializer"),
         )
-        self._calls = ConsumerCore(session, chosen, deserializers, clock)
+        self._calls = ConsumerCore(session, chosen, deserializers, clock, log=log)
         self._driver = Driver(
             session,
             network_settings(configuration),

@@ -5,7 +5,6 @@ and hands out one message at a time. Those not handed out yet are `unread`: for 
 they count as not read.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -22,6 +21,7 @@ from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
 from headrace.client.pending import Pending
 from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.session import Log
 from headrace.client.settings.consumer import ConsumerSettings
 from headrace.client.steps import Call, Steps, Wait
 from headrace.records._columns import Columns
@@ -55,8 +55,6 @@ P = TypeVar("P", bound=Place)
 
 CLOSE_S = 30.0  # Java's default
 
-log = logging.getLogger("headrace.consumer")
-
 
 class ConsumerCore:
     """Invariant: `unread` lies behind what the application has and before the session's positions."""
@@ -67,16 +65,19 @@ class ConsumerCore:
         settings: ConsumerSettings,
         deserializers: Deserializers,
         clock: Callable[[], Instant],
+        *,
+        log: Log,
     ) -> None:
         self.session = session
+        self._log = log
         self.unread = Unread()
-        self.poll_interval = PollInterval(settings)
+        self.poll_interval = PollInterval(settings, log)
         self.is_closing = False
         self.is_closed = False
         self.settings = settings
         self._deserializers = deserializers
         self._clock = clock
-        self._callbacks = Callbacks(session, clock, give_up=self._give_up, forget=self._forget)
+        self._callbacks = Callbacks(session, clock, log, give_up=self._give_up, forget=self._forget)
         self._is_polling = False
         self._is_woken = False
         self._membership: GroupMembership | None = None  # as of the last poll
@@ -342,7 +343,7 @@ class ConsumerCore:
             if callback is not None:
                 self._callbacks.commit_ended(callback, pending.value or {}, pending.error)
             elif pending.error is not None:
-                log.warning("offsets were not committed: %s", pending.error)
+                self._log.warning("offsets were not committed: %s", pending.error)
 
         pending.when_done(ended)
 
@@ -416,7 +417,7 @@ class ConsumerCore:
             now = self._clock()
             yield from self._all_told(self.session.close(now, max(0.0, until - now)), until)
         except TimedOut as error:
-            log.warning("closing did not end in time: %s", error)
+            self._log.warning("closing did not end in time: %s", error)
         finally:
             self.is_closed = True
 

@@ -1,19 +1,17 @@
-"""Whether the application polls often enough for its group, and what it is told if it does not."""
-
-import logging
+"""max.poll.interval.ms: warnings for an application that does not poll often enough for its group."""
 
 from headrace.base.time import NEVER, Instant
+from headrace.client.session import Log
 from headrace.client.settings.consumer import ConsumerSettings
 
 PULSE_S = 1.0  # how often an application that waits or iterates says that it is not stuck
-
-log = logging.getLogger("headrace.consumer")
 
 
 class PollInterval:
     """`pulse_at` is when the group is to hear of the application again."""
 
-    def __init__(self, settings: ConsumerSettings) -> None:
+    def __init__(self, settings: ConsumerSettings, log: Log) -> None:
+        self._log = log
         self.pulse_at = NEVER
         self._max_poll_records = settings.max_poll_records
         self._interval_s = float("inf") if settings.group is None else settings.group.max_poll_interval_s
@@ -23,7 +21,7 @@ class PollInterval:
     def shown(self, now: Instant, *, is_subscribed: bool) -> None:
         """The application asks for messages."""
         if is_subscribed and self._seen_at is not None and now - self._seen_at > self._interval_s:
-            log.warning(
+            self._log.warning(
                 "%.1f s passed between two polls, more than max.poll.interval.ms (%d) allows: the group has "
                 "given the partitions to others. Set max.poll.interval.ms to more than the work on one poll "
                 "may take, or max.poll.records (%d) lower.",
@@ -41,7 +39,7 @@ class PollInterval:
             return
         if now - self._seen_at >= self._interval_s:
             self._has_warned = True
-            log.warning(
+            self._log.warning(
                 "poll was not called for max.poll.interval.ms (%d): this member leaves its group, and joins "
                 "again with the next poll. If the application is only slow, raise max.poll.interval.ms or "
                 "lower max.poll.records (%d).",

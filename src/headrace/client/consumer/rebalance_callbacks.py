@@ -4,7 +4,6 @@ They are called inside the application's own calls, never from the background. A
 when its listener has returned or failed: the group waits for it.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,6 +22,7 @@ from headrace.client.membership.events import (
     PolledTooLate,
     Revoked,
 )
+from headrace.client.session import Log
 from headrace.client.steps import Call, Steps, Tell
 
 Listening = Callable[[Any, list[TopicPartition]], object]  # gets the consumer and the partitions, sorted
@@ -79,23 +79,23 @@ class Functions(RebalanceListener):
 Committed = dict[TopicPartition, CommittedOffset]
 OnCommit = Callable[[Committed, ClientError | None], object]
 
-log = logging.getLogger("headrace.consumer")
-
 
 class Callbacks:
     def __init__(
         self,
         session: ConsumerSession,
         clock: Callable[[], Instant],
+        log: Log,
         *,
         give_up: Callable[[], None],
         forget: Callable[[Partitions], None],
     ) -> None:
-        """`give_up` is called before something is revoked, `forget` before it is told to be lost."""
+        """`give_up` is called before partitions are revoked, `forget` before the listener hears of a loss."""
         self.listener = RebalanceListener()
         self.rebalances = 0
         self._session = session
         self._clock = clock
+        self._log = log
         self._give_up = give_up
         self._forget = forget
         self._untold: deque[Assigned | Revoked | Lost] = deque()  # taken from the session
@@ -139,7 +139,7 @@ class Callbacks:
                     self.rebalances += 1
                     yield Tell(self.listener.on_assign, (sorted(partitions),))
                 case Lost(partitions, reason):
-                    log.warning("%s lost: %s", _names(partitions), reason)
+                    self._log.warning("%s lost: %s", _names(partitions), reason)
                     self._forget(partitions)
                     yield Tell(self.listener.on_lost, (sorted(partitions),))
                 case Revoked(partitions):
@@ -156,9 +156,9 @@ class Callbacks:
                 case Assigned() | Revoked() | Lost():
                     self._untold.append(event)
                 case AutoCommitFailed(offsets, error):
-                    log.warning("offsets of %s were not committed: %s", _names(offsets), error)
+                    self._log.warning("offsets of %s were not committed: %s", _names(offsets), error)
                 case LogTruncated(at, before, after):
-                    log.warning(
+                    self._log.warning(
                         "records of partition %s that were read are gone: a new leader never had those "
                         "between offsets %d and %d",
                         at,
@@ -166,8 +166,8 @@ class Callbacks:
                         before,
                     )
                 case PositionReset(at, before, after, reason):
-                    level = logging.INFO if before is None else logging.WARNING
-                    log.log(level, "partition %s is read from offset %d on: %s", at, after, reason)
+                    write = self._log.info if before is None else self._log.warning
+                    write("partition %s is read from offset %d on: %s", at, after, reason)
                 case PolledTooLate():
                     pass  # the application was warned when it happened
 

@@ -1,8 +1,9 @@
 """Which brokers cannot be reached, since when, and why.
 
 The sockets report every connection that is ready, fails or takes long; waiting calls ask. An address that
-cannot be reached for a second is logged as a warning, and again every 30 s. When no broker can be reached,
-that is an outage: calls name it in their errors, and end early if `headrace.unreachable.timeout.ms` is set.
+cannot be reached for a second is worth a warning, and another every 30 s; the sockets log them. When no
+broker can be reached, that is an outage: calls name it in their errors, and end early if
+`headrace.unreachable.timeout.ms` is set.
 
 The brokers that the cluster names are what matters. Bootstrap addresses matter until it has named some: a
 bootstrap address that works is of no use if the brokers that it names cannot be reached.
@@ -10,7 +11,6 @@ bootstrap address that works is of no use if the brokers that it names cannot be
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,8 +21,6 @@ from headrace.client.errors import ClientError, Unreachable
 
 # Addresses in trouble that are remembered; those that nobody connects to any more are never heard of again.
 TROUBLES_MAX = 1000
-
-log = logging.getLogger("headrace.connections")
 
 
 class Outage(NamedTuple):
@@ -91,13 +89,14 @@ class Reachability:
             self._brokers = brokers
             self._update_outage()
 
-    def reached(self, now: Instant, address: Address) -> None:
-        """A connection is ready."""
+    def reached(self, now: Instant, address: Address) -> str | None:
+        """A connection is ready; gives what to log if the address was in trouble."""
         self._connected[address] = self._connected.get(address, 0) + 1
         trouble = self._troubles.pop(address, None)
-        if trouble is not None and trouble.was_logged:
-            log.info("%s can be reached again, after %.0f s", address, now - trouble.since)
         self._update_outage()
+        if trouble is None or not trouble.was_logged:
+            return None
+        return f"{address} can be reached again, after {now - trouble.since:.0f} s"
 
     def left(self, now: Instant, address: Address) -> None:
         """A connection that was ready is no more."""
@@ -107,19 +106,22 @@ class Reachability:
             if not self._connected:
                 self._connected_until = now
 
-    def failed(self, now: Instant, address: Address, error: ClientError, *, since: Instant) -> None:
-        """A connection that was begun at `since` is not ready: it failed, or takes long."""
+    def failed(self, now: Instant, address: Address, error: ClientError, *, since: Instant) -> str | None:
+        """A connection that was begun at `since` is not ready: it failed, or takes long. Gives a warning to
+        log, if one is due.
+        """
         trouble = self._troubles.get(address)
         if trouble is None:
             if len(self._troubles) >= TROUBLES_MAX:
                 del self._troubles[next(iter(self._troubles))]
             trouble = self._troubles[address] = _Trouble(since, Instant(since + self.WARN_AFTER_S))
-        if now >= trouble.warn_at:
-            trouble.warn_at = Instant(now + self.WARN_AGAIN_S)
-            trouble.was_logged = True
-            problem = Outage(trouble.since, address, error)
-            log.warning("%s (for %.0f s now). %s", problem, now - trouble.since, error.advice)
         self._update_outage((address, error))
+        if now < trouble.warn_at:
+            return None
+        trouble.warn_at = Instant(now + self.WARN_AGAIN_S)
+        trouble.was_logged = True
+        problem = Outage(trouble.since, address, error)
+        return f"{problem} (for {now - trouble.since:.0f} s now). {error.advice}"
 
     def _update_outage(self, last: tuple[Address, ClientError] | None = None) -> None:
         troubled = [address for address in self._troubles if self._is_relevant(address)]

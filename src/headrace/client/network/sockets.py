@@ -9,6 +9,7 @@ requests fail with the same error, and the next request opens a new connection.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 from collections import deque
@@ -37,6 +38,9 @@ LONG_AGO = Instant(0.0)
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 Found = list[Any]  # what getaddrinfo gives
+
+
+log = logging.getLogger("headrace.connections")
 
 
 class World(Protocol):
@@ -272,7 +276,9 @@ class Wires:
             wire.was_ready = True
             wire.report_at = NEVER
             self._roster.connected(link.address)
-            self._reachability.reached(now, link.address)
+            news = self._reachability.reached(now, link.address)
+            if news is not None:
+                log.info("%s", news)
         while link.output:
             views = _views(link)
             try:
@@ -334,7 +340,12 @@ class Wires:
         if wire.link.connection.wants_token:
             slow = Unreachable(f"the login at {address} waits for an OAuth token")
             slow.advice = TokenUnavailable.advice
-        self._reachability.failed(now, address, slow, since=wire.opened_at)
+        self._report_failure(now, address, slow, since=wire.opened_at)
+
+    def _report_failure(self, now: Instant, address: Address, error: ClientError, *, since: Instant) -> None:
+        warning = self._reachability.failed(now, address, error, since=since)
+        if warning is not None:
+            log.warning("%s", warning)
 
     # Endings
 
@@ -359,7 +370,7 @@ class Wires:
             self._roster.failed(now, wire.link.address, error)
         if not wire.was_ready:
             since = min(now, wire.opened_at)
-            self._reachability.failed(now, wire.link.address, error, since=Instant(since))
+            self._report_failure(now, wire.link.address, error, since=Instant(since))
         self._remove(now, wire)
         wire.link.end(error)
 

@@ -91,7 +91,7 @@ class Consumer:
             as_serializer(key_deserializer, "key_deserializer"),
             as_serializer(value_deserializer, "value_deserializer"),
         )
-        self._calls = ConsumerCore(session, chosen, deserializers, clock)
+        self._calls = ConsumerCore(session, chosen, deserializers, clock, log=log)
         self._using = threading.RLock()
         self._driver = Driver(
             session,

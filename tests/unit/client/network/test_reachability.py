@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from headrace.base.time import NEVER, Instant
@@ -20,38 +18,33 @@ def at(second: float) -> Instant:
     return Instant(second)
 
 
-def fail(reachability: Reachability, second: float, address: Address = A) -> None:
-    reachability.failed(at(second), address, REFUSED, since=at(second))
+def fail(reachability: Reachability, second: float, address: Address = A) -> str | None:
+    return reachability.failed(at(second), address, REFUSED, since=at(second))
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-def test_a_second_is_worth_a_warning_and_half_a_minute_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_is_worth_a_warning_and_half_a_minute_another() -> None:
     reachability = Reachability()
-    for tenth in range(320):
-        fail(reachability, 100 + tenth / 10)
-    assert warnings(caplog) == [
+    warnings = [fail(reachability, 100 + tenth / 10) for tenth in range(320)]
+    assert [warning for warning in warnings if warning is not None] == [
         f"cannot connect to a:1: connection refused (for 1 s now). {REFUSED.advice}",
         f"cannot connect to a:1: connection refused (for 31 s now). {REFUSED.advice}",
     ]
+    assert reachability.reached(at(140), A) == "a:1 can be reached again, after 40 s"
 
 
-def test_a_moment_is_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_moment_is_not() -> None:
     """As when a broker is restarted."""
     reachability = Reachability()
     for second in (100, 100.5, 100.9):
-        fail(reachability, second)
-    reachability.reached(at(101), A)
-    fail(reachability, 102)
-    assert warnings(caplog) == []
+        assert fail(reachability, second) is None
+    assert reachability.reached(at(101), A) is None
+    assert fail(reachability, 102) is None
 
 
-def test_the_address_is_named_in_any_case(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_address_is_named_in_any_case() -> None:
     reachability = Reachability()
-    reachability.failed(at(102), A, LOST, since=at(100))
-    assert warnings(caplog) == [f"a:1: the broker closed the connection (for 2 s now). {LOST.advice}"]
+    warning = reachability.failed(at(102), A, LOST, since=at(100))
+    assert warning == f"a:1: the broker closed the connection (for 2 s now). {LOST.advice}"
 
 
 def test_an_outage_ends_with_the_first_connection() -> None:
