@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 FAILED, WRONG_USE = 1, 2  # exit codes
 
-# What the commands have for it; the client's own advice names no option, since its users have none.
+# Options and commands that help; the client's own advice names none, since its users may not have them.
 _OPTIONS = {
+    "GROUP_ID_NOT_FOUND": "`headrace group list` shows all.",
+    "INVALID_REPLICATION_FACTOR": "`headrace cluster describe` shows the brokers.",
+    "NON_EMPTY_GROUP": "`headrace group describe` shows them.",
+    "OFFSET_OUT_OF_RANGE": "`headrace topic describe` shows which offsets are there.",
+    "TRANSACTIONAL_ID_NOT_FOUND": "`headrace cluster transactions` shows all.",
+    "UNKNOWN_TOPIC_OR_PARTITION": "See `headrace topic list`; `headrace topic create` makes one.",
+    "UNREACHABLE": "`headrace up` starts a broker.",
     "TIMED_OUT": "--timeout gives the command more time.",
     "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts one that is there.",
     "INVALID_CONFIG": "`headrace config get --all` shows every key.",
@@ -103,7 +110,9 @@ def _client_report(error: "ClientError") -> Report:
         cause = next(iter(error.failures.values()))
     name: str = getattr(cause, "name", "") or _name_of(type(cause))
     code: int | None = getattr(cause, "code", None)
-    advice = f"{error.advice} {_OPTIONS.get(name, '')}".strip()
+    advice = error.advice
+    if "`headrace " not in advice:  # else a command has found something better to say
+        advice = f"{advice} {_OPTIONS.get(name, '')}".strip()
     return Report(name, message, advice, code, error.is_retriable, failures=failures)
 
 

@@ -19,7 +19,7 @@ class Unreachable(ClientError):
     """No broker could be connected to."""
 
     is_retriable = True
-    advice = "Check the address, and that a broker is running there (`headrace up` starts one)."
+    advice = "Check the address, and that a broker is running there."
 
 
 class ConnectionLost(ClientError):
@@ -237,21 +237,21 @@ _STALE = frozenset(
 )
 
 _ADVICE: dict[int, str] = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: "`headrace topic describe` shows which offsets are there.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "See `headrace topic list`; `headrace topic create` makes one.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "Seek to an offset that the partition has.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Check the topic's name, and that the topic was created.",
     ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted or created again; try again.",
     ErrorCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the topic, or send smaller records or batches.",
     ErrorCode.TOPIC_ALREADY_EXISTS: "Use another name, or the topic that is there.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "A name has 1 to 249 letters, digits, dots, dashes and underscores.",
     ErrorCode.INVALID_PARTITIONS: "A topic has one partition or more, and never fewer than before.",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "No more replicas than brokers: see `headrace cluster describe`.",
-    ErrorCode.INVALID_CONFIG: "Check the key and its value; `headrace config get` shows those that are set.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Use no more replicas than there are brokers.",
+    ErrorCode.INVALID_CONFIG: "Check the key and its value.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Bring brokers back, or lower min.insync.replicas of the topic.",
     ErrorCode.KAFKA_STORAGE_ERROR: "The broker's disk is full or broken; look at its log.",
-    ErrorCode.GROUP_ID_NOT_FOUND: "See `headrace group list`.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "Check the group's name; a group exists while it has members or offsets.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Stop the members that read the topic first.",
-    ErrorCode.NON_EMPTY_GROUP: "Stop its members first; `headrace group describe` shows them.",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "See `headrace cluster transactions`.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop the members of the group first.",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "Check the transactional id; brokers forget one that is not used.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask for access to the group.",
     ErrorCode.PRODUCER_FENCED: "Another producer with this transactional id began later; end this one.",
     ErrorCode.INVALID_PRODUCER_EPOCH: "Another producer took over, or the transaction's time was over.",

@@ -55,3 +55,10 @@ def test_a_broker_s_sentence_and_the_name_are_one_sentence() -> None:
 def test_errors_have_advice() -> None:
     for name in ("Unreachable", "ConnectionLost", "TimedOut", "BadResponse", "RecordLost", "BufferExhausted"):
         assert getattr(errors, name).advice.endswith(".")
+
+
+def test_advice_names_no_command() -> None:
+    """Whoever uses the library may not have the command line at hand."""
+    advice = [KafkaError(code).advice for code in ErrorCode]
+    advice += [getattr(getattr(errors, name), "advice", "") for name in dir(errors)]
+    assert not [text for text in advice if isinstance(text, str) and ("`headrace " in text or " --" in text)]
