@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     )
     from headrace.client.membership.events import CommittedOffset
     from headrace.client.producer._batch import Delivery, RecordMetadata
+    from headrace.client.producer.deliveries import PartitionRows, TableDelivery, TableMetadata
     from headrace.client.producer.rejections import TopicUnknown
-    from headrace.client.producer.table_delivery import PartitionRows, TableDelivery, TableMetadata
     from headrace.client.producer.transaction_requests import GroupMembership
     from headrace.client.security.sasl import Token
     from headrace.client.serializers import (
@@ -181,7 +181,7 @@ _HOMES = {
     ),
     "headrace.client.membership.events": "CommittedOffset",
     "headrace.client.producer.rejections": "TopicUnknown",
-    "headrace.client.producer.table_delivery": "PartitionRows TableDelivery TableMetadata",
+    "headrace.client.producer.deliveries": "PartitionRows TableDelivery TableMetadata",
     "headrace.client.producer.transaction_requests": "GroupMembership",
     "headrace.client.security.sasl": "Token",
     "headrace.client.serializers": (

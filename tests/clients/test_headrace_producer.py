@@ -197,7 +197,7 @@ def test_a_broker_that_stands_still_fills_the_buffer(
                 send_many()
             with pytest.raises(headrace.TimedOut, match="records were not delivered"):
                 producer.flush(timeout=0.01)
-            with pytest.raises(headrace.TimedOut, match="no answer"):
+            with pytest.raises(headrace.TimedOut, match="no response"):
                 sent[0].get(timeout=0.01)
         finally:
             os.kill(broker.pid, signal.SIGCONT)

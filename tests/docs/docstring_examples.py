@@ -15,8 +15,10 @@ _CHECKER = doctest.OutputChecker()
 
 
 def documented(kind: type) -> list[str]:
-    """The public methods and properties that a class has itself."""
-    return [name for name in vars(kind) if not name.startswith("_") or name in ("__iter__", "__aiter__")]
+    """The public methods and properties of a class."""
+    shown = {"__iter__", "__aiter__"}
+    names = [name for base in kind.__mro__[:-1] for name in vars(base)]
+    return [name for name in dict.fromkeys(names) if not name.startswith("_") or name in shown]
 
 
 def examples(subject: Any) -> list[doctest.Example]:

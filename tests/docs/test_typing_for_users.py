@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,5 +92,57 @@ def test_a_wrong_one_does_not(tmp_path: Path) -> None:
     wrong = PROGRAM.replace("producer.flush(timeout=1.5)", 'producer.flush(timeout="soon")')
     wrong = wrong.replace("position: int =", "position: str =")
     told = checked(wrong, tmp_path)
-    assert 'Argument "timeout" to "flush" of "Producer" has incompatible type "str"' in told
+    assert 'Argument "timeout" has incompatible type "str"; expected "float | None"' in told
     assert "Incompatible types in assignment" in told
+
+
+REVEALED = """
+from headrace import Admin, Consumer, Producer, aio
+
+
+def blocking(producer: Producer, consumer: Consumer, admin: Admin) -> None:
+    reveal_type(producer.send("orders", b"tea"))
+    reveal_type(producer.flush)
+    reveal_type(consumer.poll)
+    reveal_type(consumer.committed([("orders", 0)]))
+    with producer.transaction() as inside:
+        reveal_type(inside)
+
+
+async def awaited(producer: aio.Producer, consumer: aio.Consumer, admin: aio.Admin) -> None:
+    reveal_type(await producer.send("orders", b"tea"))
+    reveal_type(producer.flush)
+    reveal_type(consumer.poll)
+    reveal_type(await consumer.committed([("orders", 0)]))
+    async with producer.transaction() as inside:
+        reveal_type(inside)
+
+
+async def forgotten(producer: aio.Producer, consumer: aio.Consumer) -> None:
+    consumer.poll(1.0)
+    with producer.transaction():
+        pass
+"""
+COMMITTED = (
+    "dict[tuple[str, int, fallback=TopicPartition], tuple[int, int, str, fallback=CommittedOffset] | None]"
+)
+
+
+def test_each_form_of_a_method_has_its_own_type(tmp_path: Path) -> None:
+    """They are written once: a coroutine that is not awaited must be found all the same."""
+    told = checked(REVEALED, tmp_path)
+    short = re.sub(r"\b(?:headrace|builtins|typing)(?:\.\w+)*\.(?=\w)", "", told)
+    assert re.findall(r'Revealed type is "(.*)"', short) == [
+        "Delivery",
+        "def (timeout: float | None =)",
+        "def (timeout: float | None =, max_records: int | None =) -> list[Message]",
+        COMMITTED,
+        "Producer",
+        "Delivery",
+        "def (timeout: float | None =) -> Coroutine[Any, Any, None]",
+        "def (timeout: float | None =, max_records: int | None =) -> Coroutine[Any, Any, list[Message]]",
+        COMMITTED,
+        "Producer",
+    ]
+    assert "Are you missing an await?" in told
+    assert '"AsyncTransaction[Producer]" has no attribute "__enter__"' in short

@@ -23,8 +23,8 @@ from headrace.client.pending import Pending
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Delivery, RecordMetadata
 from headrace.client.producer.partitioner import StickyPartitioner
-from headrace.client.producer.sending import Sending
-from headrace.client.producer.transaction import Transact
+from headrace.client.producer.sender import Sender
+from headrace.client.producer.transaction import TransactionFactory
 from headrace.client.producer.transaction_session import TransactionSession
 from headrace.client.settings.producer import SendingSettings
 from headrace.node.connection import Connection
@@ -98,7 +98,7 @@ class Stage:
         desk_settings: dict[str, str] | None = None,
         topic_configs: dict[str, str] | None = None,
         transaction_version: int = 2,
-        transact: Transact = TransactionSession,
+        transact: TransactionFactory = TransactionSession,
         **settings: Any,
     ) -> None:
         self.dice = Random(seed)
@@ -126,7 +126,9 @@ class Stage:
             buffer_bytes=buffer_bytes,
             request_bytes_max=self.settings.request_bytes_max,
         )
-        self.sending = Sending(self.settings, self.accumulator, self.cluster, self.dice, transact=transact)
+        self.sender = Sender(
+            self.settings, self.accumulator, self.cluster, self.dice, new_transaction=transact
+        )
         self.links: dict[Address | None, Link] = {}  # None: any broker would do
         self.has_ghosts = True
         self.ghosts: list[Link] = []
@@ -139,11 +141,11 @@ class Stage:
 
     @property
     def session(self) -> TransactionSession:
-        assert self.sending.transaction is not None
-        return self.sending.transaction
+        assert self.sender.transaction is not None
+        return self.sender.transaction
 
     def learn_topic(self) -> None:
-        self.sending.topics.want(TOPIC)
+        self.sender.topics.want(TOPIC)
         while TOPIC not in self.accumulator.topics:
             self.exchange()
             self.desk.advance(0.05)
@@ -156,7 +158,7 @@ class Stage:
 
     def pump(self) -> None:
         """What the machine wants to send is put on its way."""
-        for outgoing in self.sending.requests(self.now):
+        for outgoing in self.sender.requests(self.now):
             self._post(outgoing)
 
     def _post(self, outgoing: Outgoing) -> None:
@@ -208,7 +210,7 @@ class Stage:
         ]
         topic_id = self.cluster.topics[TOPIC].topic_id
         responses = [TopicProduceResponse(name=TOPIC, topic_id=topic_id, partition_responses=told)]
-        self.sending.answered(self.now, letter.ticket, ProduceResponse(responses=responses))
+        self.sender.answered(self.now, letter.ticket, ProduceResponse(responses=responses))
 
     def deliver(self, link: Link) -> bool:
         """The next request reaches the node."""
@@ -228,7 +230,7 @@ class Stage:
             link.awaiting.append(letter.ticket)
         self.desk.send_frame(link.connection, letter.frame)
         if not letter.expects_answer and link not in self.ghosts:
-            self.sending.answered(self.now, letter.ticket, ProduceResponse())
+            self.sender.answered(self.now, letter.ticket, ProduceResponse())
         return True
 
     def hear(self, link: Link) -> bool:
@@ -238,7 +240,7 @@ class Stage:
             return False
         if self.brokers > 1 and isinstance(answer, MetadataResponse):
             self._name_brokers(answer)
-        self.sending.answered(self.now, link.awaiting.popleft(), answer)
+        self.sender.answered(self.now, link.awaiting.popleft(), answer)
         return True
 
     def cut(self, link: Link, *, leaves_ghost: bool = False) -> None:
@@ -251,7 +253,7 @@ class Stage:
         if leaves_ghost and link.letters:
             self.ghosts.append(link)
         for ticket in tickets:
-            self.sending.answered(self.now, ticket, ConnectionLost("the connection was cut"))
+            self.sender.answered(self.now, ticket, ConnectionLost("the connection was cut"))
 
     def crash(self) -> None:
         """The node dies and starts again on the same disk."""
@@ -284,15 +286,15 @@ class Stage:
         while self.now < end:
             while self.exchange():
                 pass
-            if self.sending.is_idle and not self._is_busy():
+            if self.sender.is_idle and not self._is_busy():
                 return
-            wake_at = self.sending.deadline()
+            wake_at = self.sender.deadline()
             step = 0.05 if wake_at is NEVER else max(0.001, min(wake_at - self.now, 1.0))
             self.desk.advance(step)
         raise AssertionError("the machine did not come to rest")
 
     def _is_busy(self) -> bool:
-        session = self.sending.transaction
+        session = self.sender.transaction
         return session is not None and session.is_busy
 
     def run(self, pending: Pending[None]) -> None:

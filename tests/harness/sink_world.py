@@ -142,7 +142,7 @@ class World:
             linger_s=0.0,
         )
         self.stages.append(stage)
-        attempt = stage.sending.transaction
+        attempt = stage.sender.transaction
         assert isinstance(attempt, Attempt)
         if self.runs > 1:
             self.join(stage)
@@ -159,8 +159,8 @@ class World:
                 stage.deliver(link)  # its answer may come later
             self.passes(POINTS[1])
         self.passes(POINTS[2])
-        stage.sending.flush()
-        self.wait(stage, lambda: stage.sending.is_idle)
+        stage.sender.flush()
+        self.wait(stage, lambda: stage.sender.is_idle)
         attempt.check_may_send()
         self.stages.remove(stage)
         self.stir_zombies()

@@ -36,7 +36,7 @@ LATER_MS = 60_000
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reachability, "WARN_AFTER_S", 0.0)  # at the first failure
     monkeypatch.setattr(Reachability, "SLOW_S", 30.0)
-    for name in ("producer.outbox.LOOK_S", "admin.execution.LOOK_S", "consumer.core.PULSE_S"):
+    for name in ("producer.core.CHECK_S", "admin.execution.LOOK_S", "consumer.core.PULSE_S"):
         monkeypatch.setattr(f"headrace.client.{name}", 0.05)
 
 
@@ -300,7 +300,7 @@ def test_a_partition_that_is_not_known_is_no_reason_to_wait_for_ever() -> None:
         )
         try:
             producer.send("t", b"x")
-            eventually(lambda: producer._outbox.sending.reachability.outage is not None, True)
+            eventually(lambda: producer._core.sender.reachability.outage is not None, True)
             with pytest.raises((Unreachable, InvalidInput)):
                 producer.send("t", b"x", partition=7)
         finally:

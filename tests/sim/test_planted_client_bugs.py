@@ -14,9 +14,9 @@ from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.classic_protocol import GroupLeader
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.pending import Pending
-from headrace.client.producer.flights import Carried
-from headrace.client.producer.sending import Sending
-from headrace.client.producer.sequences import Order
+from headrace.client.producer.idempotence import PartitionSequences
+from headrace.client.producer.produce_requests import SentBatch
+from headrace.client.producer.sender import Sender
 from headrace.client.producer.transaction_session import TransactionSession
 from headrace.simulator.run import Options, simulate
 
@@ -38,50 +38,50 @@ def caught_by() -> str:
 def test_a_sequence_that_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker takes the second batch for a repeat of the first."""
 
-    def stuck(self: Order, batch: Any) -> None:
+    def stuck(self: PartitionSequences, batch: Any) -> None:
         batch.identify(*self.producer, self.next_sequence)
 
-    monkeypatch.setattr(Order, "_number", stuck)
+    monkeypatch.setattr(PartitionSequences, "_number", stuck)
     assert caught_by() in ("order_per_producer", "offsets_keep_their_value", "acked_never_lost")
 
 
 def test_a_repeat_under_a_new_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may have been written already is sent as if it had not been."""
-    set_back = Sending._setback
+    set_back = Sender._retry_or_fail
 
-    def careless(self: Sending, now: Any, at: Any, batch: Any, error: ClientError) -> None:
+    def careless(self: Sender, now: Any, at: Any, batch: Any, error: ClientError) -> None:
         if not isinstance(error, KafkaError) and self.transaction is None and self.settings.is_idempotent:
             self.sequences.want_restart(at)
         set_back(self, now, at, batch, error)
 
-    monkeypatch.setattr(Sending, "_setback", careless)
+    monkeypatch.setattr(Sender, "_retry_or_fail", careless)
     assert caught_by() == "no_duplicates"
 
 
 def test_batches_that_are_put_back_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    def behind_all(self: Sending, at: Any, batch: Any) -> None:
+    def behind_all(self: Sender, at: Any, batch: Any) -> None:
         self.accumulator.put_back(batch, len(batch.queue.waiting))
 
-    monkeypatch.setattr(Sending, "_put_back", behind_all)
+    monkeypatch.setattr(Sender, "_put_back", behind_all)
     assert caught_by() in ("order_per_producer", "progress_after_healing")
 
 
 def test_a_lost_answer_that_is_taken_for_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_back = Sending._setback
+    set_back = Sender._retry_or_fail
 
-    def hopeful(self: Sending, now: Any, at: Any, batch: Any, error: ClientError) -> None:
+    def hopeful(self: Sender, now: Any, at: Any, batch: Any, error: ClientError) -> None:
         if isinstance(error, KafkaError):
             set_back(self, now, at, batch, error)
         else:
             numbers = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
-            self._deliver(at, Carried(batch, *numbers), self.sequences.of(at).last_acked_offset + 1, -1)
+            self._complete(at, SentBatch(batch, *numbers), self.sequences.of(at).last_acked_offset + 1, -1)
 
-    monkeypatch.setattr(Sending, "_setback", hopeful)
+    monkeypatch.setattr(Sender, "_retry_or_fail", hopeful)
     assert caught_by() in ("acked_after_fsync", "acked_never_lost", "offsets_keep_their_value")
 
 
 def test_memory_that_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sending, "_finish", lambda self, batch: self._settled.append(batch))
+    monkeypatch.setattr(Sender, "_finish", lambda self, batch: self._settled.append(batch))
     assert caught_by() == "progress_after_healing"
 
 

@@ -15,7 +15,7 @@ import pytest
 import headrace
 import headrace.aio
 from harness.wait import WAIT_S
-from headrace.client.producer.sending import Sending
+from headrace.client.producer.sender import Sender
 from headrace.testing import Broker
 
 
@@ -176,7 +176,7 @@ class TestCallbacks:
             sender.send("orders", b"a").add_callback(wait)
             assert done.wait(WAIT_S)
             sender.send("orders", b"c").get(WAIT_S)
-        assert [text.split()[:3] for text in raised] == [["a", "callback", "cannot"]] * 3
+        assert [text.split()[:4] for text in raised] == [["a", "delivery", "callback", "cannot"]] * 3
 
 
 def test_metrics_count_what_was_done(headrace_broker: Broker) -> None:
@@ -228,7 +228,7 @@ class TestOnALoop:
                 with pytest.raises(headrace.KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
                     await sender.send_and_wait("orders", b"b")
                 delivery = await sender.send("orders", b"c")
-                with pytest.raises(headrace.InvalidInput, match="awaited"):
+                with pytest.raises(headrace.InvalidInput, match="await the deliveries"):
                     delivery.get()
                 assert (await delivery).offset == 1
                 assert sender.metrics()["records"] == 2
@@ -282,7 +282,7 @@ def test_a_bug_of_ours_is_told_instead_of_waited_for(
 
     with producer(headrace_broker) as sender:
         sender.send("orders", b"a").get(WAIT_S)
-        monkeypatch.setattr(Sending, "requests", broken)
+        monkeypatch.setattr(Sender, "requests", broken)
         delivery = sender.send("orders", b"b")
         with pytest.raises(headrace.ClientBroken) as told:
             delivery.get(WAIT_S)
@@ -302,7 +302,7 @@ def test_a_bug_of_ours_is_told_to_every_task(
     async def story() -> None:
         sender = headrace.aio.Producer(headrace_broker.bootstrap_servers)
         await sender.send_and_wait("orders", b"a")
-        monkeypatch.setattr(Sending, "requests", broken)
+        monkeypatch.setattr(Sender, "requests", broken)
         outcomes = await asyncio.gather(
             *(sender.send_and_wait("orders", b"b") for _ in range(5)), return_exceptions=True
         )

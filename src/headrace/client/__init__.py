@@ -1,7 +1,6 @@
-"""Producer, Consumer and Admin for any Kafka broker: a pure core, and a thin blocking shell around it.
+"""Producer, Consumer and Admin for any Kafka broker: a pure core, in two forms.
 
-Pure (bytes and time in, decisions out): `connection`, `attempts`, `cluster`, `partitioner`, `batching`,
-`sender`, `fetcher`, and the packages `membership` (groups) and `producing` (batches, retries, transactions).
-The shell, which owns the sockets and asks the clock: `network`, `client`, `admin`,
-`producer`, `consumer`.
+Pure (bytes and time in, requests out): the sessions of `producer/`, `consumer/`, `membership/` (groups) and
+`admin/`, the metadata cache, and the connections of `network/`. `threads/` and `aio/` drive them with a
+thread or on an event loop. The public methods are written once, for both (`methods.py`).
 """

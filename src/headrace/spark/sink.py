@@ -37,7 +37,7 @@ from headrace.spark.sink_options import Guarantee, SinkOptions, sink_options
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.client.producer.table_delivery import TableDelivery
+    from headrace.client.producer.deliveries import TableDelivery
 
 # Local properties of a task, the only place where Spark passes these ids.
 BATCH_ID = "streaming.sql.batchId"

@@ -1,37 +1,42 @@
-"""Carries a session's requests on a running event loop.
+"""The driver of an asyncio client: it sends the session's requests on a running event loop.
 
     new --start--> running --close--> closed
-                   running --the session or the shell raised--> broken
+                   running --the session or `after_turn` raised--> broken
 
-Everything happens on the loop, so there is no lock: sockets are watched by the loop itself, one timer is
-armed for the earliest deadline, and a turn is scheduled at most once per iteration of the loop. The loop
-refers to the driver only weakly, so that one which nobody refers to any more is taken down.
+Everything happens on the loop, so there is no lock: the loop watches the sockets, one timer is armed for the
+earliest deadline, and a turn is scheduled at most once per iteration of the loop. The loop refers to the
+driver only weakly, so that a driver to which nothing else refers is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import socket
 import weakref
 from collections.abc import Callable
 from math import ceil
 from selectors import EVENT_READ, EVENT_WRITE
+from typing import Any, TypeVar, cast
 
 from headrace.base.time import NEVER, Instant
-from headrace.client.aio.tokens import tokens_of
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed
 from headrace.client.network.reachability import Reachability
 from headrace.client.network.sockets import Found, Wire, Wires
+from headrace.client.security.oauthbearer import TokenProvider, Tokens
 from headrace.client.session import Session
 from headrace.client.settings.network import NetworkSettings
+from headrace.client.steps import Call, Steps, Tell, Wait
+
+T = TypeVar("T")
 
 SLEEP_MAX_S = 3600.0  # loops refuse timers of many weeks
 
 
 class Driver:
-    """The session belongs to the loop: whoever touches it calls `wake` if there is work."""
+    """The session belongs to the loop: a caller that gives it work calls `wake`."""
 
     def __init__(
         self,
@@ -43,7 +48,7 @@ class Driver:
     ) -> None:
         """`after_turn` is called after every turn."""
         self.name = name
-        self.error: ClientError | None = None  # why it runs no more; waits raise it
+        self.error: ClientError | None = None  # why it does not run any more; waiting calls raise it
         self._session = session
         self._settings = settings
         self._after_turn = after_turn
@@ -51,36 +56,49 @@ class Driver:
         self._waiters: dict[asyncio.Future[bool], Callable[[], bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
-        self._watching: Watching | None = None
+        self._watcher: SocketWatcher | None = None
+
+    def start_once(self) -> None:
+        """Starts on the running loop, unless it was started before."""
+        if self._watcher is None and self.error is None:
+            self.start()
 
     def start(self) -> None:
-        """On the loop that it is to live on."""
-        watching = Watching(asyncio.get_running_loop(), self, self._settings, self._session.reachability)
-        self._finalizer = weakref.finalize(self, watching.abandon)
+        """Starts on the running loop."""
+        watcher = SocketWatcher(asyncio.get_running_loop(), self, self._settings, self._session.reachability)
+        self._finalizer = weakref.finalize(self, watcher.abandon)
         self._finalizer.atexit = False
-        self._watching = watching
+        self._watcher = watcher
         self.wake()
 
     def wake(self) -> None:
         """Schedules a turn; cheap if there is one already."""
-        if not self._is_scheduled and self._watching is not None:
+        if not self._is_scheduled and self._watcher is not None:
             self._is_scheduled = True
-            self._watching.loop.call_soon(_turn, weakref.ref(self))
+            self._watcher.loop.call_soon(_turn, weakref.ref(self))
+
+    @property
+    def is_started(self) -> bool:
+        return self._watcher is not None
+
+    def notify(self) -> None:
+        """Waiting calls look again whether their wait is over."""
+        self.wake()
 
     def check(self) -> None:
-        """Raises why the driver runs no more, if so."""
+        """Raises why the driver does not run any more, if so."""
         if self.error is not None:
-            raise self.error.with_traceback(None)  # raised again and again, it would collect traces
+            raise self.error.with_traceback(None)  # it is raised more than once, and would collect tracebacks
 
     async def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Whether `done` came true in time; it is looked at after every turn."""
+        """Waits until `done()`, which is called after every turn; returns whether it came true in time."""
         if done():
             return True
         self.check()
-        assert self._watching is not None, "it was not started"
+        assert self._watcher is not None, "it was not started"
         if timeout_s is not None and timeout_s <= 0:
             return False
-        loop = self._watching.loop
+        loop = self._watcher.loop
         waiter: asyncio.Future[bool] = loop.create_future()
         timer = None
         if timeout_s is not None and timeout_s < NEVER:
@@ -93,37 +111,64 @@ class Driver:
             if timer is not None:
                 timer.cancel()
 
+    async def run(self, steps: Steps[T], client: object, wake: Callable[[], None]) -> T:
+        """Takes the steps of a call in a task, and returns what the call returns.
+
+        Functions of the application may be coroutine functions. `client` is the argument of a `Tell`; `wake`
+        is called before a wait, and schedules a turn if there is work.
+        """
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                step = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return cast("T", end.value)
+            value = error = None
+            try:
+                match step:
+                    case Wait(is_over, until):
+                        wake()
+                        timeout_s = None if until == NEVER else max(0.0, until - clock())
+                        value = await self.wait_until(is_over, timeout_s)
+                    case Call(function, arguments):
+                        value = await _awaited(function(*arguments))
+                    case Tell(function, arguments):
+                        value = await _awaited(function(client, *arguments))
+            except BaseException as raised:  # a cancellation, too: the call cleans up behind itself
+                error = raised
+
     async def close(self) -> None:
         """Ends all connections; requests that are not answered fail. May be called again."""
         if self.error is not None:
             return
         self.error = Closed("this client was closed")
-        watching = self._take_down()
-        if watching is None:
+        watcher = self._take_down()
+        if watcher is None:
             return
         try:
             now = clock()
-            for ticket, answer in watching.wires.take_settled():
+            for ticket, answer in watcher.wires.take_settled():
                 self._session.answered(now, ticket, answer)
             if self._after_turn is not None:
                 self._after_turn()
         except Exception as error:
             self.broke(error)
         else:
-            self._tell_waiters()
+            self._notify_waiters()
 
-    def _take_down(self) -> Watching | None:
-        watching = self._watching
-        if watching is not None:
+    def _take_down(self) -> SocketWatcher | None:
+        watcher = self._watcher
+        if watcher is not None:
             self._finalizer.detach()
-            watching.close()
+            watcher.close()
         if self._timer is not None:
             self._timer.cancel()
-        return watching
+        return watcher
 
     # On the loop
 
-    def ring(self) -> None:
+    def on_timer(self) -> None:
         self._timer = None
         self.turn()
 
@@ -136,11 +181,11 @@ class Driver:
         except Exception as error:
             self.broke(error)
         else:
-            self._tell_waiters()
+            self._notify_waiters()
 
     def _work(self) -> None:
-        assert self._watching is not None
-        session, wires = self._session, self._watching.wires
+        assert self._watcher is not None
+        session, wires = self._session, self._watcher.wires
         now = clock()
         wires.check_time(now)
         for ticket, answer in wires.take_settled():
@@ -157,7 +202,7 @@ class Driver:
         self._arm(min(session.deadline(), wires.deadline()))
 
     def _arm(self, until: Instant) -> None:
-        """One that rings too early is left alone: deadlines move away with every answer."""
+        """A timer that is due earlier is kept: deadlines move away with every response."""
         now = clock()
         if self._timer is not None:
             if self._timer_at <= until:
@@ -165,20 +210,20 @@ class Driver:
             self._timer.cancel()
             self._timer = None
         if until != NEVER:
-            assert self._watching is not None
-            # whole milliseconds, as loops count them: one that is rounded down would ring in vain
+            assert self._watcher is not None
+            # whole milliseconds, as loops count them: if rounded down, the timer would be too early
             delay_s = ceil(min(max(0.0, until - now), SLEEP_MAX_S) * 1000) / 1000
             self._timer_at = Instant(now + delay_s)
-            self._timer = self._watching.loop.call_later(delay_s, _ring, weakref.ref(self))
+            self._timer = self._watcher.loop.call_later(delay_s, _on_timer, weakref.ref(self))
 
     def broke(self, cause: Exception) -> None:
-        """Something raised that should not: nobody may wait for what will never come."""
+        """After an unexpected error: waiting calls raise it."""
         self._take_down()
-        self.error = ClientBroken(f"this client failed: {cause!r}")
+        self.error = ClientBroken(f"the client stopped after an unexpected error: {cause!r}")
         self.error.__cause__ = cause
-        self._tell_waiters()
+        self._notify_waiters()
 
-    def _tell_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         for waiter, done in self._waiters.items():
             if waiter.done():
                 continue
@@ -197,10 +242,10 @@ def _turn(reference: weakref.ref[Driver]) -> None:
         driver.turn()
 
 
-def _ring(reference: weakref.ref[Driver]) -> None:
+def _on_timer(reference: weakref.ref[Driver]) -> None:
     driver = reference()
     if driver is not None:
-        driver.ring()
+        driver.on_timer()
 
 
 def _give_up(waiter: asyncio.Future[bool]) -> None:
@@ -208,8 +253,8 @@ def _give_up(waiter: asyncio.Future[bool]) -> None:
         waiter.set_result(False)
 
 
-class Watching:
-    """The world of an event loop."""
+class SocketWatcher:
+    """The sockets of an asyncio client, watched by the event loop."""
 
     def __init__(
         self,
@@ -255,13 +300,13 @@ class Watching:
             found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             found = error
-        self._tell(lambda: self.wires.found(clock(), wire, found))
+        self._and_wake(lambda: self.wires.found(clock(), wire, found))
 
     def _serve(self, wire: Wire, events: int) -> None:
-        self._tell(lambda: self.wires.serve(clock(), wire, events))
+        self._and_wake(lambda: self.wires.serve(clock(), wire, events))
 
-    def _tell(self, act: Callable[[], None]) -> None:
-        """After it answers may be there, and deadlines are other ones."""
+    def _and_wake(self, act: Callable[[], None]) -> None:
+        """Calls `act`, then schedules a turn: there may be responses, or other deadlines."""
         try:
             act()
         except Exception as error:
@@ -280,10 +325,36 @@ class Watching:
         self.wires.close()
 
     def abandon(self) -> None:
-        """The driver is gone; this may be another thread than the loop's, where garbage happened to be
-        collected.
-        """
+        """The driver was collected as garbage, perhaps on another thread than the loop's."""
         if self.loop.is_closed():
             self.wires.abandon()
         else:
             self.loop.call_soon_threadsafe(self.close)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def tokens_of(provider: TokenProvider, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> Tokens:
+    """OAuth tokens: a provider that is a coroutine function is awaited; a plain function may block, and is
+    called on a thread of the loop's pool. `wake` is called on the loop afterwards.
+    """
+    tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+    def fetch() -> None:
+        task = loop.create_task(ask())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def ask() -> None:
+        try:
+            is_coroutine = inspect.iscoroutinefunction(provider)
+            given = provider() if is_coroutine else await loop.run_in_executor(None, provider)
+            tokens.came(await given if inspect.isawaitable(given) else given)
+        except Exception as error:
+            tokens.failed(error)
+        wake()
+
+    tokens = Tokens(fetch)
+    return tokens

@@ -1,6 +1,11 @@
-"""The producer's part of the client, as pure machines: what leaves when, and what an answer means.
+"""The producer: batches of records, and the requests that deliver them.
 
-`Sending` joins them: records wait in the accumulator, `Sequences` keep their order and their uniqueness,
-`TransactionSession` makes them count together. Requests are taken by `requests(now)`, each answer is handed
-back by its ticket, and what became of records is told by the batches they travelled in.
+The way of a record: `methods.py` (send), `_appender.py`, `_accumulator.py` (a partition is chosen, batches
+are opened and closed), `_batch.py` (bytes), `sender.py` (which batches leave now, retries),
+`produce_requests.py` (Produce requests), `produce_response.py` (what a response means for a batch), and the
+`Delivery` of `_batch.py`.
+
+Everything but the threads and the event loop is here and pure: the time is an argument, requests come out of
+`Sender.requests(now)`, and each response is handed back with its ticket. Modules that begin with `_` are
+compiled.
 """

@@ -20,10 +20,9 @@ from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import Coordinator, CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError, OutsideTransaction, UnsupportedByBroker
 from headrace.client.mailbox import Answer, Mailbox
-from headrace.client.producer.sequences import Sequences
-from headrace.client.producer.transaction import Transact
+from headrace.client.producer.idempotence import Sequences
+from headrace.client.producer.transaction import Severity, TransactionFactory, severity_of_answer
 from headrace.client.producer.transaction_requests import features_request
-from headrace.client.producer.transaction_states import Severity, severity_of_answer
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
@@ -101,10 +100,10 @@ class Attempt:
         return self.state is State.WRITING
 
     @property
-    def is_doomed(self) -> bool:
+    def will_abort(self) -> bool:
         return self.state is State.FAILED
 
-    is_fatal = is_doomed  # who ends it does not ask what became of single records
+    is_fatal = will_abort  # who ends it does not ask what became of single records
 
     def check_may_send(self) -> None:
         if self.error is not None:
@@ -228,7 +227,7 @@ class Attempt:
         self.when_moved()
 
 
-def attempt_at(place: Place) -> Transact:
+def attempt_at(place: Place) -> TransactionFactory:
     """How a producer's records become part of an attempt."""
 
     def transact(settings: SendingSettings, sequences: Sequences, mailbox: Mailbox, dice: Dice) -> Attempt:

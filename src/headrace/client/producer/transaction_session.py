@@ -32,7 +32,14 @@ from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.network.connection import Question
 from headrace.client.pending import Pending
-from headrace.client.producer.sequences import Sequences
+from headrace.client.producer.idempotence import Sequences
+from headrace.client.producer.transaction import (
+    ALLOWED,
+    Severity,
+    State,
+    severity_of_answer,
+    severity_of_failed_batch,
+)
 from headrace.client.producer.transaction_requests import (
     ADD_PARTITIONS_BY_CLIENTS,
     END_TXN_FIRST_PROTOCOL,
@@ -46,13 +53,6 @@ from headrace.client.producer.transaction_requests import (
     offsets_request,
     results_of_offsets,
     transaction_version,
-)
-from headrace.client.producer.transaction_states import (
-    ALLOWED,
-    Severity,
-    State,
-    severity_of_answer,
-    severity_of_failed_batch,
 )
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.errors import ErrorCode
@@ -239,10 +239,10 @@ class TransactionSession:
         if self.state is not State.FATAL and severity_of_failed_batch(error) is Severity.FATAL:
             self._fail(error)
         elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
-            self._doom(error)
+            self._require_abort(error)
 
     @property
-    def is_doomed(self) -> bool:
+    def will_abort(self) -> bool:
         """Records that were never sent shall not be."""
         return self.state in (State.ABORTABLE, State.ABORTING, State.FATAL)
 
@@ -357,7 +357,7 @@ class TransactionSession:
     def _cannot_commit(self, asked_in: State, error: ClientError) -> None:
         self._needs_epoch = True
         if self.state in (State.IN_TRANSACTION, State.COMMITTING):
-            self._doom(error)
+            self._require_abort(error)
         elif asked_in not in (State.IN_TRANSACTION, State.COMMITTING):
             self._fail(error)  # not even an abort goes through
 
@@ -502,7 +502,7 @@ class TransactionSession:
         self.state = state
         self.when_moved()
 
-    def _doom(self, error: ClientError) -> None:
+    def _require_abort(self, error: ClientError) -> None:
         self._move(State.ABORTABLE, "aborted")
         self.error = error
         self._settle_waiting(TransactionMustAbort(f"the transaction can only be aborted: {error}"), error)

@@ -1,11 +1,11 @@
-"""A thread that carries a session's requests.
+"""The driver of a blocking client: a thread that sends the session's requests and hands it the responses.
 
     new --start--> running --close--> closed
-                   running --the session or the shell raised--> broken
+                   running --the session or `after_turn` raised--> broken
 
-A turn: answers go to the session and its new requests come out, under the lock; then they are encoded and
-sent, and the shell is called, without it. The thread refers to its driver only while it works, not while it
-sleeps, so that a driver which nobody refers to any more ends its thread.
+A turn: under the lock, responses go to the session and its new requests come out; without the lock, these are
+encoded and sent, and `after_turn` is called. The thread refers to its driver only while it works, not while
+it sleeps: a driver to which nothing else refers ends its thread.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ import random
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed, InvalidInput
 from headrace.client.session import Session
 from headrace.client.settings.network import NetworkSettings
-from headrace.client.threads.selecting import Selecting
+from headrace.client.steps import Call, Steps, Tell, Wait
+from headrace.client.threads.selector import SocketSelector
 
-# How long `close` waits for the thread. Only a callback of the user's own can make it late; it ends then.
+T = TypeVar("T")
+
+# How long `close` waits for the thread. Only a callback of the application can make it late.
 CLOSE_S = 5.0
-# The same at the interpreter's exit, when nobody is left to be told.
+# The same at the interpreter's exit.
 EXIT_S = 1.0
 
 
 class Driver:
-    """`lock` guards the session: whoever touches it holds the lock, and calls `wake` if there is work."""
+    """`lock` guards the session: a caller holds the lock while it uses the session, and calls `wake` if there
+    is work.
+    """
 
     def __init__(
         self,
@@ -43,53 +49,102 @@ class Driver:
     ) -> None:
         """`after_turn` is called on the thread, without the lock, after every turn."""
         self.lock = threading.Condition(threading.Lock())
-        self.error: ClientError | None = None  # why it runs no more; waits raise it
-        self.relocked: Callable[[threading.Condition], object] | None = None  # hears of another lock
+        self.error: ClientError | None = None  # why it does not run any more; waiting calls raise it
+        self.relocked: Callable[[threading.Condition], object] | None = None  # called when `lock` is replaced
         self._session = session
         self._after_turn = after_turn
-        self._selecting = Selecting(settings, random.SystemRandom(), session.reachability)
-        arguments = (weakref.ref(self), self._selecting)
+        self._selector = SocketSelector(settings, random.SystemRandom(), session.reachability)
+        arguments = (weakref.ref(self), self._selector)
         self._thread = threading.Thread(target=_run, args=arguments, name=name, daemon=True)
-        self._finalizer = weakref.finalize(self, self._selecting.close)
-        self.wake = self._selecting.wake  # cheap while the thread is awake; with the lock or without
+        self._finalizer = weakref.finalize(self, self._selector.close)
+        self.wake = self._selector.wake  # cheap while the thread is awake; with the lock or without
 
     def start(self) -> None:
         _living.add(self)
         self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, self._selecting.wake)
-        self._finalizer.atexit = False  # there `_close_all` does more
+        self._finalizer = weakref.finalize(self, self._selector.wake)
+        self._finalizer.atexit = False  # at exit `_close_all` does more
         self._thread.start()
 
     @property
     def is_on_thread(self) -> bool:
-        """Whether the caller is the driver's own thread, as in callbacks, where waiting would never end."""
+        """Whether the caller runs on the driver's own thread, as callbacks do, where a wait never ends."""
         return threading.current_thread() is self._thread
 
+    @property
+    def is_started(self) -> bool:
+        return self._thread.ident is not None
+
+    def notify(self) -> None:
+        """With the lock held: waiting calls look again whether their wait is over."""
+        self.lock.notify_all()
+
     def check(self) -> None:
-        """Raises why the driver runs no more, if so."""
+        """Raises why the driver does not run any more, if so."""
         if self.error is not None:
-            raise self.error.with_traceback(None)  # raised again and again, it would collect traces
+            raise self.error.with_traceback(None)  # it is raised more than once, and would collect tracebacks
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """With the lock held: whether `done` came true in time; it is looked at after every turn."""
+        """With the lock held: waits until `done()`, which is called after every turn; returns whether it came
+        true in time.
+        """
         until = NEVER if timeout_s is None else clock() + timeout_s
         while not done():
             self.check()
             if self.is_on_thread:
-                raise InvalidInput("a callback cannot wait for what only its own thread brings")
+                raise InvalidInput(
+                    "a delivery callback cannot call a method that waits: it runs on the client's own thread"
+                )
             left_s = until - clock()
             if left_s <= 0:
                 return False
             self.lock.wait(min(left_s, threading.TIMEOUT_MAX))
         return True
 
-    def close(self) -> None:
-        """Without the lock: ends the thread and all connections; requests that are not answered fail. May be
-        called again.
+    def run(self, steps: Steps[T], client: object, wake: Callable[[], None]) -> T:
+        """Takes the steps of a call on the caller's thread, and returns what the call returns.
+
+        The session is locked, except while the call waits or a function of the application runs. `client` is
+        the argument of a `Tell`; `wake` is called before a wait, and wakes the thread if it has work.
         """
+        value: Any = None
+        error: BaseException | None = None
+        self.lock.acquire()
+        try:
+            while True:
+                step = steps.send(value) if error is None else steps.throw(error)
+                value = error = None
+                try:
+                    match step:
+                        case Wait(is_over, until):
+                            wake()
+                            value = self.wait_until(
+                                is_over, None if until == NEVER else max(0.0, until - clock())
+                            )
+                        case Call(function, arguments):
+                            value = self._call_unlocked(function, arguments)
+                        case Tell(function, arguments):
+                            value = self._call_unlocked(function, (client, *arguments))
+                except BaseException as raised:
+                    error = raised
+        except StopIteration as end:
+            return cast("T", end.value)
+        finally:
+            error = None  # it refers to this frame
+            self.lock.release()
+
+    def _call_unlocked(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        self.lock.release()
+        try:
+            return function(*arguments)
+        finally:
+            self.lock.acquire()
+
+    def close(self) -> None:
+        """Without the lock: ends the thread and all connections; unanswered requests fail."""
         self._stop(Closed("this client was closed"))
-        if self._thread.ident is None:
-            self._selecting.close()  # it was never started
+        if not self.is_started:
+            self._selector.close()  # it was never started
         elif not self.is_on_thread:
             self._thread.join(CLOSE_S)
 
@@ -102,8 +157,8 @@ class Driver:
     # On the thread
 
     def turn(self) -> Instant:
-        """When to turn again at the latest."""
-        session, wires = self._session, self._selecting.wires
+        """Does one turn; returns when the next one is due."""
+        session, wires = self._session, self._selector.wires
         with self.lock:
             now = clock()
             settled = wires.take_settled()
@@ -121,12 +176,12 @@ class Driver:
         return until
 
     def end(self) -> None:
-        """The last turn: what is still unanswered never will be."""
-        self._selecting.close()
+        """The last turn: unanswered requests fail."""
+        self._selector.close()
         with self.lock:
             now = clock()
             try:
-                for ticket, answer in self._selecting.wires.take_settled():
+                for ticket, answer in self._selector.wires.take_settled():
                     self._session.answered(now, ticket, answer)
             finally:
                 self.lock.notify_all()
@@ -134,26 +189,26 @@ class Driver:
             self._after_turn()
 
     def broke(self, cause: BaseException) -> None:
-        """Something raised that should not: nobody may wait for what will never come."""
-        self._selecting.close()
+        """After an unexpected error: waiting calls raise it."""
+        self._selector.close()
         with self.lock:
-            self.error = ClientBroken(f"this client failed: {cause!r}")
+            self.error = ClientBroken(f"the client stopped after an unexpected error: {cause!r}")
             self.error.__cause__ = cause
             self.lock.notify_all()
 
 
-def _run(reference: weakref.ref[Driver], selecting: Selecting) -> None:
+def _run(reference: weakref.ref[Driver], selector: SocketSelector) -> None:
     until = clock()
     while True:
         failure: BaseException | None = None
         try:
-            while not selecting.poll(until):
+            while not selector.poll(until):
                 pass  # bytes came and went, and no answer is complete: the session need not be locked
         except BaseException as error:
             failure = error
         driver = reference()
         if driver is None:
-            selecting.close()
+            selector.close()
             return
         try:
             if failure is not None:
@@ -172,7 +227,7 @@ _living: weakref.WeakSet[Driver] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """At exit: a daemon thread that is still at work while the interpreter is taken apart could crash it."""
+    """At exit: a daemon thread that still runs while the interpreter is torn down could crash it."""
     for driver in list(_living):
         driver._stop(Closed("this process is ending"))
         if not driver.is_on_thread:
@@ -180,14 +235,16 @@ def _close_all() -> None:
 
 
 def _forked() -> None:
-    """In the child of a fork there is no thread, and the sockets are the parent's."""
+    """In the child of a fork: the thread does not exist there, and the sockets are the parent's."""
     for driver in list(_living):
-        # another thread may have held the old lock, and will never let go of its copy here
+        # another thread of the parent may have held the old lock, whose copy is never released here
         driver.lock = threading.Condition(threading.Lock())
         if driver.relocked is not None:
             driver.relocked(driver.lock)
-        driver._selecting.abandon()
-        driver.error = ClientBroken("this client belongs to the parent process; make a new one after a fork")
+        driver._selector.abandon()
+        driver.error = ClientBroken(
+            "this client belongs to the parent process; create another one after the fork"
+        )
         driver._finalizer.detach()
     _living.clear()
 

@@ -11,7 +11,7 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, TimedOut
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.membership.subscription import Subscription
-from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.steps import Steps, Wait
 from headrace.records._messages import Message
@@ -20,7 +20,7 @@ from headrace.simulator.history import CommitOfTransactionAsked, TransactionBegu
 from headrace.simulator.machine import Machine
 from headrace.simulator.programs.reading import GroupKind, Reading
 from headrace.simulator.programs.shell import Driven
-from headrace.simulator.programs.writing import call_listeners, new_outbox
+from headrace.simulator.programs.writing import call_listeners, new_core
 
 TRANSACTION_TIMEOUT_MS = 3_000
 
@@ -30,7 +30,7 @@ class Copier(Reading):
         super().__init__(machine, name, source, kind)
         self._target = target
         self._number = 0  # of its transactions, over all its lives
-        self._outbox: Outbox
+        self._core: ProducerCore
         self._work: Steps[None]
         self._awaits: Wait | None = None
 
@@ -38,14 +38,14 @@ class Copier(Reading):
         consumer = self.new_consumer(**self.group_settings(), **{"isolation.level": "read_committed"})
         consumer.subscribe(self.now, Subscription(frozenset({self.topic.name})))
         settings = {"transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
-        self._outbox = new_outbox(self.world, **settings)
+        self._core = new_core(self.world, **settings)
         self._work = self._live()
         self._awaits = None
-        return [consumer, self._outbox.sending]
+        return [consumer, self._core.sender]
 
     def step(self) -> None:
         """Takes the next step of the work, as a shell would, if what it waits for is over."""
-        if self._outbox.transaction.is_fatal:
+        if self._core.transaction.is_fatal:
             self.die()
             return
         is_over = True
@@ -58,12 +58,12 @@ class Copier(Reading):
         self._awaits = asked
 
     def heard(self) -> None:
-        call_listeners(self._outbox)
+        call_listeners(self._core)
 
     # --- the work -------------------------------------------------------------------------------------
 
     def _live(self) -> Steps[None]:
-        yield from self._insisting(lambda: self._outbox.initialized(None))
+        yield from self._insisting(lambda: self._core.init_transactions(None))
         while True:
             messages = self.poll(self.world.dice.randint(1, 12))
             if not messages:
@@ -88,27 +88,27 @@ class Copier(Reading):
             for index, message in enumerate(messages)
         )
         self.history.add(TransactionBegun(self.name, number, values))
-        outbox, accumulator = self._outbox, self._outbox.accumulator
-        yield from outbox.begun(None)
+        core, accumulator = self._core, self._core.accumulator
+        yield from core.begin_transaction(None)
         for value in values:
             partition = self.world.dice.randrange(self._target.partitions)
             wall_ms = self.world.now().wall_ms
-            yield from outbox.sent(self._target.name, None, value, (), partition, wall_ms)
+            yield from core.send(self._target.name, None, value, (), partition, wall_ms)
             self.holds("buffer.memory", accumulator.buffered_bytes, accumulator.buffer_bytes)
         ends = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in messages}
         offsets = {at: CommittedOffset(offset) for at, offset in ends.items()}
-        yield from outbox.offsets_sent(offsets, member, None)
+        yield from core.send_offsets(offsets, member, None)
         if not self.is_careful and self.world.chance(0.15):
             yield from self._abort()
             yield from self._go_back()
             return
         self.history.add(CommitOfTransactionAsked(self.name, number))
-        yield from self._insisting(lambda: outbox.committed(None))
+        yield from self._insisting(lambda: core.commit_transaction(None))
         self.history.add(TransactionEnded(self.name, number, is_commit=True))
 
     def _abort(self) -> Steps[None]:
         yield from self._end_if_fatal()
-        yield from self._insisting(lambda: self._outbox.aborted(None))
+        yield from self._insisting(lambda: self._core.abort_transaction(None))
         self.history.add(TransactionEnded(self.name, self._number, is_commit=False))
 
     def _insisting(self, call: Callable[[], Steps[None]]) -> Steps[None]:
@@ -125,7 +125,7 @@ class Copier(Reading):
 
     def _end_if_fatal(self) -> Steps[None]:
         """The producer is of no more use: the next step ends the program."""
-        while self._outbox.transaction.is_fatal:
+        while self._core.transaction.is_fatal:
             yield from self._pause()
 
     def _go_back(self) -> Steps[None]:

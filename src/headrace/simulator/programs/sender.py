@@ -5,14 +5,14 @@ from typing import Any
 from headrace.client.errors import ClientError
 from headrace.client.producer._accumulator import partition_for_key
 from headrace.client.producer._batch import Delivery
-from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.rejections import RecordRejected, error_of
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import BatchAcked, BatchSent, DeliverySettled, PartitionKey
 from headrace.simulator.machine import Machine
 from headrace.simulator.programs.program import Program
 from headrace.simulator.programs.shell import Driven
-from headrace.simulator.programs.writing import call_listeners, new_outbox
+from headrace.simulator.programs.writing import call_listeners, new_core
 
 
 class Sender(Program):
@@ -26,26 +26,26 @@ class Sender(Program):
         self._unsettled: set[bytes] = set()
         self._durable_ends: dict[PartitionKey, int] = {}  # in this turn
         self.is_stopping = False  # sends nothing new any more
-        self._outbox: Outbox
+        self._core: ProducerCore
 
     @property
     def is_idle(self) -> bool:
         """Everything is told, and nothing is kept."""
-        outbox = self._outbox
-        return not self._unsettled and not outbox.accumulator.buffered_bytes and outbox.sending.is_idle
+        core = self._core
+        return not self._unsettled and not core.accumulator.buffered_bytes and core.sender.is_idle
 
     def sessions(self) -> list[Driven]:
         settings: dict[str, Any] = {"acks": str(self._acks), "enable.idempotence": self._is_idempotent}
         if not self._is_idempotent:
             settings["max.in.flight.requests.per.connection"] = 1
         self._unsettled.clear()
-        self._outbox = new_outbox(self.world, **settings)
-        return [self._outbox.sending]
+        self._core = new_core(self.world, **settings)
+        return [self._core.sender]
 
     def step(self) -> None:
         dice = self.world.dice
         if self.is_stopping or self.world.chance(0.1):
-            self._outbox.sending.flush()
+            self._core.sender.flush()
         if self.is_stopping:
             return
         for _ in range(dice.randint(0, 6)):
@@ -60,7 +60,7 @@ class Sender(Program):
     def _send(self, partition: PartitionKey, key: bytes | None) -> bool:
         """Whether it was taken; if not, a later step tries again."""
         value = f"{self.name}.{self.life}:{self._count + 1}:".encode() + b"." * self.world.dice.randrange(80)
-        accumulator, topics = self._outbox.accumulator, self._outbox.sending.topics
+        accumulator, topics = self._core.accumulator, self._core.sender.topics
         chosen = -1 if key is not None else partition.number
         wall_ms = self.world.now().wall_ms
         try:
@@ -79,7 +79,7 @@ class Sender(Program):
 
     def heard(self) -> None:
         self._durable_ends.clear()
-        call_listeners(self._outbox)
+        call_listeners(self._core)
 
     def _settled(self, partition: PartitionKey, value: bytes, done: Delivery) -> None:
         self._unsettled.discard(value)

@@ -5,8 +5,8 @@ from typing import Any
 
 from headrace.base.time import Instant
 from headrace.client.producer._batch import Awaited, RecordMetadata
-from headrace.client.producer.options import Options
-from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.arguments import Options
+from headrace.client.producer.core import ProducerCore
 from headrace.client.settings.configuration import Configuration
 from headrace.client.settings.keys import producer_keys
 from headrace.simulator.world import World
@@ -24,7 +24,7 @@ class NobodyWaits:
         raise AssertionError("a program waits for a delivery")
 
 
-def new_outbox(world: World, **settings: Any) -> Outbox:
+def new_core(world: World, **settings: Any) -> ProducerCore:
     """As impatient as this world is quick."""
     dice = world.dice
     chosen: dict[str, Any] = {
@@ -41,7 +41,7 @@ def new_outbox(world: World, **settings: Any) -> Outbox:
         "buffer.memory": dice.choice((1_000, 4_000)),
         "max.block.ms": 5_000,
     }
-    return Outbox(
+    return ProducerCore(
         Options(Configuration(producer_keys(), chosen | settings)),
         NobodyWaits(),
         dice,
@@ -50,8 +50,8 @@ def new_outbox(world: World, **settings: Any) -> Outbox:
     )
 
 
-def call_listeners(outbox: Outbox) -> None:
+def call_listeners(core: ProducerCore) -> None:
     """Calls those who listen for deliveries; unlike a real shell it lets out what they raise."""
-    for batch in outbox.sending.take_settled():
+    for batch in core.sender.take_settled():
         for error in batch.call_listeners():
             raise error

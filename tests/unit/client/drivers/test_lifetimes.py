@@ -19,7 +19,7 @@ from headrace.client.aio.driver import Driver
 from headrace.client.errors import Closed, InvalidInput
 from headrace.client.network.sockets import Wires
 from headrace.client.settings.network import NetworkSettings
-from headrace.client.threads.selecting import Selecting
+from headrace.client.threads.selector import SocketSelector
 from headrace.protocol.messages.metadata import MetadataResponse
 
 TESTS = Path(__file__).parents[3]
@@ -92,7 +92,7 @@ def test_a_callback_cannot_wait_for_its_own_thread_but_close_it() -> None:
     refused = threading.Event()
 
     def wait() -> None:
-        with carrier.driver.lock, pytest.raises(InvalidInput, match="cannot wait"):
+        with carrier.driver.lock, pytest.raises(InvalidInput, match="cannot call a method that waits"):
             carrier.driver.wait_until(lambda: False, None)
         carrier.driver.close()
         refused.set()
@@ -174,7 +174,7 @@ def test_the_lock_is_free_while_the_thread_encodes_sends_and_sleeps(monkeypatch:
 
         monkeypatch.setattr(owner, name, watched)
 
-    for owner, name in ((Wires, "submit"), (Wires, "flush"), (Selecting, "poll")):
+    for owner, name in ((Wires, "submit"), (Wires, "flush"), (SocketSelector, "poll")):
         watch(owner, name)
     with ScriptedServer(serve) as server:
         carrier.start(NetworkSettings((server.address,)))

@@ -12,7 +12,7 @@ from harness.producer_stage import TOPIC, NobodyWaits, Stage
 from headrace.client.errors import InvalidInput, RecordLost
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer.arrow import slices
-from headrace.client.producer.table_delivery import PartitionRows, TableDelivery, TableMetadata
+from headrace.client.producer.deliveries import PartitionRows, TableDelivery, TableMetadata
 from headrace.records.batch import check_crc
 from headrace.records.reader import read_rows
 
@@ -209,7 +209,7 @@ class TestDelivery:
         delivery.add_errback(lambda error: heard.append("failed"))
         assert not delivery.is_done
         stage.settle()
-        for batch in stage.sending.take_settled():
+        for batch in stage.sender.take_settled():
             assert batch.call_listeners() == []
         expected = TableMetadata(TOPIC, ROWS, {0: PartitionRows(ROWS, 1, ROWS)})
         assert delivery.result() == expected
@@ -223,7 +223,7 @@ class TestDelivery:
         heard: list[Any] = []
         delivery.add_callback(heard.append)
         stage.settle()
-        for batch in stage.sending.take_settled():
+        for batch in stage.sender.take_settled():
             assert batch.call_listeners() == []
         assert delivery.result().partitions == {0: PartitionRows(ROWS, 1, ROWS)}
         assert heard == [delivery.result()]
@@ -236,8 +236,8 @@ class TestDelivery:
         heard: list[Any] = []
         delivery.add_errback(heard.append)
         stage.exchange()
-        stage.sending.give_up(RecordLost("closed"))
-        for batch in stage.sending.take_settled():
+        stage.sender.give_up(RecordLost("closed"))
+        for batch in stage.sender.take_settled():
             assert batch.call_listeners() == []
         assert delivery.is_done
         with pytest.raises(RecordLost, match="closed"):

@@ -33,7 +33,7 @@ class Writer(Stage):
 
     @property
     def attempt(self) -> Attempt:
-        attempt = self.sending.transaction
+        attempt = self.sender.transaction
         assert isinstance(attempt, Attempt)
         return attempt
 
@@ -43,7 +43,7 @@ class Writer(Stage):
         while self.now < end:
             while self.exchange():
                 pass
-            wake_at = self.sending.deadline()
+            wake_at = self.sender.deadline()
             self.desk.advance(max(0.001, min(wake_at, end) - self.now))
         while self.exchange():
             pass
@@ -56,7 +56,7 @@ class Writer(Stage):
 
     def write(self, value: bytes) -> None:
         self.send(0, value)
-        self.sending.flush()
+        self.sender.flush()
         self.pass_time(1)
 
     def commit(self, batch: int, attempts: list[Writer]) -> int:
@@ -188,9 +188,9 @@ def test_a_lost_answer_does_not_make_another_attempt() -> None:
 
 def test_brokers_without_sinks() -> None:
     writer = Writer(place())
-    (asked,) = [one for one in writer.sending.requests(Instant(0.0)) if _asks_for_versions(one.question)]
+    (asked,) = [one for one in writer.sender.requests(Instant(0.0)) if _asks_for_versions(one.question)]
     answer: Answer = ApiVersionsResponse()
-    writer.sending.answered(Instant(0.0), asked.ticket, answer)
+    writer.sender.answered(Instant(0.0), asked.ticket, answer)
     assert writer.attempt.state is State.UNSUPPORTED
     with pytest.raises(UnsupportedByBroker):
         writer.attempt.check_may_send()

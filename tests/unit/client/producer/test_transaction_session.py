@@ -17,8 +17,8 @@ from headrace.client.errors import (
     TransactionMustAbort,
 )
 from headrace.client.membership.events import CommittedOffset
+from headrace.client.producer.transaction import ALLOWED, State
 from headrace.client.producer.transaction_requests import GroupMembership
-from headrace.client.producer.transaction_states import ALLOWED, State
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -55,7 +55,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 def outgoing(stage: Stage, api_key: int) -> Any:
     """The next request of that kind, which nobody carries; all others are carried out."""
     for _ in range(100):
-        for each in stage.sending.requests(stage.now):
+        for each in stage.sender.requests(stage.now):
             question = each.question
             key = question.kind.KEY if hasattr(question, "kind") else question.KEY
             if key == api_key:
@@ -119,12 +119,12 @@ class TestTheGoodWay:
             assert not {ADD_PARTITIONS, ADD_OFFSETS} & apis
             assert versions[PRODUCE] > 11
             assert (versions[END_TXN], versions[TXN_OFFSET_COMMIT]) == (5, 5)
-            assert stage.sending.sequences.producer_epoch == 1, "every end raises the epoch"
+            assert stage.sender.sequences.producer_epoch == 1, "every end raises the epoch"
         else:
             assert {ADD_PARTITIONS, ADD_OFFSETS} <= apis
             assert (versions[PRODUCE], versions[END_TXN], versions[TXN_OFFSET_COMMIT]) == (11, 4, 4)
             assert versions[ADD_PARTITIONS] == 3
-            assert stage.sending.sequences.producer_epoch == 0
+            assert stage.sender.sequences.producer_epoch == 0
 
     def test_sequences_go_on_from_transaction_to_transaction(self, stage: Stage) -> None:
         for number in range(3):
@@ -168,9 +168,9 @@ class TestPassingTroubles:
         stage.send(0, b"a")
         pending = stage.session.commit()
         end = outgoing(stage, END_TXN)
-        stage.sending.answered(stage.now, end.ticket, EndTxnResponse(error_code=code))
+        stage.sender.answered(stage.now, end.ticket, EndTxnResponse(error_code=code))
         assert not pending.is_done
-        assert stage.sending.deadline() > stage.now
+        assert stage.sender.deadline() > stage.now
         stage.run(pending)
         assert stage.values(0, committed_only=True) == [b"a"]
 
@@ -183,7 +183,7 @@ class TestPassingTroubles:
         pending = stage.session.commit()
         end = outgoing(stage, END_TXN)
         finds = [api_key for api_key, _ in stage.asked].count(FIND)
-        stage.sending.answered(stage.now, end.ticket, trouble)
+        stage.sender.answered(stage.now, end.ticket, trouble)
         stage.run(pending)
         assert [api_key for api_key, _ in stage.asked].count(FIND) == finds + 1
         assert stage.values(0, committed_only=True) == [b"a"]
@@ -200,7 +200,7 @@ class TestPassingTroubles:
                 partition_index=1, error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             )
         )
-        stage.sending.answered(stage.now, first.ticket, told)
+        stage.sender.answered(stage.now, first.ticket, told)
         second = outgoing(stage, TXN_OFFSET_COMMIT).question.make(4)
         assert [each.partition_index for each in second.topics[0].partitions] == [1]
         assert not pending.is_done
@@ -238,7 +238,7 @@ class TestTroublesThatEndTheTransaction:
         stage.send(0, b"a")
         pending = stage.session.send_offsets(OFFSETS, GroupMembership("g", 3, "m"))
         commit = outgoing(stage, TXN_OFFSET_COMMIT)
-        stage.sending.answered(stage.now, commit.ticket, offsets_told(code))
+        stage.sender.answered(stage.now, commit.ticket, offsets_told(code))
         assert isinstance(pending.error, TransactionMustAbort)
         assert isinstance(pending.error.__cause__, KafkaError)
         with pytest.raises(TransactionMustAbort):
@@ -258,7 +258,7 @@ class TestTroublesThatEndTheTransaction:
         while (find := outgoing(stage, FIND)).question.make(4).coordinator_keys != ["g"]:
             stage._post(find)
         told = Coordinator(key="g", error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        stage.sending.answered(stage.now, find.ticket, FindCoordinatorResponse(coordinators=[told]))
+        stage.sender.answered(stage.now, find.ticket, FindCoordinatorResponse(coordinators=[told]))
         assert isinstance(pending.error, TransactionMustAbort)
         stage.run(stage.session.abort())
         assert stage.session.state is State.READY
@@ -268,12 +268,12 @@ class TestTroublesThatEndTheTransaction:
         stage.session.begin()
         delivery = stage.send(0, b"a")
         add = outgoing(stage, ADD_PARTITIONS)
-        stage.sending.answered(stage.now, add.ticket, added(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+        stage.sender.answered(stage.now, add.ticket, added(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
         with pytest.raises(TransactionMustAbort, match="TOPIC_AUTHORIZATION_FAILED"):
             stage.session.commit()
         stage.run(stage.session.abort())
         assert isinstance(delivery.error, TransactionAborted)
-        assert stage.sending.sequences.producer_epoch >= 1, "sequences in doubt: the epoch is raised"
+        assert stage.sender.sequences.producer_epoch >= 1, "sequences in doubt: the epoch is raised"
 
     def test_an_answer_to_what_was_asked_before_the_abort_is_no_obstacle(self) -> None:
         stage = make(1)
@@ -281,7 +281,7 @@ class TestTroublesThatEndTheTransaction:
         stage.send(0, b"a")
         add = outgoing(stage, ADD_PARTITIONS)
         pending = stage.session.abort()
-        stage.sending.answered(stage.now, add.ticket, added(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+        stage.sender.answered(stage.now, add.ticket, added(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
         stage.run(pending)
         assert stage.session.state is State.READY
 
@@ -301,7 +301,7 @@ class TestTroublesThatEndTheProducer:
         stage.send(0, b"a")
         pending = stage.session.commit()
         end = outgoing(stage, END_TXN)
-        stage.sending.answered(stage.now, end.ticket, EndTxnResponse(error_code=int(code)))
+        stage.sender.answered(stage.now, end.ticket, EndTxnResponse(error_code=int(code)))
         assert isinstance(pending.error, ProducerUnusable)
         for call in (stage.session.begin, stage.session.commit, stage.session.abort):
             with pytest.raises(ProducerUnusable):
@@ -312,7 +312,7 @@ class TestTroublesThatEndTheProducer:
         pending = stage.session.init()
         init = outgoing(stage, INIT)
         code = int(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        stage.sending.answered(stage.now, init.ticket, InitProducerIdResponse(error_code=code))
+        stage.sender.answered(stage.now, init.ticket, InitProducerIdResponse(error_code=code))
         assert isinstance(pending.error, KafkaError)
         assert pending.error.name == "INVALID_TRANSACTION_TIMEOUT"
 
@@ -321,10 +321,10 @@ class TestTroublesThatEndTheProducer:
         stage.session.begin()
         delivery = stage.send(0, b"a")
         add = outgoing(stage, ADD_PARTITIONS)
-        stage.sending.answered(stage.now, add.ticket, added(int(ErrorCode.PRODUCER_FENCED)))
-        stage.sending.requests(stage.now)
+        stage.sender.answered(stage.now, add.ticket, added(int(ErrorCode.PRODUCER_FENCED)))
+        stage.sender.requests(stage.now)
         assert isinstance(delivery.error, TransactionAborted)
-        assert stage.sending.is_idle
+        assert stage.sender.is_idle
 
 
 class TestCallsOutOfPlace:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from headrace.base.time import Instant
-from headrace.client.aio.tokens import tokens_of as tokens_on_a_loop
+from headrace.client.aio.driver import tokens_of as tokens_on_a_loop
 from headrace.client.errors import AuthenticationFailed, TokenUnavailable
 from headrace.client.security.oauthbearer import BearerExchange, OAuthBearer, Tokens
 from headrace.client.security.oidc import ClientCredentials
 from headrace.client.security.sasl import Token
-from headrace.client.threads.tokens import tokens_of
+from headrace.client.threads.selector import tokens_of
 
 NOW = Instant(100.0)
 

@@ -13,10 +13,10 @@ from harness.producer_stage import TOPIC, NobodyWaits, Stage
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput, TimedOut, TransactionMustAbort
 from headrace.client.membership.events import CommittedOffset
-from headrace.client.producer.options import Options
-from headrace.client.producer.outbox import Outbox
+from headrace.client.producer.arguments import Options
+from headrace.client.producer.core import ProducerCore
+from headrace.client.producer.transaction import State
 from headrace.client.producer.transaction_requests import GroupMembership
-from headrace.client.producer.transaction_states import State
 from headrace.client.settings.configuration import Configuration
 from headrace.client.settings.keys import producer_keys
 from headrace.client.steps import Steps, Wait
@@ -31,16 +31,16 @@ class Program:
     def __init__(self) -> None:
         self.stage = Stage()
         settings = {"bootstrap.servers": "broker", "transactional.id": "tx", "linger.ms": 0}
-        self.outbox = Outbox(
+        self.core = ProducerCore(
             Options(Configuration(producer_keys(), settings)),
             NobodyWaits(),
             self.stage.dice,
             clock=lambda: self.stage.now,
             wall_ms=lambda: int(self.stage.desk.clock.wall_ms),
         )
-        self.stage.sending = self.outbox.sending
-        self.stage.accumulator = self.outbox.accumulator
-        self.stage.cluster = self.outbox.sending.cluster
+        self.stage.sender = self.core.sender
+        self.stage.accumulator = self.core.accumulator
+        self.stage.cluster = self.core.sender.cluster
         self.stage.learn_topic()
 
     def run(self, steps: Steps[Any]) -> None:
@@ -75,15 +75,15 @@ class Program:
         self.stage.desk.advance(0.05)
 
     def begin(self) -> None:
-        self.run(self.outbox.begun(None))
+        self.run(self.core.begin_transaction(None))
         self.stage.send(0, b"a")
 
 
-Call = Callable[[Outbox], Steps[Any]]
+Call = Callable[[ProducerCore], Steps[Any]]
 CALLS: dict[str, Call] = {
-    "commit_transaction": lambda outbox: outbox.committed(1.0),
-    "abort_transaction": lambda outbox: outbox.aborted(1.0),
-    "send_offsets": lambda outbox: outbox.offsets_sent(OFFSETS, MEMBER, 1.0),
+    "commit_transaction": lambda core: core.commit_transaction(1.0),
+    "abort_transaction": lambda core: core.abort_transaction(1.0),
+    "send_offsets": lambda core: core.send_offsets(OFFSETS, MEMBER, 1.0),
 }
 
 
@@ -92,45 +92,45 @@ CALLS: dict[str, Call] = {
 def test_the_second_call_goes_on_with_the_first(name: str, is_over: bool) -> None:
     program = Program()
     program.begin()
-    late = program.run_late(CALLS[name](program.outbox))
+    late = program.run_late(CALLS[name](program.core))
     assert name in late.advice
     if is_over:
         program.finish()
-    program.run(CALLS[name](program.outbox))
+    program.run(CALLS[name](program.core))
     if name == "send_offsets":
         assert sum(api == 28 for api, _ in program.stage.asked) == 1, "the offsets were sent twice"
-        program.run(program.outbox.committed(1.0))
-    assert program.outbox.transaction.state is State.READY
+        program.run(program.core.commit_transaction(1.0))
+    assert program.core.transaction.state is State.READY
     with pytest.raises(InvalidInput):
-        program.run(program.outbox.committed(1.0))  # its result was taken: this would be another one
+        program.run(program.core.commit_transaction(1.0))  # its result was taken: this would be another one
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["still under way", "over meanwhile"])
 def test_initialization_goes_on(is_over: bool) -> None:
     program = Program()
-    late = program.run_late(program.outbox.initialized(1.0))
+    late = program.run_late(program.core.init_transactions(1.0))
     assert "init_transactions" in late.advice
     if is_over:
         program.finish()
-    program.run(program.outbox.initialized(1.0))
+    program.run(program.core.init_transactions(1.0))
     program.begin()
-    program.run(program.outbox.committed(1.0))
+    program.run(program.core.commit_transaction(1.0))
 
 
 def test_who_goes_on_without_the_result_begins_the_next_transaction() -> None:
     program = Program()
     program.begin()
-    program.run_late(program.outbox.committed(1.0))
+    program.run_late(program.core.commit_transaction(1.0))
     program.finish()
     program.begin()
-    program.outbox.transaction.batch_failed(TimedOut("lost"))
+    program.core.transaction.batch_failed(TimedOut("lost"))
     with pytest.raises(TransactionMustAbort):
-        program.run(program.outbox.committed(1.0))
+        program.run(program.core.commit_transaction(1.0))
 
 
 def test_other_offsets_are_refused_while_the_first_are_under_way() -> None:
     program = Program()
     program.begin()
-    program.run_late(program.outbox.offsets_sent(OFFSETS, MEMBER, 1.0))
+    program.run_late(program.core.send_offsets(OFFSETS, MEMBER, 1.0))
     with pytest.raises(InvalidInput, match="other offsets"):
-        next(program.outbox.offsets_sent({TopicPartition(TOPIC, 1): CommittedOffset(1)}, MEMBER, 1.0))
+        next(program.core.send_offsets({TopicPartition(TOPIC, 1): CommittedOffset(1)}, MEMBER, 1.0))

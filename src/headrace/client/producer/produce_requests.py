@@ -1,4 +1,4 @@
-"""Produce requests under way, broker by broker."""
+"""Produce requests in flight, by broker, and how such a request is made."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,15 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.network.connection import ByVersion
 from headrace.client.producer._batch import Batch
-from headrace.client.producer.meter import Meter
+from headrace.client.producer.metrics import ProducerMetrics
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-NAMES_ONLY_VERSION = 12  # the last version of Produce that names topics instead of giving their ids
+NAMES_ONLY_VERSION = 12  # the last version of Produce with topic names instead of ids
 
 
-class Carried(NamedTuple):
-    """A batch in a request, with the numbers that it had when the request was made."""
+class SentBatch(NamedTuple):
+    """A batch in a request, and the producer id, epoch and sequence that it had when it was sent."""
 
     batch: Batch
     producer_id: int
@@ -27,16 +27,16 @@ class Carried(NamedTuple):
         return self[1:] != (batch.producer_id, batch.producer_epoch, batch.base_sequence)
 
 
-class Flight:
-    __slots__ = ("began_at", "broker", "carried")
+class SentRequest:
+    __slots__ = ("batches", "began_at", "broker")
 
-    def __init__(self, broker: int, carried: dict[TopicPartition, Carried], began_at: Instant) -> None:
+    def __init__(self, broker: int, batches: dict[TopicPartition, SentBatch], began_at: Instant) -> None:
         self.broker = broker
-        self.carried = carried
+        self.batches = batches
         self.began_at = began_at
 
 
-class Flights:
+class SentRequests:
     """Invariant: no broker has more of them than `max_per_broker`; with `is_one_per_partition` no partition
     is in two of them, whichever brokers they went to.
     """
@@ -44,20 +44,21 @@ class Flights:
     def __init__(self, max_per_broker: int, *, is_one_per_partition: bool = False) -> None:
         self._max_per_broker = max_per_broker
         self._is_one_per_partition = is_one_per_partition
-        self._written: set[TopicPartition] = set()  # in a flight; only kept for one per partition
-        self._by_broker: dict[int, list[Flight]] = {}
-        self._mute_until: dict[int, Instant] = {}  # brokers that asked for a pause (KIP-219)
+        self._written: set[TopicPartition] = set()  # partitions in flight; empty without is_one_per_partition
+        self._by_broker: dict[int, list[SentRequest]] = {}
+        self._mute_until: dict[int, Instant] = {}  # brokers that throttle us (KIP-219)
 
     def __bool__(self) -> bool:
         return any(self._by_broker.values())
 
-    def all(self) -> list[Flight]:
-        return [flight for flights in self._by_broker.values() for flight in flights]
+    def all(self) -> list[SentRequest]:
+        return [request for requests in self._by_broker.values() for request in requests]
 
     def may_write(self, at: TopicPartition) -> bool:
-        """Whether the partition's next batch may leave before the last one is answered for.
+        """Whether no batch of the partition is in flight; always true without `is_one_per_partition`.
 
-        The leader may have changed since: the new one has room, and would write the next batch first.
+        Asked per partition, not per broker: after a change of leader the new leader would otherwise write
+        the next batch first.
         """
         return at not in self._written
 
@@ -66,33 +67,36 @@ class Flights:
             return False
         return self._mute_until.get(broker, now) <= now
 
-    def add(self, flight: Flight) -> None:
-        self._by_broker.setdefault(flight.broker, []).append(flight)
+    def add(self, request: SentRequest) -> None:
+        self._by_broker.setdefault(request.broker, []).append(request)
         if self._is_one_per_partition:
-            self._written.update(flight.carried)
+            self._written.update(request.batches)
 
-    def remove(self, flight: Flight) -> None:
-        self._by_broker[flight.broker].remove(flight)
+    def remove(self, request: SentRequest) -> None:
+        self._by_broker[request.broker].remove(request)
         if self._is_one_per_partition:
-            self._written.difference_update(flight.carried)
+            self._written.difference_update(request.batches)
 
     def mute(self, broker: int, until: Instant) -> None:
         self._mute_until[broker] = until
 
     def unmuted_at(self, after: Instant) -> Instant:
-        """When the next broker that is left alone may be spoken to again."""
+        """When the next broker that throttled us may be sent requests again."""
         return min((until for until in self._mute_until.values() if until > after), default=NEVER)
 
 
 def produce_request(
-    settings: SendingSettings, cluster: Cluster, load: dict[TopicPartition, Carried], meter: Meter
+    settings: SendingSettings,
+    cluster: Cluster,
+    batches: dict[TopicPartition, SentBatch],
+    metrics: ProducerMetrics,
 ) -> tuple[ByVersion, int | None]:
-    """The request that carries these batches, and the highest version that can.
+    """The Produce request with these batches, and its highest possible version.
 
-    It is made when its connection is ready for it: then batches are compressed and sealed, which takes long
-    and needs nothing but themselves.
+    `make` runs when a connection is ready for the request. It compresses and seals the batches, which takes
+    long and needs no lock.
     """
-    topics = {at.topic: cluster.topics[at.topic] for at in load}
+    topics = {at.topic: cluster.topics[at.topic] for at in batches}
     has_ids = all(topic.has_id for topic in topics.values())
     is_transactional = settings.transactional_id is not None
 
@@ -100,16 +104,16 @@ def produce_request(
         data = {
             name: TopicProduceData(name=topic.name, topic_id=topic.topic_id) for name, topic in topics.items()
         }
-        for at, carried in load.items():
-            batch = carried.batch
+        for at, sent in batches.items():
+            batch = sent.batch
             if batch.is_settled:
-                continue  # its time was over before a connection was there
+                continue  # it expired before a connection was ready
             is_plain = batch.codec == 0
             plain_bytes = batch.used
-            records = batch.seal(settings.codec, settings.compression_level, is_transactional, carried[1:])
+            records = batch.seal(settings.codec, settings.compression_level, is_transactional, sent[1:])
             if is_plain:
-                meter.plain_bytes += plain_bytes
-                meter.packed_bytes += len(records)
+                metrics.plain_bytes += plain_bytes
+                metrics.packed_bytes += len(records)
             data[at.topic].partition_data.append(PartitionProduceData(index=at.partition, records=records))
         return ProduceRequest(
             transactional_id=settings.transactional_id,

@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.time import Instant
-from headrace.client.producer.pace import BURST_S, RECORDS_AT_ONCE_MAX, Meted, Pace
+from headrace.client.producer.rate_limit import BURST_S, RECORDS_AT_ONCE_MAX, Rate, RateLimit
 
 
 def test_the_first_records_go_at_once_and_the_rest_at_the_rate() -> None:
-    pace = Pace(records_per_s=100, bytes_per_s=0)
+    pace = RateLimit(records_per_s=100, bytes_per_s=0)
     waits = [pace.reserve(Instant(50.0), 1, 10) for _ in range(30)]
     assert waits[:11] == pytest.approx([0.0] * 11)  # what 0.1 s allow
     assert waits[11:] == pytest.approx([0.01 * number for number in range(1, 20)])
 
 
 def test_a_pause_is_made_up_for_only_in_part() -> None:
-    pace = Pace(records_per_s=100, bytes_per_s=0)
+    pace = RateLimit(records_per_s=100, bytes_per_s=0)
     for _ in range(11):
         pace.reserve(Instant(0.0), 1, 0)
     late = [pace.reserve(Instant(1000.0), 1, 0) for _ in range(12)]
@@ -27,21 +27,21 @@ def test_a_pause_is_made_up_for_only_in_part() -> None:
 
 
 def test_the_stricter_limit_counts() -> None:
-    pace = Pace(records_per_s=1000, bytes_per_s=1000)
+    pace = RateLimit(records_per_s=1000, bytes_per_s=1000)
     assert pace.reserve(Instant(0.0), 1, 600) == 0.0
     assert pace.reserve(Instant(0.0), 1, 600) == pytest.approx(0.5)
 
 
 def test_records_go_together_as_far_as_the_rate_allows() -> None:
-    assert Pace(0, 0).records_at_once(100.0) == RECORDS_AT_ONCE_MAX
-    assert Pace(1000, 0).records_at_once(100.0) == 100
-    assert Pace(1000, 50_000).records_at_once(100.0) == 50
-    assert Pace(5, 5).records_at_once(1e6) == 1
-    assert Pace(0, 50_000).records_at_once(0.0) == RECORDS_AT_ONCE_MAX
+    assert RateLimit(0, 0).records_at_once(100.0) == RECORDS_AT_ONCE_MAX
+    assert RateLimit(1000, 0).records_at_once(100.0) == 100
+    assert RateLimit(1000, 50_000).records_at_once(100.0) == 50
+    assert RateLimit(5, 5).records_at_once(1e6) == 1
+    assert RateLimit(0, 50_000).records_at_once(0.0) == RECORDS_AT_ONCE_MAX
 
 
 def test_without_limits_nobody_waits() -> None:
-    pace = Pace(0, 0)
+    pace = RateLimit(0, 0)
     assert not pace.is_limited
     assert [pace.reserve(Instant(0.0), 10**6, 10**9) for _ in range(3)] == [0.0] * 3
 
@@ -52,7 +52,7 @@ def test_without_limits_nobody_waits() -> None:
 )
 @settings(max_examples=80, deadline=None)
 def test_no_stretch_of_time_sees_more_than_the_rate(asked: list[tuple[float, int]], per_s: int) -> None:
-    meted = Meted(per_s)
+    meted = Rate(per_s)
     now = 0.0
     began: list[tuple[float, int]] = []
     for pause_s, amount in asked:

@@ -1,6 +1,6 @@
-"""The world of a thread: it sleeps until a socket is ready, a moment comes, or another thread wakes it.
+"""The sockets of a blocking client: its thread sleeps until one is ready, a deadline comes, or it is woken.
 
-All methods but `wake` belong to one thread.
+All methods but `wake` belong to that thread.
 """
 
 from __future__ import annotations
@@ -9,69 +9,70 @@ import selectors
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.clock import clock
 from headrace.client.network.reachability import Reachability
 from headrace.client.network.sockets import Found, Wire, Wires
+from headrace.client.security.oauthbearer import TokenProvider, Tokens
 from headrace.client.settings.network import NetworkSettings
-from headrace.client.threads.tokens import tokens_of
 
 SLEEP_MAX_S = 3600.0  # system calls refuse to sleep for longer than some weeks
 
 
-class Selecting:
-    """The sockets of one client with a selector under them."""
+class SocketSelector:
+    """A socket pair beside the connections wakes the thread from `select`."""
 
     def __init__(self, settings: NetworkSettings, dice: Dice, reachability: Reachability) -> None:
         provider = None if settings.security is None else settings.security.token_provider
         self.tokens = None if provider is None else tokens_of(provider, self.wake)
         self.wires = Wires(settings, dice, self, reachability)
         self._selector = selectors.DefaultSelector()
-        self._bell, self._rope = socket.socketpair()
-        self._bell.setblocking(False)
-        self._rope.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ)
         self._found: deque[tuple[Wire, Found | Exception]] = deque()
-        # Set before sleeping and looked at before ringing: whoever comes while the thread is awake need not
-        # ring, which costs a system call and makes the two threads change places.
+        # Set before sleeping and read before waking: while the thread is awake, `wake` needs no system call,
+        # which would make the two threads change places.
         self._is_asleep = False
-        self._is_wanted = False
+        self._is_woken = False
 
     def wake(self) -> None:
-        """From any thread: what it does next is begun at once."""
-        self._is_wanted = True
+        """From any thread: `poll` returns at once."""
+        self._is_woken = True
         if self._is_asleep:
             self._is_asleep = False
-            self._ring()
+            self._send_wakeup()
 
-    def _ring(self) -> None:
+    def _send_wakeup(self) -> None:
         try:
-            self._rope.send(b"\0")
+            self._wake_sender.send(b"\0")
         except BlockingIOError:
-            pass  # it has rung often enough
+            pass  # enough wake-ups wait to be read
         except OSError:
-            if self._rope.fileno() >= 0:  # else it was closed meanwhile: nobody is asleep any more
+            if self._wake_sender.fileno() >= 0:  # else it was closed meanwhile: the thread is awake
                 raise
 
     def poll(self, until: Instant) -> bool:
-        """Sleeps until `until` or until there is something to do, and does it; whether anybody but the
-        sockets has to know: answers are there, it was woken, or the moment has come.
+        """Sleeps until `until` or until there is something to do, and serves the sockets. Returns whether the
+        driver has work: there are answers, it was woken, or it is `until`.
         """
         self._is_asleep = True
         wait_s = 0.0
-        if not (self._is_wanted or self.wires.settled):
+        if not (self._is_woken or self.wires.settled):
             wait_s = min(max(0.0, min(until, self.wires.deadline()) - clock()), SLEEP_MAX_S)
         ready = self._selector.select(wait_s)
         self._is_asleep = False
-        was_wanted = self._is_wanted
-        if was_wanted:  # else it is left alone: somebody may set it in this very moment
-            self._is_wanted = False
+        was_wanted = self._is_woken
+        if was_wanted:  # else left alone: another thread may be setting it right now
+            self._is_woken = False
         now = clock()
         for key, events in ready:
             if key.data is None:
-                self._hush()
+                self._drain_wakeups()
             else:
                 self.wires.serve(now, key.data, events)
         while self._found:
@@ -79,28 +80,28 @@ class Selecting:
         self.wires.check_time(now)
         return was_wanted or now >= until or bool(self.wires.settled)
 
-    def _hush(self) -> None:
+    def _drain_wakeups(self) -> None:
         try:
-            self._bell.recv(4096)
+            self._wake_receiver.recv(4096)
         except BlockingIOError:
-            pass  # rung once, heard once
+            pass  # read before
 
     def close(self) -> None:
         self.wires.close()
         self._selector.close()
-        self._rope.close()
-        self._bell.close()
+        self._wake_sender.close()
+        self._wake_receiver.close()
 
     def abandon(self) -> None:
-        """In a forked child: lets go of what the parent goes on using, without a word to anybody."""
+        """In a forked child: closes the copies of sockets that the parent still uses, and sends nothing."""
         self._is_asleep = False
         self.wires.abandon()
-        # not emptied first: the kernel's list of watched sockets is the parent's, too
+        # not emptied first: the child shares the kernel's list of watched sockets with the parent
         self._selector.close()
-        self._rope.close()
-        self._bell.close()
+        self._wake_sender.close()
+        self._wake_receiver.close()
 
-    # World
+    # Called by the wires
 
     def watch(self, wire: Wire, events: int) -> None:
         assert wire.socket is not None
@@ -114,12 +115,12 @@ class Selecting:
         self._selector.unregister(wire.socket)
 
     def look_up(self, wire: Wire) -> None:
-        """What is an address already is found at once; a name by a thread, since it may take seconds."""
+        """An address is known at once; a name is looked up on another thread, which may take seconds."""
         host, port = wire.link.address
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
             self._found.append((wire, found))
-            self._is_wanted = True
+            self._is_woken = True
         except (OSError, UnicodeError):
             threading.Thread(target=self._ask, args=(wire,), name="headrace-names", daemon=True).start()
 
@@ -132,3 +133,20 @@ class Selecting:
             found = error
         self._found.append((wire, found))
         self.wake()
+
+
+def tokens_of(provider: TokenProvider, wake: Callable[[], None]) -> Tokens:
+    """OAuth tokens: the provider may block, so another thread calls it, and then `wake`."""
+
+    def fetch() -> None:
+        threading.Thread(target=ask, name="headrace-token", daemon=True).start()
+
+    def ask() -> None:
+        try:
+            tokens.came(provider())
+        except Exception as error:
+            tokens.failed(error)
+        wake()
+
+    tokens = Tokens(fetch)
+    return tokens

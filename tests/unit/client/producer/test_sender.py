@@ -56,7 +56,7 @@ def departures(stage: Stage) -> list[Any]:
     """The produce requests that leave now; nobody carries them."""
     return [
         outgoing._replace(question=outgoing.question.make(PRODUCE_VERSION))
-        for outgoing in stage.sending.requests(stage.now)
+        for outgoing in stage.sender.requests(stage.now)
         if isinstance(outgoing.question, ByVersion) and outgoing.question.kind is ProduceRequest
     ]
 
@@ -66,7 +66,7 @@ def identified(**settings: Any) -> Stage:
     answer.
     """
     made = stranger(**settings)
-    made.sending.sequences.acquainted.update(made.all_at())
+    made.sender.sequences.acknowledged_at.update(made.all_at())
     return made
 
 
@@ -94,7 +94,7 @@ class TestLingering:
         stage = identified(linger_s=0.5)
         stage.send(0, b"a")
         assert departures(stage) == []
-        assert stage.sending.deadline() == pytest.approx(stage.now + 0.5)
+        assert stage.sender.deadline() == pytest.approx(stage.now + 0.5)
         stage.desk.advance(0.5)
         (outgoing,) = departures(stage)
         assert numbers(outgoing) == [(0, 0, 1)]
@@ -118,7 +118,7 @@ class TestLingering:
         for _ in range(4):
             stage.send(0, b"x" * 100)
         assert departures(stage) == []
-        assert stage.sending.deadline() == pytest.approx(stage.now + 0.5)
+        assert stage.sender.deadline() == pytest.approx(stage.now + 0.5)
         for _ in range(6):
             stage.send(0, b"x" * 100)
         (full,) = departures(stage)
@@ -137,14 +137,14 @@ class TestLingering:
         stage = identified(linger_s=500.0, delivery_s=1000.0)
         stage.send(0, b"a")
         stage.send(1, b"b")
-        flush = stage.sending.flush()
+        flush = stage.sender.flush()
         stage.send(1, b"later, and so no part of it")
         assert (flush.is_done, flush.records_left) == (False, 2)
         while stage.exchange():
             pass
         assert (flush.is_done, flush.records_left) == (True, 0)
         assert (stage.values(0), stage.values(1)) == ([b"a"], [b"b"])
-        assert not stage.sending.is_idle
+        assert not stage.sender.is_idle
 
 
 class TestInFlight:
@@ -154,7 +154,7 @@ class TestInFlight:
             stage.send(0, b"x" * 100)
         first = [outgoing for _ in range(10) for outgoing in departures(stage)]
         assert [numbers(outgoing)[0][1] for outgoing in first] == [0, 1, 2, 3, 4]
-        stage.sending.answered(stage.now, first[0].ticket, answer(stage, 0))
+        stage.sender.answered(stage.now, first[0].ticket, answer(stage, 0))
         assert len(departures(stage)) == 1
 
     def test_a_leader_that_has_not_seen_us_gets_one_batch_first(self) -> None:
@@ -164,7 +164,7 @@ class TestInFlight:
             stage.send(0, b"x" * 150)
         (first,) = departures(stage)
         assert not departures(stage)
-        stage.sending.answered(stage.now, first.ticket, answer(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        stage.sender.answered(stage.now, first.ticket, answer(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         stage.settle()
         assert stage.values(0) == [b"x" * 150] * 3
         for _ in range(3):
@@ -187,7 +187,7 @@ class TestInFlight:
         stage.send(0, b"x" * 150)
         sent_at = stage.now
         departures(stage)
-        assert stage.sending.deadline() == pytest.approx(sent_at + 100.0)
+        assert stage.sender.deadline() == pytest.approx(sent_at + 100.0)
 
     def test_a_broker_that_asks_for_a_pause_gets_one(self) -> None:
         stage = identified()
@@ -195,10 +195,10 @@ class TestInFlight:
         (outgoing,) = departures(stage)
         told = answer(stage, 0)
         told.throttle_time_ms = 700
-        stage.sending.answered(stage.now, outgoing.ticket, told)
+        stage.sender.answered(stage.now, outgoing.ticket, told)
         stage.send(0, b"b")
         assert departures(stage) == []
-        assert stage.sending.deadline() == pytest.approx(stage.now + 0.7)
+        assert stage.sender.deadline() == pytest.approx(stage.now + 0.7)
         stage.desk.advance(0.7)
         assert len(departures(stage)) == 1
 
@@ -208,15 +208,15 @@ class TestRetries:
         stage = identified(batch_bytes=200)
         for _ in range(3):
             stage.send(0, b"x" * 150)
-        flights = [outgoing for _ in range(3) for outgoing in departures(stage)]
-        for outgoing in reversed(flights):
+        in_flight = [outgoing for _ in range(3) for outgoing in departures(stage)]
+        for outgoing in reversed(in_flight):
             told = answer(stage, ErrorCode.NOT_ENOUGH_REPLICAS)
-            stage.sending.answered(stage.now, outgoing.ticket, told)
+            stage.sender.answered(stage.now, outgoing.ticket, told)
         stage.desk.advance(2.0)
         (again,) = departures(stage)
         assert numbers(again) == [(0, 0, 1)]
         assert departures(stage) == [], "the next repeat waits for the one before"
-        stage.sending.answered(stage.now, again.ticket, answer(stage, 0))
+        stage.sender.answered(stage.now, again.ticket, answer(stage, 0))
         (second,) = departures(stage)
         assert numbers(second) == [(0, 1, 1)]
 
@@ -238,8 +238,8 @@ class TestRetries:
         pauses = []
         for _ in range(7):
             (outgoing,) = departures(stage)
-            stage.sending.answered(stage.now, outgoing.ticket, answer(stage, ErrorCode.NOT_ENOUGH_REPLICAS))
-            pause = stage.sending.deadline() - stage.now
+            stage.sender.answered(stage.now, outgoing.ticket, answer(stage, ErrorCode.NOT_ENOUGH_REPLICAS))
+            pause = stage.sender.deadline() - stage.now
             pauses.append(pause)
             stage.desk.advance(pause)
         for pause, expected in zip(pauses, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0], strict=True):
@@ -258,7 +258,7 @@ class TestRetries:
             current_leader=LeaderIdAndEpoch(leader_id=7, leader_epoch=epoch + 1),
         )
         told.node_endpoints = [NodeEndpoint(node_id=7, host="new", port=9)]
-        stage.sending.answered(stage.now, outgoing.ticket, told)
+        stage.sender.answered(stage.now, outgoing.ticket, told)
         (again,) = departures(stage)
         assert again.to == Address("new", 9)
         assert numbers(again) == [(0, 0, 1)]
@@ -268,7 +268,7 @@ class TestRetries:
         stage.send(0, b"a")
         (outgoing,) = departures(stage)
         told = answer(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        stage.sending.answered(stage.now, outgoing.ticket, told)
+        stage.sender.answered(stage.now, outgoing.ticket, told)
         stage.desk.advance(2.0)
         assert departures(stage) == []
         assert stage.cluster.stale == {TOPIC}
@@ -277,7 +277,7 @@ class TestRetries:
         stage = identified()
         delivery = stage.send(0, b"a")
         (outgoing,) = departures(stage)
-        stage.sending.answered(stage.now, outgoing.ticket, ProduceResponse())
+        stage.sender.answered(stage.now, outgoing.ticket, ProduceResponse())
         stage.settle()
         assert delivery.result().offset == 0
 
@@ -285,7 +285,7 @@ class TestRetries:
         stage = identified(retries=0, is_idempotent=False)
         delivery = stage.send(0, b"a")
         (outgoing,) = departures(stage)
-        stage.sending.answered(stage.now, outgoing.ticket, answer(stage, ErrorCode.NOT_ENOUGH_REPLICAS))
+        stage.sender.answered(stage.now, outgoing.ticket, answer(stage, ErrorCode.NOT_ENOUGH_REPLICAS))
         assert isinstance(delivery.error, RecordLost)
         assert isinstance(delivery.error.__cause__, KafkaError)
 
@@ -294,14 +294,14 @@ class TestTheEnd:
     def test_a_refusal_is_told_with_kafkas_name_and_what_follows_is_not_held_up(self) -> None:
         stage = identified(batch_bytes=200)
         first, second = stage.send(0, b"x" * 150), stage.send(0, b"y" * 150)
-        flights = departures(stage) + departures(stage)
-        stage.sending.answered(stage.now, flights[0].ticket, answer(stage, ErrorCode.INVALID_RECORD))
+        in_flight = departures(stage) + departures(stage)
+        stage.sender.answered(stage.now, in_flight[0].ticket, answer(stage, ErrorCode.INVALID_RECORD))
         assert isinstance(first.error, KafkaError)
         assert (first.error.name, first.error.is_retriable) == ("INVALID_RECORD", False)
         told = answer(stage, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        stage.sending.answered(stage.now, flights[1].ticket, told)
+        stage.sender.answered(stage.now, in_flight[1].ticket, told)
         stage.settle()
-        assert stage.sending.sequences.producer_epoch == 1, "it starts over in a new epoch"
+        assert stage.sender.sequences.producer_epoch == 1, "it starts over in a new epoch"
         assert second.result().offset == 0
 
     def test_what_finds_no_leader_expires(self) -> None:
@@ -310,10 +310,10 @@ class TestTheEnd:
         delivery = stage.send(0, b"a")
         stage.cluster.stale.clear()
         departures(stage)
-        assert stage.sending.deadline() <= stage.now + 5.0
-        stage.sending.requests(Instant(stage.now + 5.0))
+        assert stage.sender.deadline() <= stage.now + 5.0
+        stage.sender.requests(Instant(stage.now + 5.0))
         assert isinstance(delivery.error, RecordLost)
-        assert stage.sending.is_idle
+        assert stage.sender.is_idle
         assert stage.accumulator.buffered_bytes == 0
 
     def test_an_answer_after_the_end_changes_nothing_for_the_user(self) -> None:
@@ -323,7 +323,7 @@ class TestTheEnd:
         stage.desk.advance(5.0)
         assert departures(stage) == []
         assert isinstance(delivery.error, RecordLost)
-        stage.sending.answered(stage.now, outgoing.ticket, answer(stage, 0))
+        stage.sender.answered(stage.now, outgoing.ticket, answer(stage, 0))
         assert isinstance(delivery.error, RecordLost)
         after = stage.send(0, b"b")
         (outgoing,) = departures(stage)
@@ -334,7 +334,7 @@ class TestTheEnd:
         stage = identified()
         delivery = stage.send(0, b"a")
         (outgoing,) = departures(stage)
-        stage.sending.answered(stage.now, outgoing.ticket, BadResponse("rubbish"))
+        stage.sender.answered(stage.now, outgoing.ticket, BadResponse("rubbish"))
         assert isinstance(delivery.error, BadResponse)
         after = stage.send(0, b"b")
         stage.settle()
@@ -344,10 +344,10 @@ class TestTheEnd:
         stage = identified(batch_bytes=200, in_flight_max=1)
         deliveries = [stage.send(0, b"x" * 150) for _ in range(3)]
         departures(stage)
-        stage.sending.give_up(RecordLost("closed"))
+        stage.sender.give_up(RecordLost("closed"))
         assert all(isinstance(delivery.error, RecordLost) for delivery in deliveries)
         assert stage.accumulator.buffered_bytes == 0
-        assert len(stage.sending.take_settled()) == 3
+        assert len(stage.sender.take_settled()) == 3
 
     def test_callbacks_are_called_by_who_takes_the_settled(self) -> None:
         stage = identified()
@@ -355,7 +355,7 @@ class TestTheEnd:
         stage.send(0, b"a").add_callback(lambda told: heard.append(told.offset))
         stage.settle()
         assert heard == []
-        assert [error for batch in stage.sending.take_settled() for error in batch.call_listeners()] == []
+        assert [error for batch in stage.sender.take_settled() for error in batch.call_listeners()] == []
         assert heard == [0]
 
 
@@ -370,7 +370,7 @@ class TestSizes:
         heard: list[int] = []
         deliveries[-1].add_callback(lambda told: heard.append(told.offset))
         stage.settle()
-        for batch in stage.sending.take_settled():
+        for batch in stage.sender.take_settled():
             batch.call_listeners()
         assert stage.values(0) == values
         assert [delivery.result().offset for delivery in deliveries] == list(range(20))
@@ -406,18 +406,18 @@ class TestWithoutAcknowledgement:
 class TestTopics:
     def test_growth_is_told_since_keys_move(self) -> None:
         stage = identified(partitions=2, metadata_age_s=1.0)
-        assert stage.sending.take_events() == []
+        assert stage.sender.take_events() == []
         grown = CreatePartitionsTopic(name=TOPIC, count=5, assignments=None)
         stage.desk.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 3)
         stage.desk.advance(1.1)
         while stage.exchange():
             pass
-        assert stage.sending.take_events() == [PartitionsGrew(TOPIC, 2, 5)]
+        assert stage.sender.take_events() == [PartitionsGrew(TOPIC, 2, 5)]
         assert stage.send(4, b"a").batch.queue.partition == 4
 
     def test_an_unknown_topic_is_asked_for_until_time_is_up(self) -> None:
         stage = Stage(desk_settings={"auto.create.topics.enable": "false"})
-        topics = stage.sending.topics
+        topics = stage.sender.topics
         assert error_of(MetadataMissing("u"), "u", topics, is_late=False) is None
         for _ in range(3):
             stage.exchange()
@@ -429,7 +429,7 @@ class TestTopics:
 
     def test_a_topic_that_cannot_be_is_told_at_once(self) -> None:
         stage = Stage()
-        topics = stage.sending.topics
+        topics = stage.sender.topics
         assert error_of(MetadataMissing("no/topic"), "no/topic", topics, is_late=False) is None
         stage.exchange()
         error = error_of(MetadataMissing("no/topic"), "no/topic", topics, is_late=False)
@@ -437,7 +437,7 @@ class TestTopics:
         assert error.name == "INVALID_TOPIC_EXCEPTION"
 
     def test_what_else_is_not_taken(self, stage: Stage) -> None:
-        topics = stage.sending.topics
+        topics = stage.sender.topics
         assert error_of(BufferFull("", 1), TOPIC, topics, is_late=False) is None
         assert isinstance(error_of(BufferFull("", 1), TOPIC, topics, is_late=True), BufferExhausted)
         too_large = error_of(RecordTooLarge("5 bytes"), TOPIC, topics, is_late=False)
@@ -447,6 +447,6 @@ class TestTopics:
 
     def test_nothing_is_wanted_by_a_machine_at_rest(self, stage: Stage) -> None:
         stage.settle()
-        assert stage.sending.is_idle
-        assert stage.sending.deadline() > stage.now + 60
-        assert stage.sending.deadline() != NEVER, "topics are looked up again now and then"
+        assert stage.sender.is_idle
+        assert stage.sender.deadline() > stage.now + 60
+        assert stage.sender.deadline() != NEVER, "topics are looked up again now and then"

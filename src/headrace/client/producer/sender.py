@@ -1,14 +1,15 @@
-"""Records on their way to the brokers: which batches leave now, and what becomes of them.
+"""The sender: which batches leave now, to which broker, and which are sent again.
 
-    waiting --its leader is known, its turn has come--> in flight --acknowledged--> delivered
-       ^                                                   |------refused---------> undelivered
-       |---------------worth another try-------------------|
-       '---------------too large: its halves---------------'      any --too late--> undelivered
+    queued --its leader is known, it is next in order--> in flight --acknowledged--> delivered
+       ^                                                    |-------refused--------> failed
+       |---------------retriable error----------------------|
+       '---------------too large: split in two--------------'     any --too late---> failed
 
-Up to five requests per broker are in flight. With idempotence a batch keeps its sequence through all
-retries and no batch leaves before those it follows are on their way or answered, so that each record is
-written once and in order. Without it the order is kept by one request at a time, of each broker and of each
-partition: a leader that changes must not get the next batch while the last one may still fail elsewhere.
+Up to five requests per broker are in flight. With idempotence a batch keeps its sequence number through all
+retries, and no batch leaves before those that precede it are in flight or answered, so that each record is
+written once and in order. Without idempotence, max.in.flight.requests.per.connection=1 keeps the order: one
+request at a time for each broker and for each partition, because after a change of leader the new leader
+must not get the next batch while the last one may still fail at the old leader.
 """
 
 from functools import partial
@@ -28,14 +29,13 @@ from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.network.reachability import Reachability
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Batch, PartitionQueue, rebatch
-from headrace.client.producer.flights import Carried, Flight, Flights, produce_request
-from headrace.client.producer.flush import Flush
-from headrace.client.producer.identity import Identity
-from headrace.client.producer.judgement import OF_SEQUENCES, Verdict, judge
-from headrace.client.producer.meter import Meter
-from headrace.client.producer.sequences import Sequences
+from headrace.client.producer.deliveries import Flush
+from headrace.client.producer.idempotence import ProducerIdentity, Sequences
+from headrace.client.producer.metrics import ProducerMetrics
+from headrace.client.producer.produce_requests import SentBatch, SentRequest, SentRequests, produce_request
+from headrace.client.producer.produce_response import OF_SEQUENCES, Outcome, outcome_of
 from headrace.client.producer.topics import Event, Topics
-from headrace.client.producer.transaction import Transact, Transaction
+from headrace.client.producer.transaction import Transaction, TransactionFactory
 from headrace.client.producer.transaction_session import TransactionSession
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
@@ -44,11 +44,11 @@ from headrace.records.batch import HEADER_BYTES, NO_SEQUENCE
 from headrace.records.compression import decompress
 
 
-class Sending:
-    """All partitions of one producer.
+class Sender:
+    """The session of a producer: all its partitions.
 
-    Invariant: every batch is in exactly one place: waiting in its queue, in one flight, or settled. One that
-    is settled may still be in a flight, when its time was over before its answer came.
+    Invariant: every batch is either in its queue, in one request, or settled. A batch that expired before its
+    response came is settled and still in a request.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Sending:
         cluster: Cluster,
         dice: Dice,
         mailbox: Mailbox | None = None,
-        transact: Transact = TransactionSession,
+        new_transaction: TransactionFactory = TransactionSession,
     ) -> None:
         self.settings = settings
         self.accumulator = accumulator
@@ -69,13 +69,13 @@ class Sending:
         self.topics = Topics(cluster, accumulator, self.mailbox, settings, dice)
         self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
-            self.transaction = transact(settings, self.sequences, self.mailbox, dice)
+            self.transaction = new_transaction(settings, self.sequences, self.mailbox, dice)
             self.transaction.when_moved = self._open_or_close
-        self.meter = Meter()
+        self.metrics = ProducerMetrics()
         self.is_closed = False
         self._dice = dice
-        self._identity = Identity(self.sequences, self.mailbox, settings, dice)
-        self._flights = Flights(
+        self._identity = ProducerIdentity(self.sequences, self.mailbox, settings, dice)
+        self._in_flight = SentRequests(
             settings.in_flight_max,
             is_one_per_partition=settings.in_flight_max == 1 and not settings.is_idempotent,
         )
@@ -83,21 +83,21 @@ class Sending:
         self._looked_at = Instant(0.0)
         self._open_or_close()
 
-    # What the shell drives
+    # Called by the driver
 
     def requests(self, now: Instant) -> list[Outgoing]:
-        """What has to be sent now."""
+        """The requests to send now."""
         self._looked_at = now
         self._expire(now)
         if self.transaction is not None:
-            if self.transaction.is_doomed:
-                self._drop_unsent(self.transaction)
+            if self.transaction.will_abort:
+                self._fail_unsent(self.transaction)
         elif self.settings.is_idempotent:
-            self._resolve()
+            self._resolve_expired()
             self._identity.advance(now)
             if self._identity.error is not None:
                 self.give_up(self._identity.error)
-        while self._depart(now):
+        while self._send_ready_batches(now):
             pass
         if self.transaction is not None:
             self.transaction.advance(now, is_drained=self.is_idle)
@@ -108,8 +108,8 @@ class Sending:
         self.mailbox.answered(now, ticket, answer)
 
     def deadline(self) -> Instant:
-        """When `requests` has something new to say at the latest, unless an answer comes first."""
-        wake_at = min(self.topics.deadline(), self._flights.unmuted_at(self._looked_at))
+        """When `requests` must be called again, unless a response comes first."""
+        wake_at = min(self.topics.deadline(), self._in_flight.unmuted_at(self._looked_at))
         if self.transaction is not None:
             wake_at = min(wake_at, self.transaction.deadline())
         elif self.settings.is_idempotent:
@@ -117,12 +117,12 @@ class Sending:
         for queue in self.accumulator.busy:
             wake_at = min(wake_at, self._expires_at(queue.waiting[0]))
             ready_at = self._ready_at(queue)
-            if ready_at > self._looked_at:  # what was ready and stayed waits for something else than time
+            if ready_at > self._looked_at:  # else it waits for something other than time
                 wake_at = min(wake_at, ready_at)
-        for flight in self._flights.all():
-            for carried in flight.carried.values():
-                if not carried.batch.is_settled:
-                    wake_at = min(wake_at, self._expires_at(carried.batch))
+        for request in self._in_flight.all():
+            for sent in request.batches.values():
+                if not sent.batch.is_settled:
+                    wake_at = min(wake_at, self._expires_at(sent.batch))
         return wake_at
 
     def take_settled(self) -> list[Batch]:
@@ -135,20 +135,20 @@ class Sending:
 
     @property
     def is_idle(self) -> bool:
-        return not self.accumulator.busy and not self._flights
+        return not self.accumulator.busy and not self._in_flight
 
     def flush(self) -> Flush:
-        """Nothing that was taken until now lingers; the flush is done when all of it is answered."""
+        """Closes all open batches; the flush is done when every batch until now is settled."""
         batches: list[Batch] = []
         for queue in self.accumulator.busy:
             queue.close()
             batches += queue.waiting
-        for flight in self._flights.all():
-            batches += [carried.batch for carried in flight.carried.values()]
+        for request in self._in_flight.all():
+            batches += [sent.batch for sent in request.batches.values()]
         return Flush(batches)
 
     def close(self) -> None:
-        """No more records are taken; those that are there are delivered."""
+        """Rejects new records; those that were accepted are still delivered."""
         self.is_closed = True
         self._open_or_close()
 
@@ -157,23 +157,23 @@ class Sending:
         self.accumulator.is_open = is_in_turn and not self.is_closed
 
     def check_open(self) -> None:
-        """Raises why no records are taken."""
+        """Raises why records are rejected, if they are."""
         if self.is_closed:
             raise ProducerClosed("this producer is closed")
         if self.transaction is not None:
             self.transaction.check_may_send()
 
     def give_up(self, error: ClientError) -> None:
-        """Nothing more is sent: all that is not delivered never will be, as far as we know."""
+        """Fails all batches that are not delivered yet; nothing more is sent."""
         for queue in list(self.accumulator.busy):
             while queue.waiting:
                 self._settle(self.accumulator.take(queue), error)
-        for flight in self._flights.all():
-            for carried in flight.carried.values():
-                if not carried.batch.is_settled:
-                    self._settle(carried.batch, error)
+        for request in self._in_flight.all():
+            for sent in request.batches.values():
+                if not sent.batch.is_settled:
+                    self._settle(sent.batch, error)
 
-    # Leaving
+    # Requests
 
     def _ready_at(self, queue: PartitionQueue) -> Instant:
         first: Batch = queue.waiting[0]
@@ -182,12 +182,12 @@ class Sending:
             return Instant(first.retry_at)
         return Instant(first.created_at + self.settings.linger_s)
 
-    def _depart(self, now: Instant) -> bool:
-        """One request to each leader that has room for one, of a batch of each partition at most; whether
-        another round may bring more.
+    def _send_ready_batches(self, now: Instant) -> bool:
+        """Sends one request to each leader that can take one, with at most one batch per partition. Returns
+        whether another call may send more.
         """
-        loads: dict[int, dict[TopicPartition, Carried]] = {}
-        load_bytes: dict[int, int] = {}
+        by_leader: dict[int, dict[TopicPartition, SentBatch]] = {}
+        bytes_by_leader: dict[int, int] = {}
         is_more_waiting = False
         for queue in list(self.accumulator.busy):
             if now < self._ready_at(queue):
@@ -198,113 +198,113 @@ class Sending:
                 self.cluster.mark_stale(at.topic)
                 continue
             first: Batch = queue.waiting[0]
-            total = load_bytes.get(leader, HEADER_BYTES) + first.used
-            if leader in loads and total > self.settings.request_bytes_max:
+            total = bytes_by_leader.get(leader, HEADER_BYTES) + first.used
+            if leader in by_leader and total > self.settings.request_bytes_max:
                 is_more_waiting = True
                 continue
-            if not self._flights.has_room(now, leader) or not self._is_in_turn(at, first):
+            if not self._in_flight.has_room(now, leader) or not self._is_in_turn(at, first):
                 continue
-            load_bytes[leader] = total
+            bytes_by_leader[leader] = total
             batch = self.accumulator.take(queue)
             queue.last_sent_at = now
             is_more_waiting |= bool(queue.waiting)
             if self.settings.is_idempotent:
                 self.sequences.number(at, batch)
-            carried = Carried(batch, batch.producer_id, batch.producer_epoch, batch.base_sequence)
-            loads.setdefault(leader, {})[at] = carried
-        for leader, load in loads.items():
-            self._launch(now, leader, load)
-        return is_more_waiting and bool(loads)
+            sent = SentBatch(batch, batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            by_leader.setdefault(leader, {})[at] = sent
+        for leader, batches in by_leader.items():
+            self._send_request(now, leader, batches)
+        return is_more_waiting and bool(by_leader)
 
     def _is_in_turn(self, at: TopicPartition, batch: Batch) -> bool:
         if self.settings.is_idempotent:
             if not self.sequences.may_leave(at, batch):
                 return False
-        elif not self._flights.may_write(at):
+        elif not self._in_flight.may_write(at):
             return False
         return self.transaction is None or self.transaction.may_send(at)
 
-    def _launch(self, now: Instant, leader: int, load: dict[TopicPartition, Carried]) -> None:
-        request, version_max = produce_request(self.settings, self.cluster, load, self.meter)
+    def _send_request(self, now: Instant, leader: int, batches: dict[TopicPartition, SentBatch]) -> None:
+        produce, version_max = produce_request(self.settings, self.cluster, batches, self.metrics)
         if self.transaction is not None and self.transaction.produce_version_max is not None:
             version_max = self.transaction.produce_version_max
-        flight = Flight(leader, load, now)
-        self.meter.requests += 1
-        self._flights.add(flight)
+        request = SentRequest(leader, batches, now)
+        self.metrics.requests += 1
+        self._in_flight.add(request)
         self.mailbox.post(
             self.cluster.brokers[leader],
-            request,
-            partial(self._landed, flight),
+            produce,
+            partial(self._handle_response, request),
             timeout_s=self.settings.request_timeout_s,
             version_max=version_max,
             expects_answer=self.settings.acks != 0,
         )
 
-    # Arriving
+    # Responses
 
-    def _landed(self, flight: Flight, now: Instant, answer: Answer) -> None:
-        self._flights.remove(flight)
+    def _handle_response(self, request: SentRequest, now: Instant, answer: Answer) -> None:
+        self._in_flight.remove(request)
         if isinstance(answer, ClientError):
-            for at, carried in flight.carried.items():
+            for at, sent in request.batches.items():
                 self.cluster.mark_stale(at.topic)
-                self._setback(now, at, carried.batch, answer)
+                self._retry_or_fail(now, at, sent.batch, answer)
         elif self.settings.acks == 0:
-            for at, carried in flight.carried.items():
-                self._deliver(at, carried, -1, -1)
+            for at, sent in request.batches.items():
+                self._complete(at, sent, -1, -1)
         else:
             assert isinstance(answer, ProduceResponse)
-            self.meter.answered(Duration(now - flight.began_at))
-            self._read(now, flight, answer)
+            self.metrics.answered(Duration(now - request.began_at))
+            self._read_response(now, request, answer)
 
-    def _read(self, now: Instant, flight: Flight, answer: ProduceResponse) -> None:
+    def _read_response(self, now: Instant, request: SentRequest, answer: ProduceResponse) -> None:
         if answer.throttle_time_ms > 0:
-            self._flights.mute(flight.broker, Instant(now + answer.throttle_time_ms / 1000))
+            self._in_flight.mute(request.broker, Instant(now + answer.throttle_time_ms / 1000))
         brokers = {node.node_id: Address(node.host, node.port) for node in answer.node_endpoints}
-        unanswered = dict(flight.carried)
+        unanswered = dict(request.batches)
         for topic in answer.responses:
             name = self.cluster.name_of(topic.name, topic.topic_id)
             for told in topic.partition_responses:
                 at = TopicPartition(name, told.index)
-                carried = unanswered.pop(at, None)
-                if carried is not None:
-                    self._judge(now, at, carried, told, brokers)
-        for at, carried in unanswered.items():
-            # its topic may have been made anew, so that the id in the answer is not known any more
+                sent = unanswered.pop(at, None)
+                if sent is not None:
+                    self._handle_partition(now, at, sent, told, brokers)
+        for at, sent in unanswered.items():
+            # the topic may have been created again, so that its id in the response is not known
             self.cluster.mark_stale(at.topic)
-            error = BadResponse("the broker's answer to Produce leaves out a partition that was written to")
+            error = BadResponse(f"the broker's Produce response does not mention partition {at}")
             error.is_retriable = True
-            self._setback(now, at, carried.batch, error)
+            self._retry_or_fail(now, at, sent.batch, error)
 
-    def _judge(
+    def _handle_partition(
         self,
         now: Instant,
         at: TopicPartition,
-        carried: Carried,
+        sent: SentBatch,
         told: PartitionProduceResponse,
         brokers: dict[int, Address],
     ) -> None:
-        batch = carried.batch
+        batch = sent.batch
         order = self.sequences.of(at) if self.settings.is_idempotent else None
-        if batch.is_settled:  # its time was over; what the answer says of sequences still counts
-            is_current = order is not None and carried[1:3] == order.producer
+        if batch.is_settled:  # it expired; its sequence number is acknowledged all the same
+            is_current = order is not None and sent[1:3] == order.producer
             if order is not None and is_current and told.error_code == 0:
                 self.sequences.acknowledged(at, batch, told.base_offset)
             return
-        verdict = judge(
+        outcome = outcome_of(
             told,
             batch,
             order,
-            was_renumbered=carried.was_renumbered,
+            was_renumbered=sent.was_renumbered,
             is_transactional=self.transaction is not None,
         )
-        if verdict is Verdict.DELIVERED:
-            self._deliver(at, carried, told.base_offset, told.log_append_time_ms)
+        if outcome is Outcome.DELIVERED:
+            self._complete(at, sent, told.base_offset, told.log_append_time_ms)
             return
-        if verdict is Verdict.TOO_LARGE:
-            self._split(at, batch)
+        if outcome is Outcome.TOO_LARGE:
+            self._split_batch(at, batch)
             return
-        if self.transaction is not None and self.transaction.is_doomed and told.error_code in OF_SEQUENCES:
-            verdict = Verdict.REFUSED  # something before it failed, and nothing of this will count
+        if self.transaction is not None and self.transaction.will_abort and told.error_code in OF_SEQUENCES:
+            outcome = Outcome.REFUSED  # the transaction will be aborted: no retry is needed
         error = KafkaError(told.error_code, told.error_message, subject=f"partition {at}")
         knows_leader = False
         if error.is_metadata_stale:
@@ -313,26 +313,26 @@ class Sending:
                 knows_leader = self.cluster.hint(at, hint.leader_id, hint.leader_epoch, brokers)
             if not knows_leader:
                 self.cluster.mark_stale(at.topic)
-        if verdict is Verdict.RESTART:
+        if outcome is Outcome.RESTART:
             self._restart(at)
-        error.is_retriable = verdict is not Verdict.REFUSED
-        self._setback(now, at, batch, error)
+        error.is_retriable = outcome is not Outcome.REFUSED
+        self._retry_or_fail(now, at, batch, error)
         if knows_leader:
-            batch.retry_at = now  # there is nothing to wait for
+            batch.retry_at = now  # the response named the new leader: no backoff
 
     def _restart(self, at: TopicPartition) -> None:
-        """The partition's sequences begin anew: in a new epoch, or, in a transaction, in the same one."""
+        """Starts the partition's sequence over at 0: in a new epoch, or in a transaction in the same one."""
         if self.transaction is None:
             self.sequences.want_restart(at)
         else:
             self.sequences.of(at).restart(self.sequences.producer)
 
-    def _deliver(self, at: TopicPartition, carried: Carried, base_offset: int, append_time_ms: int) -> None:
-        batch = carried.batch
+    def _complete(self, at: TopicPartition, sent: SentBatch, base_offset: int, append_time_ms: int) -> None:
+        batch = sent.batch
         if batch.is_settled:
             return
-        if carried.was_renumbered:
-            # taken under its old numbers after all: nobody will ever see those that it has now
+        if sent.was_renumbered:
+            # the broker took it under its old sequence number: the current one will never be used
             self.sequences.of(at).drop(batch)
             self._restart(at)
         elif self.settings.is_idempotent:
@@ -341,29 +341,29 @@ class Sending:
         batch.settle(base_offset, append_time_ms)
         self._finish(batch)
 
-    def _setback(self, now: Instant, at: TopicPartition, batch: Batch, error: ClientError) -> None:
-        """It was not acknowledged: try again, or tell those who wait."""
+    def _retry_or_fail(self, now: Instant, at: TopicPartition, batch: Batch, error: ClientError) -> None:
+        """After a batch was not acknowledged: queues it again, or fails it."""
         if batch.is_settled:
             return
         if not error.is_retriable:
             if isinstance(error, KafkaError):
-                self._refuse(at, batch, error)
+                self._fail_refused(at, batch, error)
             else:
-                self._lose(at, batch, error)
+                self._fail_unknown(at, batch, error)
             return
         retry_at = Instant(now + self.settings.backoff(batch.attempts, self._dice))
         if batch.attempts >= self.settings.retries or retry_at >= self._expires_at(batch):
-            lost = RecordLost(f"{batch.count} records for {at} were not delivered in time: {error}")
+            lost = RecordLost(f"{batch.count} records for partition {at} were not delivered in time: {error}")
             lost.__cause__ = error
-            self._lose(at, batch, lost)
+            self._fail_unknown(at, batch, lost)
             return
         batch.attempts += 1
         batch.retry_at = retry_at
-        self.meter.retries += 1
+        self.metrics.retries += 1
         self._put_back(at, batch)
 
     def _put_back(self, at: TopicPartition, batch: Batch) -> None:
-        """Behind those that precede it and wait already, before all others."""
+        """Puts a batch back into its queue, behind those that precede it, and before all others."""
         waiting = batch.queue.waiting
         if self.settings.is_idempotent:
             tracked = self.sequences.of(at).tracked
@@ -373,8 +373,10 @@ class Sending:
             place = sum(1 for each in waiting if each.attempts and each.created_at <= batch.created_at)
         self.accumulator.put_back(batch, place)
 
-    def _split(self, at: TopicPartition, batch: Batch) -> None:
-        """The topic allows less than we gather: halves are sent, and less is gathered from now on."""
+    def _split_batch(self, at: TopicPartition, batch: Batch) -> None:
+        """Sends the batch in two halves, and lowers the size of batches for the partition: the topic allows
+        less.
+        """
         queue = batch.queue
         parts = halves(batch)
         if self.settings.is_idempotent:
@@ -387,23 +389,25 @@ class Sending:
         self.accumulator.replace(batch, parts)
         queue.limit(max(part.used for part in parts))
 
-    # The end of batches that are not delivered
+    # Batches that failed
 
-    def _refuse(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:
-        """The broker says no and did not write it: what follows must not wait for its sequence."""
+    def _fail_refused(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:
+        """The broker refused the batch and did not write it: later batches must not wait for its sequence."""
         if batch.base_sequence != NO_SEQUENCE and self.transaction is None:
             self.sequences.want_restart(at)
         self._fail(batch, error)
 
-    def _lose(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:
-        """It is not tried again, and nobody knows whether a broker has it."""
+    def _fail_unknown(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:
+        """The batch is not sent again, and it is unknown whether a broker wrote it."""
         if batch.base_sequence != NO_SEQUENCE:
             self.sequences.of(at).given_up(batch)
         self._fail(batch, error)
 
-    def _drop_unsent(self, transaction: Transaction) -> None:
-        """Of a transaction that will not be committed; what was sent once must become clear (KIP-98)."""
-        error = TransactionAborted("the record's transaction was aborted before it was sent")
+    def _fail_unsent(self, transaction: Transaction) -> None:
+        """Fails the batches of an aborting transaction that were never sent; those that were sent must be
+        answered first (KIP-98).
+        """
+        error = TransactionAborted("the transaction was aborted before this record was sent")
         error.__cause__ = transaction.error
         if transaction.is_fatal:
             self.give_up(error)
@@ -423,13 +427,13 @@ class Sending:
         self._finish(batch)
 
     def _finish(self, batch: Batch) -> None:
-        meter = self.meter
+        metrics = self.metrics
         if batch.error is None:
-            meter.records += batch.count
-            meter.record_bytes += batch.record_bytes
-            meter.batches += 1
+            metrics.records += batch.count
+            metrics.record_bytes += batch.record_bytes
+            metrics.batches += 1
         else:
-            meter.errors += batch.count
+            metrics.errors += batch.count
         self.accumulator.release(batch)
         self._settled.append(batch)
 
@@ -443,16 +447,25 @@ class Sending:
             at = TopicPartition(queue.topic, queue.partition)
             while queue.waiting and self._expires_at(queue.waiting[0]) <= now:
                 batch = self.accumulator.take(queue)
-                self._lose(at, batch, self._overdue(f"{batch.count} records for {at} waited for too long"))
-        for flight in self._flights.all():
-            for at, carried in flight.carried.items():
-                batch = carried.batch
+                self._fail_unknown(
+                    at,
+                    batch,
+                    self._timed_out(
+                        f"{batch.count} records for partition {at} were not sent within delivery.timeout.ms"
+                    ),
+                )
+        for request in self._in_flight.all():
+            for at, sent in request.batches.items():
+                batch = sent.batch
                 if not batch.is_settled and self._expires_at(batch) <= now:
-                    said = f"{batch.count} records for {at} got no answer in time"
-                    self._lose(at, batch, self._overdue(said))
+                    said = (
+                        f"{batch.count} records for partition {at} were sent, but not acknowledged within"
+                        " delivery.timeout.ms"
+                    )
+                    self._fail_unknown(at, batch, self._timed_out(said))
 
-    def _overdue(self, said: str) -> RecordLost:
-        """Whose cause is that no broker can be reached, if so, or that brokers say nothing of topics."""
+    def _timed_out(self, said: str) -> RecordLost:
+        """The error, with its cause if no broker can be reached or metadata requests fail."""
         outage = self.reachability.outage
         cause = self.topics.error if outage is None else outage.error
         if cause is None:
@@ -462,8 +475,10 @@ class Sending:
         lost.advice = f"{cause.advice} Then send the records again.".lstrip()
         return lost
 
-    def _resolve(self) -> None:
-        """Where records expired and all others are answered for, it shows whether the broker has them."""
+    def _resolve_expired(self) -> None:
+        """Where a batch expired, and all others are answered: decides by their sequences whether the broker
+        wrote it.
+        """
         for at in self.sequences.unresolved():
             order = self.sequences.of(at)
             if order.follows(order.next_sequence):
@@ -473,7 +488,7 @@ class Sending:
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """Two batches with the records of one."""
+    """Splits a batch in two."""
     records = bytes(memoryview(batch.buffer)[HEADER_BYTES : batch.used])
     if batch.codec:
         records = decompress(batch.codec, records)

@@ -13,7 +13,7 @@ BURST_S = 0.1
 RECORDS_AT_ONCE_MAX = 16_384
 
 
-class Meted:
+class Rate:
     """One quantity at a fixed rate: each share has a moment from which on it may be used.
 
     Invariant: over any stretch of time no more begins than rate × (its length + BURST_S) and one share.
@@ -37,14 +37,14 @@ class Meted:
         return Duration(max(0.0, begins_at - now))
 
 
-class Pace:
+class RateLimit:
     """Records and bytes per second; 0: as many as there are."""
 
     __slots__ = ("_bytes", "_records")
 
     def __init__(self, records_per_s: int, bytes_per_s: int) -> None:
-        self._records = Meted(records_per_s) if records_per_s else None
-        self._bytes = Meted(bytes_per_s) if bytes_per_s else None
+        self._records = Rate(records_per_s) if records_per_s else None
+        self._bytes = Rate(bytes_per_s) if bytes_per_s else None
 
     @property
     def is_limited(self) -> bool:

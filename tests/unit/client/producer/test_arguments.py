@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from headrace.client.membership.events import CommittedOffset
-from headrace.client.producer.headers import headers_of
-from headrace.client.producer.offsets import membership_of, offsets_to_commit
-from headrace.client.producer.options import producer_options
+from headrace.client.producer.arguments import headers_of, membership_of, offsets_to_commit, producer_options
 from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.serializers import JSON, NotSerializable
 from headrace.client.settings.configuration import InvalidSetting
@@ -43,7 +41,7 @@ def test_a_partitioner_is_a_name_or_a_function() -> None:
 
 
 @dataclass
-class Order:
+class PartitionSequences:
     item: str
 
 
@@ -52,7 +50,7 @@ class Order:
     [
         (JSON, {"a": 1}, b'{"a":1}'),
         (dict, {"a": 1}, b'{"a":1}'),
-        (Order, Order("tea"), b'{"item":"tea"}'),
+        (PartitionSequences, PartitionSequences("tea"), b'{"item":"tea"}'),
         (str.upper, "tea", "TEA"),
     ],
 )

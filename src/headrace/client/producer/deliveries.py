@@ -1,6 +1,9 @@
-"""What becomes of a table's rows, which travel in batches with each other and with other records."""
+"""What an application can wait for besides one record's `Delivery`: the rows of a table, and a flush.
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+Both follow batches that may be split on their way, because they were too large for their topic.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headrace.client.producer._batch import Batch, Delivery, Waiter
@@ -164,3 +167,26 @@ class TableDelivery:
         else:
             Delivery(batch, 0, 0).when_done(lambda _: self.when_done(then))
         return self
+
+
+class Flush:
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._left = list(batches)
+
+    @property
+    def is_done(self) -> bool:
+        """Asked often, so that what is known to be answered is not looked at again."""
+        while self._left and is_answered(self._left[-1]):
+            self._left.pop()
+        return not self._left
+
+    @property
+    def records_left(self) -> int:
+        return sum(batch.count for batch in self._left if not is_answered(batch))
+
+
+def is_answered(batch: Batch) -> bool:
+    """Whether the fate of all its records is known; those of one that was too large went on in parts."""
+    if batch.parts is None:
+        return batch.is_settled
+    return all(is_answered(part) for part in batch.parts)

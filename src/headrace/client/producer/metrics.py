@@ -3,7 +3,7 @@
 from headrace.base.time import Duration
 
 
-class Meter:
+class ProducerMetrics:
     """Sums since the producer was made; each is written by one thread only."""
 
     __slots__ = (
