@@ -1,4 +1,4 @@
-"""The header of a record batch (message format 2): reading, checking, and rewriting it in place.
+"""Header of a record batch (message format 2): reading, checking, and changing it in place.
 
 Nothing here opens the records of a batch: a batch stays opaque on its way through the broker. What is
 promised of a checked batch: whole, checksum right, and a record count that its bytes can hold.
@@ -167,13 +167,13 @@ def check_crc(view: Bytes, position: int = 0) -> BatchHeader:
     """
     left = len(view) - position
     if left < HEADER_BYTES:
-        raise CorruptBatch(f"{left} bytes are no batch")
+        raise CorruptBatch(f"{left} bytes are left, too few for a batch header of {HEADER_BYTES} bytes")
     header = read_header(view, position)
     size = header.length + LENGTH_OVERHEAD
     if not HEADER_BYTES <= size <= left:
-        raise CorruptBatch(f"batch of {size} bytes where {left} are left")
+        raise CorruptBatch(f"the batch has {size} bytes by its length, but only {left} are left")
     if header.magic != MAGIC:
-        raise UnsupportedMagic(f"message format {header.magic}")
+        raise UnsupportedMagic(f"message format {header.magic} is not supported, only 2 is")
     if crc_of(view, position, size) != header.crc:
         raise CorruptBatch(f"checksum of the batch at offset {header.base_offset} is wrong")
     return header
@@ -222,11 +222,13 @@ def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
         ) = fields  # a bare tuple: taking a named one apart costs twice as much
         size = length + LENGTH_OVERHEAD
         if size < HEADER_BYTES or size > end - position:
-            raise CorruptBatch(f"batch of {size} bytes where {end - position} are left")
+            raise CorruptBatch(
+                f"the batch has {size} bytes by its length, but only {end - position} are left"
+            )
         if magic != MAGIC:
-            raise UnsupportedMagic(f"message format {magic}; only 2 is supported")
+            raise UnsupportedMagic(f"message format {magic} is not supported, only 2 is")
         if size > batch_bytes_max:
-            raise BatchTooLarge(f"batch of {size} bytes, {batch_bytes_max} are allowed")
+            raise BatchTooLarge(f"the batch has {size} bytes, more than max.message.bytes={batch_bytes_max}")
         if crc32c(view[position + ATTRIBUTES_AT : position + size]) != crc:
             raise CorruptBatch("the batch's checksum does not match its bytes")
         if count < 1 or last_offset_delta != count - 1:

@@ -1,4 +1,4 @@
-"""Whole batches from records: for the client, the metadata log, coordinators and tests.
+"""Builder of whole batches from records, for the client, the metadata log, coordinators and tests.
 
 What a batch does not say is left at Kafka's "none" (−1). Offsets run from the base offset without gaps,
 unless rows with offsets of their own are given.
@@ -101,7 +101,7 @@ def rebuild_batch(
     """One batch of rows that keep their offsets, as a cleaner writes it; gaps are allowed, no rows too.
 
     The offset range is given, not derived: it outlives the records, for sequences are counted by it. A
-    `delete_horizon` of 0 or more, when tombstones in it may go, takes the place of the base timestamp.
+    `delete_horizon` of 0 or more, when tombstones in it may go, replaces the base timestamp.
     """
     base_timestamp = rows[0][1] if rows else NO_TIMESTAMP
     if delete_horizon >= 0:

@@ -1,4 +1,4 @@
-"""Whether the record codec runs compiled, and what an operator should be told when it does not."""
+"""Whether the record codec runs compiled, and the warning for operators when it does not."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""The five codecs of record batches, as Java and librdkafka write them, with a cap on what opening costs.
+"""Compression codecs of record batches, as Java and librdkafka write them, with a limit on opened bytes.
 
 Compressing gives what the Java client gives: xerial frames for snappy (librdkafka reads both framings),
 independent blocks for lz4 (Kafka refuses linked ones). Decompressing takes what any client writes, and
-refuses a bomb at the bound: never is more memory spent than the bound allows.
+stops at the limit: it never uses more memory than the limit allows.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What can be wrong with records that came from outside, as types.
+"""Errors in records that a client sent or that were read from disk.
 
 Each `BadRecords` has one Kafka error code on the wire; the node maps them, records/ knows no code numbers.
 All of them are the peer's fault (or the disk's, when the bytes came from there), never ours.

@@ -1,9 +1,9 @@
-"""What one fetch brought for one partition, handed out once and in order: as messages or as columns.
+"""Fetched records of one partition, given out once and in order, as messages or as columns.
 
 Headers are walked when the bytes arrive, batches are checked and opened when their records are wanted, one
-at a time. Control batches are stepped over, and so are the batches of aborted transactions if those are told:
-whoever reads only what is committed is sent them all the same, with a list of who began one and where; each
-ends at its ABORT marker (KIP-98).
+at a time. Control batches are skipped, and so are the batches of aborted transactions if a list of those is
+given: a broker sends them also to clients that read only what is committed, with a list of producer ids and
+first offsets. Each transaction ends at its ABORT marker (KIP-98).
 """
 
 from collections import deque
@@ -71,7 +71,7 @@ class Fetched:
         except BadRecords:
             if not self._waiting:
                 raise
-            # those before it are good; whoever fetches on from there is told
+            # those before it are good; the next fetch from there raises the error
 
     @property
     def is_spent(self) -> bool:
@@ -108,7 +108,7 @@ class Fetched:
     def take_columns(self, columns: Columns) -> bool:
         """Adds all that is left; False when the columns are full before that, and others have to go on.
 
-        Damage is told as by `take_messages`, but a batch is added whole or not at all.
+        Damage is reported as by `take_messages`, but a batch is added whole or not at all.
         """
         self._raise_what_is_broken()
         row_count = columns.row_count

@@ -1,4 +1,4 @@
-"""Opens batches: from the bytes of a log or a fetch to headers, rows and time look-ups.
+"""Reading of batches: headers, records and searches by time, from the bytes of a log or a fetch.
 
 Every function takes a batch that is whole and whose checksum is right (check_crc); what its records hold
 is not trusted all the same, and decompression is capped. Errors are those of records.errors.
@@ -32,10 +32,10 @@ def batches(view: Bytes, position: int = 0, *, check: bool = True) -> Iterator[t
     while end - position >= HEADER_BYTES:
         header = read_header(view, position)
         if header.magic != MAGIC:
-            raise UnsupportedMagic(f"message format {header.magic}")
+            raise UnsupportedMagic(f"message format {header.magic} is not supported, only 2 is")
         size = header.length + LENGTH_OVERHEAD
         if size < HEADER_BYTES:
-            raise CorruptBatch(f"batch of {size} bytes")
+            raise CorruptBatch(f"the batch has {size} bytes by its length, less than its header")
         if size > end - position:
             return
         if check and crc_of(view, position, size) != header.crc:

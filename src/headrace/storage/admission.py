@@ -1,7 +1,7 @@
-"""What happens to a batch of a topic that wants more than the header checked: opened, stamped, recoded.
+"""Checks and changes of produced batches beyond their header: validation, timestamps, recompression.
 
-Ordinary topics never come here: their batches stay as the producer sent them. Small batches are opened on the
-spot; a batch that is larger, or turns out to be, is admitted by a job.
+Batches of ordinary topics need none of this, and stay as the producer sent them. The log opens small batches
+itself; a job opens large ones.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ from headrace.storage.jobs import JobKind
 
 _UNCOMPRESSED = "uncompressed"
 _AS_PRODUCED = "producer"
-SHOWN_ERRORS = 3  # in the message; all of them are told one by one beside it
+SHOWN_ERRORS = 3  # in the message; the answer also has a list of all of them
 
 
 def opens_batches(config: LogConfig) -> bool:
@@ -64,7 +64,7 @@ def check_produced(records: memoryview, config: LogConfig) -> BatchHeader:
     """The header of the one batch that a client may send at a time."""
     header = _only(check_batches(records, config.max_message_bytes))
     if header[ATTRIBUTES_FIELD] & LOG_APPEND_TIME:
-        raise InvalidTimestamp("only the broker stamps batches with LogAppendTime")
+        raise InvalidTimestamp("the batch has timestamp type LogAppendTime, which only the broker may set")
     return header
 
 
@@ -75,7 +75,7 @@ def check_own(records: memoryview) -> BatchHeader:
 
 def _only(headers: list[BatchHeader]) -> BatchHeader:
     if len(headers) != 1:
-        raise InvalidBatch(f"{len(headers)} batches where one is allowed")
+        raise InvalidBatch(f"the request has {len(headers)} batches for one partition, only 1 is allowed")
     return headers[0]
 
 
@@ -267,7 +267,7 @@ class AdmitJob:
     def run(self, disk: Disk, /) -> Admitted | BadRecords | StorageError:
         """What is wrong with the batch is a result, not a failure of the job."""
         try:
-            batch = memoryview(bytearray(self.batch))  # whoever ordered the job still holds theirs
+            batch = memoryview(bytearray(self.batch))  # the caller still uses its own
             before = check_produced(batch, self.config)
             bytes_max = opened_bytes_max(self.config)
             after, header = admit(batch, before, self.config, self.wall_ms, bytes_max, self.partition)

@@ -162,8 +162,8 @@ def _cut_back(log: LogState, file: File, position: int) -> None:
 
 
 def _release_active(log: LogState) -> None:
-    """The files hold more than they should: whoever needs the active segment next opens it, and only then
-    when they could be put right.
+    """The files hold more than they should: close them. The next use opens them again, which repairs them or
+    fails.
     """
     log.active.release()
     log.tail.clear()
@@ -190,7 +190,7 @@ def _append_marker(
 ) -> Appended:
     marker = end_marker_of(batch, header)
     if marker is None:
-        raise InvalidBatch("a control batch with a producer that is no end marker")
+        raise InvalidBatch("the control batch has a producer id but is not a transaction's end marker")
     state.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
     if leader_epoch != log.stamped_epoch:
         _enter_epoch(log, leader_epoch)
@@ -237,7 +237,7 @@ def _write_marker(
 
 
 def _forget_aborted(log: LogState, index: TransactionIndex, known: int) -> None:
-    """The marker was not written: the transaction is still open, and must not be told to be aborted."""
+    """The marker was not written, so the transaction is still open: the index must not have it as aborted."""
     try:
         index.cut(known)
     except OSError as error:
@@ -254,7 +254,7 @@ def append_batches(log: LogState, records: memoryview, *, wall_ms: int) -> None:
         header = check_crc(records, position)
         if header.base_offset < log.log_end_offset:
             raise OffsetsNotRising(
-                f"a batch at offset {header.base_offset} where the log ends at {log.log_end_offset}"
+                f"batch with base offset {header.base_offset}: the log already ends at {log.log_end_offset}"
             )
         batch = records[position : position + header.size]
         if header.leader_epoch != log.stamped_epoch:

@@ -1,4 +1,4 @@
-"""What compaction leaves of a batch.
+"""Compaction of one batch: which of its records stay.
 
 Of each key the newest record stays; a tombstone only until delete.retention.ms after the first pass that met
 it. So does the end marker of a transaction of which nothing else is left. When that time is over is written
@@ -124,7 +124,7 @@ class BatchCompactor:
         return self._rebuilt(read_rows(batch, 0, header), header, starts_horizon=True)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Its last data, or a marker that alone knows of its epoch."""
+        """Its last data, or the only marker that has its epoch."""
         known = self._rules.producers.get(header.producer_id)
         if known is None:
             return False

@@ -1,8 +1,8 @@
-"""Looking into batches that lie in a log, without holding up everybody for a large one.
+"""Opening of stored batches for searches by time, large ones in a job.
 
-A look-up by time opens batches. Small ones are opened on the spot; at a large one the look-up ends with
-MustLookFirst, whose job opens the batch elsewhere. Told what the job has found, the same look-up is made once
-more: nothing is kept of a walk through a log that may change meanwhile.
+A search by time opens batches. It opens small ones itself; at a large one it ends with MustLookFirst, whose
+job opens the batch in another process. With the job's result the search starts again from the beginning,
+because the log may have changed meanwhile.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class LookJob:
 
     @property
     def question(self) -> tuple[object, ...]:
-        """What is asked of which batch: a file that was written anew has others at its positions, and a log
+        """What is asked of which batch: a file that was rewritten has others at its positions, and a log
         may begin later by now.
         """
         return self.path, self.position, self.crc, self.start_offset
@@ -110,5 +110,5 @@ class BatchOpener:
             raise MustLookFirst(job) from bomb
 
 
-# For whoever has nobody else to serve.
+# For callers that have no other requests to serve: opens every batch at once.
 PATIENT = BatchOpener(is_patient=True)

@@ -1,12 +1,13 @@
-"""Small text files, in Kafka's formats, byte for byte.
+"""Checkpoint files, partition.metadata and meta.properties: text formats of Kafka, byte for byte.
 
     0                         version
     2                         number of lines that follow
     orders 0 5000             topic, partition, offset (or epoch and offset in leader-epoch-checkpoint)
     orders 1 4711
 
-`partition.metadata` and `meta.properties` are of their own kind. A reader of a checkpoint that makes no sense
-gets MalformedCheckpoint and goes on as if there were none: it only has to look at more of the log.
+`partition.metadata` and `meta.properties` have formats of their own. A checkpoint that cannot be parsed
+raises MalformedCheckpoint, and its reader continues as if the file were missing: recovery then reads more of
+the log.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,9 @@ def parse_lines(data: bytes) -> list[list[str]]:
         if not data.endswith(b"\n"):
             raise MalformedCheckpoint("the checkpoint is cut off")
         if len(lines) < 2 or int(lines[0]) != 0 or int(lines[1]) != len(lines) - 2:
-            raise MalformedCheckpoint(f"checkpoint begins with {lines[:2]}")
+            raise MalformedCheckpoint(
+                f"the checkpoint begins with {lines[:2]}, not with version 0 and the number of lines"
+            )
         return [line.split() for line in lines[2:]]
     except (UnicodeDecodeError, ValueError) as error:
         raise MalformedCheckpoint(str(error)) from error
@@ -63,7 +66,9 @@ def parse_partition_metadata(data: bytes) -> TopicId:
     try:
         version, topic_id = data.decode().splitlines()
         if version != "version: 0" or not topic_id.startswith("topic_id: "):
-            raise MalformedCheckpoint(f"partition.metadata says {version!r}, {topic_id!r}")
+            raise MalformedCheckpoint(
+                f"partition.metadata has {version!r} and {topic_id!r}, not version 0 and a topic id"
+            )
         return TopicId(id_from_text(topic_id.removeprefix("topic_id: ")))
     except ValueError as error:
         raise MalformedCheckpoint(str(error)) from error

@@ -1,4 +1,4 @@
-"""Which part of a log compaction may touch, and how much it would gain.
+"""Dirty part of a log: what compaction may rewrite, and how much of the log that is.
 
     0 ─────────── first dirty offset ─────────── end ────────── … active segment
         clean          dirty: the next pass              not yet

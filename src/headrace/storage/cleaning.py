@@ -5,7 +5,7 @@ then every segment up to there is written again without the records that go, and
 The end of the last one is always kept, by a batch without records if nothing else is left of it: so each
 segment still begins where the one before it ends, and a start can tell that nothing is missing.
 
-How new segments take the place of the old ones is told in `swapping`.
+`swapping` describes how new segments replace the old ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class Uncleanable(Exception):
-    """The log is damaged so that its batches cannot even be told apart."""
+    """The log is damaged, and where the next batch begins is not known."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class CleanJob:
     transaction_indexes: list[str]  # paths of all: a transaction may be aborted far behind its data
     rules: Rules
     limits: Limits
-    bytes_per_second: float | None = None  # of reading and writing; whoever runs the job keeps to it
+    bytes_per_second: float | None = None  # of reading and writing, kept by the process that runs the job
 
     @property
     def kind(self) -> JobKind:
@@ -124,7 +124,7 @@ class CleanJob:
             withdraw_swap(disk, segment_path(self.directory, source.base_offset))
 
     def _is_unchanged(self, disk: Disk, sources: list[Source]) -> bool:
-        """A log that was cut or made anew while we worked must not find our segments at its next start."""
+        """A log that was truncated or recreated meanwhile must not find these segments at its next start."""
         for source in sources:
             file = self._open(disk, source)
             try:

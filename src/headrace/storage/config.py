@@ -1,5 +1,5 @@
-"""What a topic's settings mean to its logs, with Kafka's defaults. The node builds one from the topic's
-configs and assigns it to the log; a new one takes effect with the next append or background pass."""
+"""Settings of a log, with Kafka's defaults. The node makes them from the topic's configs; new ones take
+effect with the next append or background pass."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Damaged batches told apart from torn ones, and the next intact batch behind them.
+"""Damaged and torn batches: which of the two it is, and where the next intact batch begins.
 
 A killed process leaves at most one batch that is cut short at the end of the last segment. A machine that
 lost power may also leave sectors of zeros, but only above what was flushed. Everything else that does not

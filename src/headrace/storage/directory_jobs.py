@@ -1,4 +1,4 @@
-"""What takes long in a data directory: writing its checkpoints, removing a log that nobody wants any more."""
+"""Jobs of a log directory: writing its checkpoints, and removing the directory of a deleted log."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from headrace.storage.jobs import JobKind
 # All jobs that write a directory's checkpoints share a lane: what a later one says is on the disk last.
 CHECKPOINT_LANE = "checkpoint"
 
-# Marks a log about which the checkpoints still speak of an earlier topic of its name. The mark's name goes on
-# with the id of the log's own topic: a late checkpoint of another topic does not remove it.
+# Name of the file that marks a log whose checkpoints still describe an earlier topic of the same name. The id
+# of the log's topic follows, so that a late checkpoint of another topic does not remove the mark.
 FRESH = ".headrace_fresh"
 
 

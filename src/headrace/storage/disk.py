@@ -1,4 +1,4 @@
-"""The little that storage asks of a disk, so that it can be a real one, memory, or one that breaks.
+"""Disk protocol: the file operations that storage needs. A real disk, memory and a faulty disk implement it.
 
 Paths are strings with forward slashes, relative to the disk's root. Errors are `OSError` with errno:
 ENOSPC, EDQUOT, EMFILE, ENFILE and EAGAIN mean that something has run out and may come back; ENOENT that the

@@ -1,8 +1,7 @@
-"""What a walk over a log has to know of transactions: which data was aborted, and of which transactions
-anything is left.
+"""Ended transactions during a walk over a log: which data was aborted, and which transactions have data left.
 
-An end marker is needed as long as data of its transaction is in the log; when a whole walk has met none, the
-marker may go.
+An end marker is needed as long as data of its transaction is in the log; when a whole walk finds none,
+the marker may be removed.
 """
 
 from bisect import bisect_right

@@ -1,5 +1,4 @@
-"""A file of entries of one size, sorted, grown at its end: what the three indexes of a segment have in
-common.
+"""File of sorted entries of one size, the base of a segment's three indexes.
 
 Entries wait in memory and reach the file in groups, since an index that is behind after a crash only means
 that recovery walks a little more of the log. Look-ups search the file itself; nothing is kept in memory.

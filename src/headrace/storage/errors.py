@@ -1,5 +1,5 @@
-"""What a log can refuse, as types; the node maps each to one error code. Trouble with the bytes of a batch
-itself is a type of records.errors. Whose fault it is: the producer's, the reader's, or the disk's.
+"""Errors of a log, each with one Kafka error code, and which disk errors are transient. Errors in the bytes
+of a batch are in records.errors.
 """
 
 import errno
@@ -11,7 +11,7 @@ MessageTooLarge = BatchTooLarge  # the name of the error code; records checks it
 
 
 class StorageError(Exception):
-    """A log refuses."""
+    """A log refuses a request."""
 
 
 class RecordListTooLarge(StorageError):
@@ -23,7 +23,7 @@ class InvalidTimestamp(StorageError):
 
     def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(message)
-        self.record_errors = record_errors  # each: its place in the batch, and what is wrong with it
+        self.record_errors = record_errors  # each: index in the batch, and what is wrong
 
 
 class MustBeOpenedFirst(StorageError):
@@ -72,7 +72,7 @@ class OffsetOutOfRange(StorageError):
     """Below the log's start or beyond its end: OFFSET_OUT_OF_RANGE."""
 
     def __init__(self, offset: int, start: int, end: int) -> None:
-        super().__init__(f"offset {offset} is outside of [{start}, {end}]")
+        super().__init__(f"offset {offset} is not between the log start {start} and the log end {end}")
         self.start = start
         self.end = end
 

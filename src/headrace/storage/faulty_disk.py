@@ -1,6 +1,6 @@
-"""A disk that fails as it is told: by script, never by chance, so that a failure can be played again.
+"""Disk that fails by script, never at random, so that a failure can be repeated.
 
-It wraps another disk and, unless told not to, writes down every call. A `Fault` waits for the calls it is
+It wraps another disk and records every call, unless that is turned off. A `Fault` waits for the calls it is
 meant for (an operation, a part of a path, a count of such calls to let pass) and then acts: the machine
 stops, the call fails with an errno after writing a part, or a bit changes on the way. `space_bytes` may still
 be written before ENOSPC.

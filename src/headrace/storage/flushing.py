@@ -109,9 +109,7 @@ def complete_flush(log: LogState, result: Flushed) -> None:
 
 
 def postpone_flush(log: LogState) -> None:
-    """A flush could not be begun, for want of descriptors: nothing of it counts, and the next one has all
-    of it to do.
-    """
+    """A flush could not begin, because no file descriptor was free: the next one covers all of it."""
     log.is_dirty = log.is_renamed = log.is_unlisted = True
 
 

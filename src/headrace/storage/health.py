@@ -1,7 +1,7 @@
-"""Whether a log directory can still be trusted. One per directory, shared by its logs.
+"""Health of a log directory: its first I/O error, shared by all its logs.
 
-After an I/O error nobody knows what the disk holds, and a later fsync that succeeds proves nothing: the error
-stays until the process starts anew and reads everything again.
+After an I/O error the content of the disk is unknown, and a later fsync that succeeds proves nothing: the
+error stays until the process starts again and reads everything.
 """
 
 from headrace.storage.errors import DiskFull, LogClosed, LogOffline, StorageError, is_transient
@@ -17,15 +17,15 @@ class Health:
     def close(self) -> None:
         """A clean shutdown: every log of the directory refuses from now on, by the check it makes anyway."""
         self.is_closed = True
-        self.error = self.error or OSError("the node has stopped")
+        self.error = self.error or OSError("the broker has stopped")
 
     def offline(self) -> StorageError:
         if self.is_closed:
-            return LogClosed("the node has stopped, and closed its logs")
+            return LogClosed("the broker has stopped and closed its logs")
         return LogOffline(f"the log directory is offline: {self.error}")
 
     def met(self, error: OSError) -> StorageError:
-        """What a failed call to the disk means for whoever asked."""
+        """The error to raise for a failed call to the disk."""
         if is_transient(error):
             return DiskFull(str(error))
         if self.error is None:

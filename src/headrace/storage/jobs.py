@@ -1,6 +1,5 @@
-"""Work that takes long, as values: paths and numbers only, so that it can run in a thread, in a
-child process, or at a moment the simulator chooses. What a job did counts only once its result was handed
-back.
+"""Job protocol: long work as a value of paths and numbers, so that it can run in a thread, in a child
+process, or when the simulator chooses. What a job did counts only once its result was handed back.
 """
 
 from enum import Enum
@@ -20,7 +19,7 @@ class Job(Protocol):
     def kind(self) -> JobKind: ...
 
     def run(self, disk: Disk, /) -> Any:
-        """Do it; the result (or the OSError raised) reaches whoever ordered it."""
+        """Do it; the result (or the OSError raised) is given to the caller that ordered it."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset (KIP-101): how replicas find where their logs part.
+"""Start offsets of leader epochs (KIP-101): replicas use them to find where their logs differ.
 
 Kept in `leader-epoch-checkpoint`, which is rewritten when a batch of a new epoch is about to be appended, and
-made durable with the next flush. An epoch that never wrote anything may be lost; so could nothing of it.
+made durable with the next flush. An epoch without records may be lost, which harms nothing.
 """
 
 from bisect import bisect_right

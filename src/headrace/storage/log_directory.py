@@ -9,7 +9,7 @@ replication-offset-checkpoint       per partition: the high watermark
 cleaner-offset-checkpoint           per compacted partition: where its dirty part begins
 .headrace_checkpoint_sums           checksums of the four above and of meta.properties: `checkpoint_sums`
 <topic>-<partition>/                a log, with partition.metadata
-  .headrace_fresh.<topic id>        the checkpoints still speak of an earlier topic of this name
+  .headrace_fresh.<topic id>        the checkpoints still describe an earlier topic of this name
 <topic>-<partition>.<id>-delete/    a log that waits for its removal
 <topic>-<partition>.<…>-stray/      a log that the metadata does not know: `strays`
 <topic>-<partition>.<id>-future/    a log that comes from another directory, and -moved: `moving`
@@ -283,7 +283,7 @@ class LogDirectory:
         log = self._logs.get(key)
         if log is not None:
             if self._topic_ids.known(directory) != topic_id:  # its removal has no space for the new name yet
-                raise InconsistentTopicId(f"{directory} still belongs to an earlier topic of its name")
+                raise InconsistentTopicId(f"{directory} still holds the log of an earlier topic of this name")
             return log
         if self._health.error is not None:
             raise self._health.offline()
@@ -317,7 +317,9 @@ class LogDirectory:
 
     def _claim(self, key: Partition, directory: str, topic_id: bytes) -> None:
         if key in self._unwanted:
-            raise InconsistentTopicId(f"{directory} still belongs to a topic that the metadata does not know")
+            raise InconsistentTopicId(
+                f"{directory} holds the log of an unknown topic, which has to be renamed first"
+            )
         is_new = key not in self._found
         known = None if is_new else self._topic_ids.read(directory)
         if known is None:
@@ -326,7 +328,7 @@ class LogDirectory:
                 self._checkpoints.begin(key, directory, topic_id)
             self._topic_ids.write(directory, topic_id)
         elif known != topic_id:
-            raise InconsistentTopicId(f"{directory} belongs to topic id {id_text(known)}")
+            raise InconsistentTopicId(f"{directory} holds the log of another topic, with id {id_text(known)}")
 
     def _recovery(self, key: Partition, topic_id: bytes) -> Recovery:
         known = self._checkpoints

@@ -1,4 +1,4 @@
-"""A disk in memory that knows what a killed process and what a lost machine leave behind.
+"""Disk in memory that models what a killed process and what a lost machine leave behind.
 
 Each file keeps its live bytes and remembers how many of them were synced; each directory keeps its live and
 its durable names, and the disk keeps the changes between the two in order. `crash("killed")` gives all that
@@ -282,7 +282,7 @@ class MemoryDisk:
         return copy
 
     def crash(self, kind: CrashKind, dice: Dice | None = None) -> "MemoryDisk":
-        """The disk as the next start finds it; this one stays as it is, for whoever still holds its files."""
+        """The disk as the next start finds it; this one stays as it is, with its open files."""
         after = self.clone()
         if kind == "killed":
             return after

@@ -1,8 +1,8 @@
-"""A partition's files on their way to another log directory.
+"""Moves of a partition's log to another log directory: names of the copies, and the copying.
 
     <topic>-<partition>.<id>-future/    being copied; a start removes it
-    <topic>-<partition>.<id>-moved/     whole and durable: it stands in for the partition as soon as, and only
-                                        if, no directory of the node has the partition under its own name
+    <topic>-<partition>.<id>-moved/     whole and durable: it replaces the partition's log if no directory of
+                                        the node has the partition under its own name
 
 The old directory is renamed away between the second name and the third, the partition's own, and each step is
 durable before the next: whatever a crash leaves, one whole log is found, and never two.
@@ -157,7 +157,7 @@ def bytes_without(log: LogState, copied: Container[str]) -> int:
 def sealed_files(log: LogState) -> list[str]:
     """Names of the files before the active segment, which change no more unless they are rewritten."""
     if log.unfinished_swaps:
-        raise DiskFull("rewritten segments wait for space to take the place of the old ones")
+        raise DiskFull("there is no space yet to put rewritten segments in place of the old ones")
     end = log.active.base_offset
     return [
         name

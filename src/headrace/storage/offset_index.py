@@ -1,4 +1,4 @@
-"""From offsets to positions in a segment, about one entry per `index.interval.bytes` of log.
+"""Offset index of a segment: positions by offset, about one entry per `index.interval.bytes` of log.
 
     0 relative offset i32 · 4 position i32
 

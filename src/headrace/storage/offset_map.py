@@ -1,4 +1,4 @@
-"""Where the newest record of each key lies, within a budget of memory.
+"""Map of keys to the offsets of their newest records, limited in memory.
 
 Keys are kept as they are. Kafka keeps 16 bytes of their MD5 in a table of fixed slots, 24 bytes per key, at
 the price that two keys of one hash are taken for one; in Python the object around those bytes costs more than

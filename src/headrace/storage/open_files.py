@@ -1,8 +1,8 @@
-"""A budget of open files for all logs of a node: sealed segments and indexes are opened when they are needed
-and let go when too many others were needed since. The active segment's log stays with its owner.
+"""Cache of open files for all logs of a node. Files of sealed segments and indexes are opened when they are
+needed, and the least recently used are dropped. The active segment keeps its own file.
 
-Letting go means dropping the reference, never `close`: a `Span` on its way to a client may still hold the
-file, which closes itself when the last holder is gone.
+Dropping a file removes the reference and does not close it: a `Span` that is being sent may still use the
+file, which closes itself with its last reference.
 """
 
 from headrace.storage.disk import Disk, File

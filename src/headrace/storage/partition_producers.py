@@ -1,5 +1,4 @@
-"""The producers of one partition, loaded when somebody asks: from the newest snapshot, then from the
-batches after it.
+"""Producers of one partition, loaded on demand from the newest snapshot and the batches after it.
 
 A log whose batches come from plain producers never loads them, and a restart reads no snapshot it does not
 need.
@@ -20,7 +19,7 @@ from headrace.storage.segment import Segment
 from headrace.storage.segments import Segments
 from headrace.storage.snapshots import DamagedSnapshot, read_snapshot, snapshot_path, write_snapshot
 
-# Snapshots inside of the active segment, besides those where segments begin: a spare one for a damaged last.
+# Snapshots in the active segment, besides those where segments begin: one more in case the last is damaged.
 _SPARES = 2
 
 _END_MARKER = Struct(">hi")
@@ -64,7 +63,7 @@ class PartitionProducers:
 
     def load(self, wall_ms: int, *, aborts_from: int | None = None) -> ProducerState:
         """State at the end of the log. With `aborts_from`, the transaction indexes from that offset on are
-        made anew.
+        written again.
         """
         state, offset = self._newest_snapshot(aborts_from, wall_ms)
         self._replay_from(state, offset, None, aborts_from, wall_ms)
@@ -155,9 +154,9 @@ class PartitionProducers:
         self._unsynced.difference_update(offsets)
 
     def outlive(self, offset: int, wall_ms: int) -> None:
-        """What lies below `offset` is about to go: from now on the snapshot there speaks for it.
+        """What lies below `offset` is about to go: from now on the snapshot there replaces it.
 
-        So it must be sound and durable, and is made anew where it is damaged or missing.
+        So it must be sound and durable, and is written again where it is damaged or missing.
         """
         if offset in self._snapshots and offset not in self._sound:
             try:

@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent and transactional producers.
+"""State of a partition's idempotent and transactional producers.
 
 Of each producer: its epoch, its last five batches (a repeated one is answered, not written again), and
 where its open transaction began. Changes come from batches alone, so that replaying the log gives the same
@@ -94,10 +94,12 @@ class ProducerState:
             return None  # unknown, or known no more: it may begin with any sequence
         if epoch != entry.epoch:
             if epoch < entry.epoch:
-                raise StaleProducerEpoch(f"producer {producer_id} is at epoch {entry.epoch}, not {epoch}")
+                raise StaleProducerEpoch(
+                    f"producer {producer_id} has epoch {entry.epoch} already, the batch has {epoch}"
+                )
             if sequence != 0:
                 raise OutOfOrderSequence(
-                    f"producer {producer_id} begins epoch {epoch} with sequence {sequence}"
+                    f"producer {producer_id} begins epoch {epoch} with sequence {sequence}, not 0"
                 )
         else:
             batches = entry.batches
@@ -108,24 +110,28 @@ class ProducerState:
                     if batch[0] == sequence and batch[1] == last_sequence:
                         return batch
                 raise OutOfOrderSequence(
-                    f"producer {producer_id} sent sequence {sequence} where {expected} comes next"
+                    f"producer {producer_id} sent sequence {sequence}, expected {expected}"
                 )
         if entry.transaction_start >= 0 and not is_transactional:
-            raise InvalidTransactionState(f"producer {producer_id} writes outside of its open transaction")
+            raise InvalidTransactionState(
+                f"producer {producer_id} sent a batch that is not transactional while its transaction is open"
+            )
         return None
 
     def check_epoch(self, producer_id: int, epoch: int) -> ProducerEntry | None:
         """What a coordinator writes on behalf of a producer has no sequence; only a zombie is refused."""
         entry = self.entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
-            raise StaleProducerEpoch(f"producer {producer_id} is at epoch {entry.epoch}, not {epoch}")
+            raise StaleProducerEpoch(
+                f"producer {producer_id} has epoch {entry.epoch} already, the batch has {epoch}"
+            )
         return entry
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
         entry = self.check_epoch(producer_id, epoch)
         if entry is not None and coordinator_epoch < entry.coordinator_epoch:
             raise CoordinatorFenced(
-                f"marker of coordinator epoch {coordinator_epoch} after {entry.coordinator_epoch}"
+                f"marker of coordinator epoch {coordinator_epoch} after epoch {entry.coordinator_epoch}"
             )
 
     # --- after it was appended, and in a replay ----------------------------------------------------------
@@ -160,7 +166,7 @@ class ProducerState:
             self._open[producer_id] = base_offset
 
     def replayed(self, header: BatchHeader, wall_ms: int) -> None:
-        """A data batch that stands in the log already, whoever admitted it."""
+        """A data batch that is in the log already, from this or another leader."""
         self.appended(
             header.producer_id,
             header.producer_epoch,

@@ -31,7 +31,7 @@ def read(log: LogState, offset: int, *, max_bytes: int, limit_offset: int, at_le
         found = tail.span(offset, limit_offset, active.size, max_bytes, at_least_one=at_least_one)
         if found is None:
             return None
-        assert active.log is not None, "the tail is forgotten when the file is let go"
+        assert active.log is not None, "the tail is cleared when the file is released"
         return Span(active.log, found[0], found[1] - found[0])
     return _read_cold(log, offset, limit_offset, max_bytes, at_least_one)
 

@@ -1,9 +1,9 @@
-"""Sealed segments packed tighter: `headrace.sealed.compression.type`.
+"""Recompression of sealed segments with another codec (`headrace.sealed.compression.type`).
 
 Offsets, producers, timestamps and order stay; only the codec of the batches changes. Control batches, and
 batches that cannot be opened, are kept byte for byte. Both indexes are written again: a look-up by time
-relies on each entry of the time index having come with one of the offset index. How the new segment takes the
-old one's place is told in `swapping`.
+relies on each entry of the time index having come with one of the offset index. `swapping` describes how the
+new segment replaces the old one.
 """
 
 from dataclasses import dataclass
@@ -86,11 +86,11 @@ class RecompressJob:
             try:
                 header = check_crc(batch)
             except BadRecords:
-                # damaged at rest: what it means is for whoever verifies, not for us to lose
+                # damaged on disk: kept as it is, for a later verification
                 writer.add_unread(batch)
                 continue
             if not least <= header.base_offset <= header.last_offset <= self.base_offset + INT32_MAX:
-                writer.add_unread(batch)  # the same: offsets are outside of the checksum
+                writer.add_unread(batch)  # the same: no checksum covers offsets
                 continue
             if position + 8 <= end and int.from_bytes(source.read(position, 8)) <= header.last_offset:
                 writer.add_unread(batch)  # one of the two is

@@ -1,12 +1,11 @@
-"""What of a log can be trusted after a restart, and what has to be looked at again.
+"""Recovery of a log: what can be trusted after each kind of stop, and where the log ends.
 
     clean   everything: the last stop wrote its marker after a flush
-    killed  what was written, since the machine went on running: only the end of the active segment, from
-    its last
-            index entry on, is walked to find where the log ends
+    killed  what was written, since the machine went on running: only the end of the active segment, from its
+            last index entry on, is read to find where the log ends
     lost    what was flushed: from the recovery point on every checksum is computed
 
-Of what was not flushed exactly the valid prefix is kept: the log ends before the first batch that is torn or
+Of what was not flushed, recovery keeps the valid prefix: the log ends before the first batch that is torn or
 wrong. A batch that is damaged below that, or one that a kill cannot explain, stays where it is and is
 reported: it costs no other batch, and its offsets are never given to other records.
 """
@@ -72,7 +71,7 @@ def recover_lost(
 ) -> Scanned:
     """Find the end of a log whose machine was lost; what lies behind it is named in `removed`.
 
-    Offsets are outside of the checksum. Unless compaction may have left gaps, each batch must begin where
+    No checksum covers offsets. Unless compaction may have left gaps, each batch must begin where
     the one before it ended; without a recovery point that is asked of the last segment only, since sealed
     ones may have been compacted under an earlier policy.
     """
@@ -181,7 +180,7 @@ def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, 
     """The number of the first segment after which no flushed one is missing, and damaged ends of segments.
 
     Retention takes segments away from the front; a lost machine may have kept a later removal without an
-    earlier one. A segment whose own end is damaged is no sign of that.
+    earlier one. A segment whose own end is damaged does not show that.
     """
     start = 0
     damages: list[Damage] = []
@@ -321,7 +320,7 @@ def _flushed_at(segment: Segment, size: int, flushed_offset: int) -> BatchHeader
 def _continues(
     segment: Segment, header: BatchHeader, offset: int, size: int, end_offset: int, *, has_gaps: bool
 ) -> bool:
-    """Whether a valid batch stands where it belongs: its offset is outside of the checksum.
+    """Whether a valid batch stands where it belongs: no checksum covers its offset.
 
     A gap is what compaction left, or a batch that was damaged earlier. The batch after it has to agree; the
     last one of a segment must not reach beyond `end_offset`, where the segment is known to end.
@@ -338,14 +337,14 @@ def _continues(
 
 
 def _is_torn(segment: Segment, offset: int, behind: int | None, size: int, kept: _Kept) -> bool:
-    """Whether a stop can have left the bytes that are no valid batch: then nobody was promised them."""
+    """Whether a stop can have left bytes that are not a valid batch: then they were never durable."""
     if offset < kept.end_offset:
         return False
     if kept.is_killed:
         return behind is None and is_cut_short(segment.file().read(segment.size, size - segment.size), offset)
     if behind is None or kept.flushed_offset:
         return True
-    # nobody told what was flushed: a sector of zeros is what a power loss leaves, other bytes are damage
+    # what was flushed is not known: a sector of zeros is what a power loss leaves, other bytes are damage
     return bytes(HOLE_BYTES) in segment.file().read(segment.size, behind - segment.size)
 
 
@@ -369,8 +368,8 @@ def _pass_by(
         claimed = _claimed_end(segment, offset, size)
         if claimed is None and kept.is_killed:
             raise DamagedLog(
-                f"{segment.path}.log is damaged from position {position}, offset {offset}, to its end, so "
-                "that nobody can tell at which offset the log goes on. Restore the file from a backup or copy"
+                f"{segment.path}.log is damaged from position {position}, offset {offset}, to its end, and "
+                "the next offset of the log is unknown. Restore the file from a backup or from another copy"
             )
         next_offset = max(claimed or 0, kept.end_offset, offset)
     where = f"position {position} to {end}: offsets {offset} to {next_offset - 1} are damaged"
@@ -381,7 +380,7 @@ def _pass_by(
 
 def _claimed_end(segment: Segment, offset: int, size: int) -> int | None:
     """Where damaged batches at the end of the log say that they end, if two fields of each agree. The later
-    ones are whole but for their offsets, which are outside of the checksum.
+    ones are whole but for their offsets, which no checksum covers.
     """
     position = segment.size
     if position + HEADER_BYTES > size:

@@ -45,7 +45,9 @@ def must_roll(
     config = log.config
     if not active.size:
         if size > config.segment_bytes:
-            raise RecordListTooLarge(f"a batch of {size} bytes exceeds the segment size")
+            raise RecordListTooLarge(
+                f"the batch has {size} bytes, more than segment.bytes={config.segment_bytes}"
+            )
         return False
     if active.size + size > config.segment_bytes or last_offset - active.base_offset > INT32_MAX:
         return True

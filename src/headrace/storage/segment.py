@@ -167,7 +167,7 @@ class Segment:
         return self.size
 
     def load(self) -> None:
-        """Learn sizes and bounds from the files, and make the indexes anew where they cannot be trusted."""
+        """Learn sizes and bounds from the files, and write the indexes again where they cannot be trusted."""
         if self.is_loaded:
             return
         file = self.file()
@@ -200,7 +200,7 @@ class Segment:
         self.is_loaded = True
 
     def _make_indexes(self, interval_bytes: int) -> list[str]:
-        """Their paths, in the order in which they may take the place of the old ones."""
+        """Their paths, in the order in which they may replace the old ones."""
         end = self.file().size()
         self.restart(0, self.base_offset)
         for _, header in self.headers(0, end):
@@ -298,7 +298,7 @@ class Segment:
             self._written_to = self.size
 
     def seal(self) -> None:
-        """The last entries, so that the segment's largest timestamp can be told from the index alone."""
+        """The last entries, so that the segment's largest timestamp is known from the index alone."""
         self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         self.time_index.write_pending()
         self.index.write_pending()
@@ -470,7 +470,7 @@ class Segment:
                     then : then + 8
                 ] == header.next_offset.to_bytes(8)
                 if not is_continued and not self._may_follow(following, header.last_offset, end):
-                    # one of the two is damaged; offset and length are outside of the checksum
+                    # one of the two is damaged; no checksum covers offset and length
                     is_next = header.base_offset == least or not is_dense
                     is_sound = is_next and Walk(file, end).valid_at(position) is not None
             is_dense = True

@@ -1,7 +1,7 @@
 """Removal of a segment's files.
 
 Files are renamed first (`.deleted`), so that nobody finds them any more, and removed after
-`file.delete.delay.ms`, so that whoever is reading them still can.
+`file.delete.delay.ms`, so that reads that have begun can end.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ class RemoveJob:
 def doom_segment(disk: Disk, segment: Segment, config: LogConfig, wall_ms: int) -> Doomed:
     """Rename the segment's files out of the log, the log itself first: without it the others mean nothing.
 
-    An error leaves the segment as it was, and it may be tried again. Whoever has taken the segment out of the
-    log lets go of its files.
+    An error leaves the segment as it was, and it may be tried again. The caller closes the
+    segment's files once it is out of the log.
     """
     log, *others = segment.paths()
     try:

@@ -1,4 +1,4 @@
-"""A segment that a job writes from whole batches, beside the ones it is to replace (`.cleaned`)."""
+"""Writer of a new segment from whole batches (`.cleaned`), for jobs that replace segments."""
 
 from headrace.storage.disk import Disk
 from headrace.storage.offset_index import OffsetIndex

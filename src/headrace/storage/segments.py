@@ -1,7 +1,7 @@
-"""The segments of a log in order, and reading across them where the tail in memory does not reach.
+"""Segments of a log in order, and reads of what the tail in memory does not have.
 
 Finding a batch is a search over base offsets, a search in one index, and a walk over at most one index
-interval. A reader that goes on where its last read ended spares even that.
+interval. A reader that continues where its last read ended needs none of them.
 """
 
 from bisect import bisect_right

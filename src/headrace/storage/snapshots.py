@@ -1,4 +1,4 @@
-"""Producer state at an offset, in a file: a restart replays only the log after the newest one.
+"""Snapshot files of producer state: a restart replays only the log after the newest one.
 
     0 version i16 = 1 · 2 crc u32 of all that follows · 6 number of entries i32 · then per producer
     0 producer id i64 · 8 epoch i16 · 10 last sequence i32 · 14 last offset i64 · 22 offset delta i32
@@ -54,13 +54,13 @@ def decode_snapshot(data: bytes, wall_ms: int) -> ProducerState:
     anew.
     """
     if len(data) < _PREFIX.size + _COUNT.size:
-        raise DamagedSnapshot(f"{len(data)} bytes")
+        raise DamagedSnapshot(f"the snapshot has only {len(data)} bytes")
     version, crc = _PREFIX.unpack_from(data)
     if version != VERSION:
-        raise DamagedSnapshot(f"version {version}")
+        raise DamagedSnapshot(f"the snapshot has version {version}, not 1")
     body = memoryview(data)[_PREFIX.size :]
     if crc32c(body) != crc:
-        raise DamagedSnapshot("wrong checksum")
+        raise DamagedSnapshot("the checksum is wrong")
     (count,) = _COUNT.unpack_from(body)
     if len(body) != _COUNT.size + count * ENTRY.size:
         raise DamagedSnapshot(f"{count} entries in {len(body)} bytes")

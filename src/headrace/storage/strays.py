@@ -2,7 +2,7 @@
 
     orders-0.<topic id, 32 hex>_20261116T162712Z_unknown-stray/
 
-The suffix is Kafka's, and so is the rule that the last dot ends the partition's own name. Between them stand
+The suffix is Kafka's, and so is the rule that the last dot ends the partition's own name. Between them are
 the topic's id, since when the directory is a stray, and why.
 """
 

@@ -1,4 +1,4 @@
-"""Segments written anew, and how they take the place of the old ones.
+"""Replacement of segments by rewritten ones, in steps that survive a crash.
 
     1  the job writes `.cleaned` files beside the segments and makes them durable; a start removes those
     2  the job renames them to `.swap`, the log last, and makes the names durable: from here on the new
@@ -7,8 +7,8 @@
        puts the new log into the place of the old one that has its name
 
 A crash before 2 leaves the old segments, one after 2 the new one; never both, and nothing in between. Several
-new segments are made `.swap` one after the other in the order of their offsets, so that what counts is always
-a beginning of the row: no tombstone is gone while an older segment still has the value it deleted.
+new segments are made `.swap` one after the other in the order of their offsets, so that the rewritten
+segments always come first in the log: no tombstone is gone while an older segment has the value it deleted.
 """
 
 from dataclasses import dataclass

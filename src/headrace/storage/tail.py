@@ -1,6 +1,4 @@
-"""The last few hundred batches of a log: where each lies, so that reading at the tail asks no index and no
-disk.
-"""
+"""Positions of the last few hundred batches of a log: reads at the end need no index and no disk."""
 
 from array import array
 from bisect import bisect_left, bisect_right

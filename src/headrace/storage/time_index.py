@@ -1,4 +1,4 @@
-"""From timestamps to offsets in a segment.
+"""Time index of a segment: offsets by timestamp.
 
     0 timestamp i64 · 8 relative offset i32
 

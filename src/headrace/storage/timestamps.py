@@ -1,5 +1,5 @@
-"""Which offset belongs to a timestamp: one search in the time index, one in the offset index, and a walk
-over at most one interval of the log; only the batch that holds the answer is opened, by a `BatchOpener`.
+"""Searches for offsets by timestamp: one in the time index, one in the offset index, and a walk over at most
+one interval of the log. Only the batch that has the result is opened, by a `BatchOpener`.
 """
 
 from collections.abc import Sequence

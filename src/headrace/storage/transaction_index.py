@@ -1,4 +1,4 @@
-"""The aborted transactions that ended in a segment, in the order of their abort markers.
+"""Index of the aborted transactions that ended in a segment, in the order of their abort markers.
 
     0 version i16 = 0 · 2 producer id i64 · 10 first offset i64 · 18 last offset i64 · 26 last stable offset
     i64
