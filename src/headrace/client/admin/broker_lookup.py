@@ -27,7 +27,7 @@ from headrace.protocol.messages.metadata import MetadataResponse
 NAMES_KEPT_MAX = 10_000
 
 
-class Found(NamedTuple):
+class Destination(NamedTuple):
     to: Address | None  # None: any broker will do
     broker_id: int | None = None
 
@@ -37,7 +37,7 @@ class _Coordinator(NamedTuple):
 
     asked_at: Instant
     error: ClientError | None = None
-    found: Found | None = None
+    found: Destination | None = None
 
 
 class BrokerLookup:
@@ -64,7 +64,7 @@ class BrokerLookup:
 
     def find(
         self, now: Instant, target: Target, *, since: Instant, after: Instant
-    ) -> Found | ClientError | None:
+    ) -> Destination | ClientError | None:
         """Where to send what is for the target; None while it is looked for.
 
         Only what was asked for later than `after` is believed. An error, and that something is not there,
@@ -73,7 +73,7 @@ class BrokerLookup:
         after = max(after, Instant(now - self._age_s))
         match target:
             case Somewhere.ANY:
-                return Found(None)
+                return Destination(None)
             case Somewhere.CONTROLLER:
                 return self._controller(since, after)
             case OfBroker(broker_id):
@@ -88,21 +88,21 @@ class BrokerLookup:
                     self._wanted[target] = None
                 return None
 
-    def _controller(self, since: Instant, after: Instant) -> Found | ClientError | None:
+    def _controller(self, since: Instant, after: Instant) -> Destination | ClientError | None:
         lookup = self._brokers(since, after)
         if lookup is None or lookup.error is not None:
             return lookup and lookup.error
         controller = self.cluster.controller_id
         # without one every broker passes the order on to whom it concerns
-        return Found(self.cluster.brokers.get(controller), controller)
+        return Destination(self.cluster.brokers.get(controller), controller)
 
-    def _broker(self, broker_id: int, since: Instant, after: Instant) -> Found | ClientError | None:
+    def _broker(self, broker_id: int, since: Instant, after: Instant) -> Destination | ClientError | None:
         lookup = self._brokers(since, after)
         if lookup is None or lookup.error is not None:
             return lookup and lookup.error
         address = self.cluster.brokers.get(broker_id)
         if address is not None:
-            return Found(address, broker_id)
+            return Destination(address, broker_id)
         if lookup.asked_at < since:
             self._metadata.look_up_brokers()  # it may have come since
             return None
@@ -116,7 +116,7 @@ class BrokerLookup:
         self._metadata.look_up_brokers()
         return None
 
-    def _leader(self, target: LeaderOf, since: Instant, after: Instant) -> Found | ClientError | None:
+    def _leader(self, target: LeaderOf, since: Instant, after: Instant) -> Destination | ClientError | None:
         at = target.partition
         lookup = self._metadata.lookups.get(at.topic)
         if lookup is None or not _is_believed(lookup, since, after):
@@ -126,7 +126,7 @@ class BrokerLookup:
             return lookup.error
         leader = self.cluster.leader_of(at)
         if leader is not None:
-            return Found(self.cluster.brokers[leader], leader)
+            return Destination(self.cluster.brokers[leader], leader)
         if lookup.asked_at < since:
             self._metadata.look_up(at.topic)
             return None
@@ -207,11 +207,11 @@ def _is_believed(lookup: Lookup | _Coordinator, since: Instant, after: Instant) 
     return lookup.asked_at > after and (lookup.error is None or lookup.asked_at >= since)
 
 
-def _coordinator(target: CoordinatorOf, told: Any) -> tuple[ClientError | None, Found | None]:
+def _coordinator(target: CoordinatorOf, told: Any) -> tuple[ClientError | None, Destination | None]:
     if told.error_code == ErrorCode.INVALID_REQUEST and target.kind is CoordinatorKind.SINK:
         return UnsupportedByBroker("sinks"), None  # Apache Kafka knows no such kind of coordinator
     if told.error_code:
         return KafkaError(told.error_code, told.error_message, subject=str(target)), None
     if not told.host:
         return BadResponse(f"the broker's answer names no coordinator of {target}"), None
-    return None, Found(Address(told.host, told.port), told.node_id)
+    return None, Destination(Address(told.host, told.port), told.node_id)

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
-from headrace.client.admin.broker_lookup import BrokerLookup, Found
+from headrace.client.admin.broker_lookup import BrokerLookup, Destination
 from headrace.client.admin.operation import Ask, Outcome, Sent, Target
 from headrace.client.backoff import backoff
 from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
@@ -23,7 +23,7 @@ from headrace.client.network.reachability import Reachability
 from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.messages.metadata import MetadataResponse
 
-# How often an inquiry sees whether brokers are out of reach, if it is to end because of that.
+# How often an execution sees whether brokers are out of reach, if it is to end because of that.
 LOOK_S = 1.0
 
 
@@ -82,7 +82,7 @@ class Execution:
         if now >= self._deadline or now >= self._reachability.give_up_at():
             self._expire(now)
             return
-        found: dict[Found, list[Hashable]] = {}
+        found: dict[Destination, list[Hashable]] = {}
         astray: dict[Hashable, ClientError] = {}
         for subject, state in self._open.items():
             if state.is_sent or now < state.retry_at:
@@ -121,7 +121,7 @@ class Execution:
 
     # --- one request ---------------------------------------------------------------------------------------
 
-    def _send(self, now: Instant, where: Found, subjects: list[Hashable]) -> None:
+    def _send(self, now: Instant, where: Destination, subjects: list[Hashable]) -> None:
         timeout_s = min(self._settings.request_timeout_s, self._deadline - now)
         sent = Sent(subjects, where.broker_id)
         for subject in subjects:

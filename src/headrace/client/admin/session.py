@@ -31,7 +31,7 @@ class _Run:
     operation: Operation[Any]
     pending: Pending[Any]
     deadline: Instant
-    inquiry: Execution | None = None  # None: it has ended
+    execution: Execution | None = None  # None: it has ended
 
 
 class AdminSession:
@@ -55,7 +55,7 @@ class AdminSession:
         allowed_s = self._settings.api_timeout_s if timeout_s is None else timeout_s
         run = _Run(operation, pending, Instant(now + allowed_s))
         self._resume(now, run)
-        if run.inquiry is not None:
+        if run.execution is not None:
             self._runs.append(run)
         return pending
 
@@ -78,33 +78,35 @@ class AdminSession:
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
         self._mailbox.answered(now, ticket, answer)
         for run in list(self._runs):
-            if run.inquiry is not None and run.inquiry.is_done:
+            if run.execution is not None and run.execution.is_done:
                 self._go_on(now, run)
         self._drop_ended()
 
     def deadline(self) -> Instant:
         if self._lookup.has_news:
             return Instant(0.0)
-        return min((run.inquiry.deadline() for run in self._runs if run.inquiry is not None), default=NEVER)
+        return min(
+            (run.execution.deadline() for run in self._runs if run.execution is not None), default=NEVER
+        )
 
     def _go_on(self, now: Instant, run: _Run) -> None:
         """As far as it goes without an answer."""
         try:
-            while run.inquiry is not None:
-                run.inquiry.advance(now)
-                if not run.inquiry.is_done:
+            while run.execution is not None:
+                run.execution.advance(now)
+                if not run.execution.is_done:
                     break
-                self._resume(now, run, run.inquiry.outcome())
+                self._resume(now, run, run.execution.outcome())
         except Exception as error:
             # an argument of a type that we did not foresee, or our own mistake: only this call suffers
-            run.inquiry = None
+            run.execution = None
             broken = ClientBroken(f"this call failed: {error!r}")
             broken.__cause__ = error
             run.pending.finish(error=broken)
 
     def _resume(self, now: Instant, run: _Run, told: Any = None) -> None:
         """Hands in what was told, up to the next question or the end."""
-        run.inquiry = None
+        run.execution = None
         try:
             wish = run.operation.send(told)
             while isinstance(wish, Draw):
@@ -114,7 +116,7 @@ class AdminSession:
         except ClientError as error:
             run.pending.finish(error=error)
         else:
-            run.inquiry = Execution(
+            run.execution = Execution(
                 now,
                 wish,
                 run.deadline,
@@ -126,8 +128,8 @@ class AdminSession:
             )
 
     def _drop_ended(self) -> None:
-        if any(run.inquiry is None for run in self._runs):
-            self._runs = [run for run in self._runs if run.inquiry is not None]
+        if any(run.execution is None for run in self._runs):
+            self._runs = [run for run in self._runs if run.execution is not None]
 
 
 def present(method: Callable[..., Any], operation: Callable[..., Any]) -> None:

@@ -13,8 +13,9 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consumer.deserializers import Deserializers
 from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+from headrace.client.consumer.offsets import Committed
 from headrace.client.consumer.poll_interval import PULSE_S, PollInterval
-from headrace.client.consumer.rebalance_callbacks import Callbacks, Committed, OnCommit, RebalanceListener
+from headrace.client.consumer.rebalance_callbacks import Callbacks, OnCommit, RebalanceListener
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, WokenUp
 from headrace.client.membership.events import CommittedOffset, Partitions

@@ -30,8 +30,8 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = -1
 
 
-Found = dict[TopicPartition, OffsetAndTimestamp | None]  # None: no record is that late
-Done = Callable[[Instant, Found, ClientError | None], None]
+FoundOffsets = dict[TopicPartition, OffsetAndTimestamp | None]  # None: no record is that late
+Done = Callable[[Instant, FoundOffsets, ClientError | None], None]
 
 
 class _Search:
@@ -42,7 +42,7 @@ class _Search:
         self.left = left  # questions without an answer
         self.deadline = deadline
         self.done = done
-        self.found: Found = {}
+        self.found: FoundOffsets = {}
         self.error: ClientError | None = None  # the last one
         self.is_over = False
 

@@ -19,8 +19,8 @@ from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consumer.core import ConsumerCore, P, Place
 from headrace.client.consumer.deserializers import Deserializer, Deserializers, as_serializer
 from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+from headrace.client.consumer.offsets import Committed
 from headrace.client.consumer.rebalance_callbacks import (
-    Committed,
     Functions,
     Listening,
     OnCommit,

@@ -11,7 +11,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer.fetch_buffer import FetchBuffer
-from headrace.client.consumer.list_offsets import Found, ListOffsets
+from headrace.client.consumer.list_offsets import FoundOffsets, ListOffsets
 from headrace.client.consumer.position import (
     NO_OFFSET,
     LogTruncated,
@@ -32,7 +32,7 @@ from headrace.client.settings.consumer import (
 )
 from headrace.protocol.errors import ErrorCode
 
-Lookup = Callable[[Instant, list[TopicPartition]], int]
+FetchCommitted = Callable[[Instant, list[TopicPartition]], int]
 
 
 class OffsetReset:
@@ -47,7 +47,7 @@ class OffsetReset:
         dice: Dice,
         *,
         wall_ms: Callable[[], int],
-        look_up: Lookup | None,
+        look_up: FetchCommitted | None,
         found: Callable[[], None],
         tell: Callable[[PositionEvent], None],
     ) -> None:
@@ -164,7 +164,7 @@ class OffsetReset:
         round: int,
         timestamp: int,
         now: Instant,
-        found: Found,
+        found: FoundOffsets,
         error: ClientError | None,
     ) -> None:
         if position.round != round:

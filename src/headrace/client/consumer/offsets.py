@@ -6,26 +6,26 @@ from collections.abc import Iterable, Mapping
 
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
-from headrace.client.consumer.list_offsets import Found, ListOffsets, OffsetAndTimestamp
+from headrace.client.consumer.list_offsets import FoundOffsets, ListOffsets, OffsetAndTimestamp
 from headrace.client.errors import ClientError, InvalidInput
 from headrace.client.membership.events import CommitEnded, CommittedOffset, OffsetsFetched
 from headrace.client.membership.group import Group
 from headrace.client.pending import Pending
 
 Committed = dict[TopicPartition, CommittedOffset]
-Lookup = dict[TopicPartition, CommittedOffset | None]
+CommittedOffsets = dict[TopicPartition, CommittedOffset | None]
 Ends = dict[TopicPartition, int]
 ByTime = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
-class Offsets:
+class OffsetCalls:
     """Invariant: every number that the group has given and not told of has its pending here."""
 
     def __init__(self, group: Group | None, list_offsets: ListOffsets) -> None:
         self._group = group
         self._list_offsets = list_offsets
         self._commits: dict[int, Pending[Committed]] = {}
-        self._lookups: dict[int, Pending[Lookup]] = {}
+        self._lookups: dict[int, Pending[CommittedOffsets]] = {}
 
     def needed_group(self, what: str) -> Group:
         if self._group is None:
@@ -50,9 +50,9 @@ class Offsets:
 
     def committed(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None
-    ) -> Pending[Lookup]:
+    ) -> Pending[CommittedOffsets]:
         group = self.needed_group("for committed offsets")
-        pending: Pending[Lookup] = Pending("reading committed offsets")
+        pending: Pending[CommittedOffsets] = Pending("reading committed offsets")
         self._lookups[group.fetch_committed(now, partitions, timeout_s)] = pending
         return pending
 
@@ -68,7 +68,7 @@ class Offsets:
         wanted = dict.fromkeys(partitions, end)
         check_partitions(wanted)
 
-        def done(now: Instant, found: Found, error: ClientError | None) -> None:
+        def done(now: Instant, found: FoundOffsets, error: ClientError | None) -> None:
             places = ((at, found.get(at)) for at in wanted)
             pending.finish({at: place.offset for at, place in places if place is not None}, error)
 
@@ -82,7 +82,7 @@ class Offsets:
                 raise InvalidInput(f"timestamp {timestamp} for partition {at} is negative")
         pending: Pending[ByTime] = Pending("asking for offsets")
 
-        def done(now: Instant, found: Found, error: ClientError | None) -> None:
+        def done(now: Instant, found: FoundOffsets, error: ClientError | None) -> None:
             pending.finish({at: found.get(at) for at in times}, error)
 
         self._list_offsets.find(now, times, timeout_s, done, is_called_for=True)

@@ -15,7 +15,7 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.fetcher import Fetcher
 from headrace.client.consumer.list_offsets import ListOffsets
-from headrace.client.consumer.offset_reset import Lookup, OffsetReset
+from headrace.client.consumer.offset_reset import FetchCommitted, OffsetReset
 from headrace.client.consumer.offsets import Committed, check_offset
 from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, ConsumerEvent, Position
 from headrace.client.consumer.position_validation import PositionValidation
@@ -56,7 +56,7 @@ class PartitionReader:
         dice: Dice,
         *,
         wall_ms: Callable[[], int],
-        look_up: Lookup | None,
+        look_up: FetchCommitted | None,
     ) -> None:
         """`wall_ms` is asked for the time when a reset by duration needs it, `look_up` asks the group for
         committed offsets; None without one.

@@ -10,13 +10,13 @@ from typing import Any
 
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
+from headrace.client.consumer.offsets import Committed
 from headrace.client.consumer.position import LogTruncated, PositionReset
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, PartitionsLost
 from headrace.client.membership.events import (
     Assigned,
     AutoCommitFailed,
-    CommittedOffset,
     Lost,
     Partitions,
     PolledTooLate,
@@ -76,7 +76,6 @@ class Functions(RebalanceListener):
         return self._on_lost and self._on_lost(consumer, partitions)
 
 
-Committed = dict[TopicPartition, CommittedOffset]
 OnCommit = Callable[[Committed, ClientError | None], object]
 
 

@@ -15,9 +15,9 @@ from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consumer.offsets import (
     ByTime,
     Committed,
+    CommittedOffsets,
     Ends,
-    Lookup,
-    Offsets,
+    OffsetCalls,
     check_offset,
     check_partitions,
 )
@@ -106,7 +106,7 @@ class ConsumerSession(PartitionReader):
             self.group = Group(settings.group, dice, self._mailbox, metadata)
         look_up = None if self.group is None else self.group.fetch_committed
         super().__init__(settings, self._mailbox, metadata, dice, wall_ms=wall_ms, look_up=look_up)
-        self._offsets = Offsets(self.group, self._list_offsets)
+        self._offset_calls = OffsetCalls(self.group, self._list_offsets)
         self._subscription: Subscription | None = None
         self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
         self._failure: ClientError | None = None  # why the group is of no use until we subscribe anew
@@ -193,10 +193,10 @@ class ConsumerSession(PartitionReader):
                 self._remove(event.partitions)
                 self._events.append(event)
             case CommitEnded():
-                self._offsets.commit_ended(event)
+                self._offset_calls.commit_ended(event)
             case OffsetsFetched():
                 if not self._offset_reset.fetched(now, event.number, event.offsets, event.error):
-                    self._offsets.fetched(event)
+                    self._offset_calls.fetched(event)
             case Failed():
                 self._failure = event.error
             case TopicRefused():
@@ -306,23 +306,23 @@ class ConsumerSession(PartitionReader):
     ) -> Pending[Committed]:
         """Keeps these in the group, or how far all that is assigned was read; done with what was kept."""
         self._needs_turn = True
-        pending = self._offsets.commit(now, self.positions() if offsets is None else offsets, timeout_s)
+        pending = self._offset_calls.commit(now, self.positions() if offsets is None else offsets, timeout_s)
         self._digest(now)
         return pending
 
     def committed(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> Pending[Lookup]:
+    ) -> Pending[CommittedOffsets]:
         """What the group has kept, None where it has kept nothing."""
         self._needs_turn = True
-        return self._offsets.committed(now, partitions, timeout_s)
+        return self._offset_calls.committed(now, partitions, timeout_s)
 
     def group_metadata(self) -> GroupMembership:
         """In whose name a producer commits our offsets with its transaction.
 
         One who has lost partitions and was not told yet speaks in the old name, and is refused.
         """
-        settings = self._offsets.needed_group("for its metadata").settings
+        settings = self._offset_calls.needed_group("for its metadata").settings
         if not self._events:
             self._know_identity()
         identity = self._told_identity
@@ -339,21 +339,21 @@ class ConsumerSession(PartitionReader):
     ) -> Pending[Ends]:
         """The first offset that is still there, of each."""
         self._needs_turn = True
-        return self._offsets.ends(now, partitions, EARLIEST, self._timeout_s(timeout_s))
+        return self._offset_calls.ends(now, partitions, EARLIEST, self._timeout_s(timeout_s))
 
     def end_offsets(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> Pending[Ends]:
         """The offset behind the last record that can be read, of each."""
         self._needs_turn = True
-        return self._offsets.ends(now, partitions, LATEST, self._timeout_s(timeout_s))
+        return self._offset_calls.ends(now, partitions, LATEST, self._timeout_s(timeout_s))
 
     def offsets_for_times(
         self, now: Instant, times: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> Pending[ByTime]:
         """The first record of each that is as late as the timestamp (in ms); None where none is."""
         self._needs_turn = True
-        return self._offsets.by_time(now, times, self._timeout_s(timeout_s))
+        return self._offset_calls.by_time(now, times, self._timeout_s(timeout_s))
 
     def partitions_for(
         self, now: Instant, topic: str, timeout_s: float | None = None

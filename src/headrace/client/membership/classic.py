@@ -104,10 +104,10 @@ class ClassicMembership:
         self._dice = dice
         self._tell = tell
         self._heartbeat = Heartbeat(settings, mailbox, coordinator, dice, answered=self._judged)
-        self._holdings = OwnedPartitions(tell)
+        self._owned_partitions = OwnedPartitions(tell)
         self._last = LastAssignment()
         self._joined_topics: frozenset[str] = frozenset()  # those of the subscription that we joined with
-        self._leadership: GroupLeader | None = None
+        self._group_leader: GroupLeader | None = None
         self._shares: list[SyncGroupRequestAssignment] = []
         self._rejoin_reason: str | None = None
         self._round = 0  # answers to questions of an earlier round come too late
@@ -139,7 +139,7 @@ class ClassicMembership:
 
     def acknowledge(self, now: Instant, partitions: Partitions) -> None:
         """The application is done with these of what was revoked."""
-        self._holdings.acknowledge(partitions)
+        self._owned_partitions.acknowledge(partitions)
         self._poll_until = Instant(now + self._settings.max_poll_interval_s)
 
     def leave(self, now: Instant) -> None:
@@ -153,16 +153,16 @@ class ClassicMembership:
         self._begin_round()
         self._rejoin_reason = None
         self.phase = Phase.LEAVING
-        self._holdings.revoke_all(_LEAVING)
+        self._owned_partitions.revoke_all(_LEAVING)
 
     @property
     def owned(self) -> Partitions:
-        return self._holdings.owned
+        return self._owned_partitions.owned
 
     @property
     def revoking(self) -> Partitions:
         """What the application has been told to give up and has not acknowledged."""
-        return self._holdings.revoking
+        return self._owned_partitions.revoking
 
     @property
     def is_stable(self) -> bool:
@@ -230,13 +230,13 @@ class ClassicMembership:
 
     def _notice_topics(self, subscription: Subscription) -> None:
         chosen = self._topics.select(subscription)
-        group_topics = self._leadership.topics if self._leadership is not None else frozenset()
+        group_topics = self._group_leader.topics if self._group_leader is not None else frozenset()
         self._topics.watch(chosen | group_topics, everything=subscription.pattern is not None)
         if self.phase in (Phase.OUT, Phase.PREPARING, Phase.STALE, Phase.FAILED):
             return
         if chosen != self._joined_topics and (self.phase is not Phase.JOINING or self._awaits_answer):
             self._rejoin_reason = "the subscription has changed"
-        elif self._leadership is not None and self._leadership.is_outdated(self._topics):
+        elif self._group_leader is not None and self._group_leader.is_outdated(self._topics):
             self._rejoin_reason = "topics of the group have changed"
 
     # --- giving up -----------------------------------------------------------------------------------------
@@ -245,20 +245,20 @@ class ClassicMembership:
         """Before we join (again): under the eager protocol everything has to go."""
         self.phase = Phase.PREPARING
         if not self._is_cooperative:
-            self._holdings.revoke_all(self._rejoin_reason or "the group rebalances")
+            self._owned_partitions.revoke_all(self._rejoin_reason or "the group rebalances")
         elif self.subscription is not None:
             selects = self.subscription.selects
             unwanted = frozenset(at for at in self.owned if not selects(at.topic))
-            self._holdings.revoke(unwanted, "no longer subscribed to")
+            self._owned_partitions.revoke(unwanted, "no longer subscribed to")
 
     def _forget(self, phase: Phase, reason: str, *, keeps_id: bool = False) -> None:
         """The generation is no longer ours, and neither is what it gave us."""
         self.generation = Generation(member_id=self.generation.member_id if keeps_id else "")
-        self._leadership = None
+        self._group_leader = None
         self._begin_round()
         if self.phase is not Phase.LEAVING:
             self.phase = phase
-        self._holdings.lose(reason)
+        self._owned_partitions.lose(reason)
 
     def _fail(self, error: ClientError) -> None:
         if self.phase is not Phase.LEAVING:
@@ -296,7 +296,7 @@ class ClassicMembership:
             return
         reason, self._rejoin_reason = self._rejoin_reason, None
         self._joined_topics = self._topics.select(self.subscription)
-        self._leadership = None
+        self._group_leader = None
         question = join_request(
             self._settings,
             self.generation,
@@ -337,19 +337,19 @@ class ClassicMembership:
             self.phase = Phase.SYNCING
             return
         try:
-            self._leadership = GroupLeader(answer.members, skips_assignment=answer.skip_assignment)
+            self._group_leader = GroupLeader(answer.members, skips_assignment=answer.skip_assignment)
         except ProtocolError as error:
             self._fail(BadResponse(f"the subscription of another member cannot be read: {error}"))
             return
         self.phase = Phase.GATHERING
 
     def _share_out(self) -> None:
-        assert self._leadership is not None
-        if not self._topics.is_told(self._leadership.topics):
+        assert self._group_leader is not None
+        if not self._topics.is_told(self._group_leader.topics):
             return
         assignor = self._assignors[self.generation.protocol]
         try:
-            self._shares = self._leadership.shares(assignor, self._topics)
+            self._shares = self._group_leader.shares(assignor, self._topics)
         except InvalidInput as error:
             self._fail(error)
             return
@@ -402,7 +402,7 @@ class ClassicMembership:
             self._rejoin_reason = "the subscription has changed"
             return  # what we own stays ours; the next rebalance will be about the topics wanted now
         self._last = LastAssignment(assigned, self.generation.id)
-        gone = self._holdings.take(assigned, "the group gives them to another member")
+        gone = self._owned_partitions.take(assigned, "the group gives them to another member")
         if gone:
             self._rejoin_reason = f"gave up {len(gone)} partitions"
 
@@ -464,8 +464,8 @@ class ClassicMembership:
 
     def _depart(self) -> None:
         self.generation = Generation()
-        self._leadership = None
-        self._holdings.lose(_LEAVING)
+        self._group_leader = None
+        self._owned_partitions.lose(_LEAVING)
         self.phase = Phase.OUT
         self._topics.watch(())
         self._tell(Left())

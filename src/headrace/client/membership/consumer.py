@@ -151,8 +151,8 @@ class ConsumerMembership:
         self._coordinator = coordinator
         self._topics = topics
         self._tell = tell
-        self._holdings = OwnedPartitions(tell)
-        self._pulse = HeartbeatTimer(dice, interval_s=FIRST_INTERVAL_S, session_s=NEVER)
+        self._owned_partitions = OwnedPartitions(tell)
+        self._timer = HeartbeatTimer(dice, interval_s=FIRST_INTERVAL_S, session_s=NEVER)
         self._report = Report(settings)
         self._target: Mapping[bytes, tuple[int, ...]] | None = None  # not reconciled yet
         self._topic_ids: dict[str, bytes] = {}  # of what we own
@@ -181,7 +181,7 @@ class ConsumerMembership:
 
     def acknowledge(self, now: Instant, partitions: Partitions) -> None:
         """The application is done with these of what was revoked."""
-        self._holdings.acknowledge(partitions)
+        self._owned_partitions.acknowledge(partitions)
         self._poll_until = Instant(now + self._settings.max_poll_interval_s)
 
     def leave(self, now: Instant) -> None:
@@ -194,16 +194,16 @@ class ConsumerMembership:
             return
         self._target = None
         self.phase = Phase.LEAVING
-        self._holdings.revoke_all(_LEAVING)
+        self._owned_partitions.revoke_all(_LEAVING)
 
     @property
     def owned(self) -> Partitions:
-        return self._holdings.owned
+        return self._owned_partitions.owned
 
     @property
     def revoking(self) -> Partitions:
         """What the application has been told to give up and has not acknowledged."""
-        return self._holdings.revoking
+        return self._owned_partitions.revoking
 
     @property
     def is_stable(self) -> bool:
@@ -240,12 +240,12 @@ class ConsumerMembership:
         if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_select(self.subscription):
             self.phase = Phase.JOINING
             self._report.forget()
-            self._pulse.hurry()
+            self._timer.hurry()
         if self.phase is Phase.MEMBER:
             if self._target is not None and not self.revoking:
                 self._reconcile(self._target)
             if not self.revoking and not self._report.is_said(self._subscribed(), self._owned_by_id()):
-                self._pulse.hurry()
+                self._timer.hurry()
         if self.phase is Phase.LEAVING and not self.revoking:
             self._leave()
         if self._beats:
@@ -256,7 +256,7 @@ class ConsumerMembership:
             return NEVER
         earliest = self._poll_until if self.phase is not Phase.LEAVING else NEVER
         if self._beats and not self._coordinator.is_sought:
-            earliest = min(earliest, self._pulse.beat_at())
+            earliest = min(earliest, self._timer.beat_at())
         return earliest
 
     def _check_polling(self, now: Instant) -> None:
@@ -295,7 +295,7 @@ class ConsumerMembership:
         if is_complete:
             self._target = None
         if is_complete or wanted != self.owned:
-            self._holdings.take(wanted, "the broker gives them to another member, or they are gone")
+            self._owned_partitions.take(wanted, "the broker gives them to another member, or they are gone")
 
     def _owned_by_id(self) -> Owned:
         """As the broker is told; sorted once for each change of what we own."""
@@ -311,10 +311,10 @@ class ConsumerMembership:
         self.epoch = JOINING_EPOCH
         self._target = None
         self._round += 1
-        self._pulse.is_under_way = False
+        self._timer.is_under_way = False
         if self.phase is not Phase.LEAVING:
             self.phase = phase
-        self._holdings.lose(reason)
+        self._owned_partitions.lose(reason)
 
     def _fail(self, error: ClientError) -> None:
         if self.phase is not Phase.LEAVING:
@@ -338,12 +338,12 @@ class ConsumerMembership:
         return self.phase in (Phase.JOINING, Phase.MEMBER)
 
     def _beat(self, now: Instant) -> None:
-        if now < self._pulse.beat_at():
+        if now < self._timer.beat_at():
             return
         to = self._coordinator.address()
         if to is None:
             return
-        self._pulse.sent(now)
+        self._timer.sent(now)
         self._joins += self.epoch == JOINING_EPOCH
         number = self._round
         question = self._report.heartbeat(
@@ -363,14 +363,14 @@ class ConsumerMembership:
         assert isinstance(answer, ConsumerGroupHeartbeatResponse)
         match answer.error_code:
             case ErrorCode.NONE:
-                self._pulse.interval_s = answer.heartbeat_interval_ms / 1000
-                self._pulse.heard(now)
+                self._timer.interval_s = answer.heartbeat_interval_ms / 1000
+                self._timer.heard(now)
                 self._report.heard()
                 self._take(answer)
             case code:
                 error = KafkaError(code, answer.error_message, subject=f"group {self._settings.group_id!r}")
                 if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
-                    self._pulse.missed(now)
+                    self._timer.missed(now)
                     self._forget(Phase.PREPARING, str(error))
                 else:
                     self._missed(now, to, error)
@@ -380,13 +380,13 @@ class ConsumerMembership:
         if self.phase is Phase.JOINING:
             self.phase = Phase.MEMBER
         if answer.assignment is not None and self.phase is Phase.MEMBER:
-            self._holdings.reconsider()
+            self._owned_partitions.reconsider()
             self._target = {
                 each.topic_id: tuple(each.partitions) for each in answer.assignment.topic_partitions
             }
 
     def _missed(self, now: Instant, to: Address, error: ClientError) -> None:
-        self._pulse.missed(now)
+        self._timer.missed(now)
         self._report.forget()  # nobody knows what was heard of it
         if not error.is_retriable and not self._is_in_our_own_way(error):
             self._fail(error)
@@ -403,7 +403,7 @@ class ConsumerMembership:
     def refused(self, code: int) -> None:
         """A commit was answered with an error; what it means for us the next heartbeat tells."""
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH):
-            self._pulse.hurry()
+            self._timer.hurry()
 
     # --- leaving -------------------------------------------------------------------------------------------
 
@@ -427,8 +427,8 @@ class ConsumerMembership:
         self._is_saying_goodbye = False
         self.epoch = JOINING_EPOCH
         self._target = None
-        self._holdings.lose(_LEAVING)
-        self._pulse.is_under_way = False
+        self._owned_partitions.lose(_LEAVING)
+        self._timer.is_under_way = False
         self._topics.watch(())
         self._tell(Left())
         if self.subscription is not None:  # subscribed again while we were leaving
@@ -437,7 +437,7 @@ class ConsumerMembership:
     def _say_goodbye(self, then: Callable[[Instant, Answer], None]) -> bool:
         """Whether there is anything to say: perhaps the broker has just taken us in."""
         to = self._coordinator.address() if self._coordinator.is_known else None
-        if to is None or (self.epoch <= JOINING_EPOCH and not self._pulse.is_under_way):
+        if to is None or (self.epoch <= JOINING_EPOCH and not self._timer.is_under_way):
             return False
         instance_id = self._settings.instance_id
         question = ConsumerGroupHeartbeatRequest(

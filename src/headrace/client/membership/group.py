@@ -69,7 +69,7 @@ class Group:
             may_commit=lambda at: self.membership.is_out or at in self.membership.owned,
             refused=self.membership.refused,
         )
-        self._lookups = OffsetFetches(
+        self._offset_fetches = OffsetFetches(
             settings,
             self._mailbox,
             self._coordinator,
@@ -94,7 +94,7 @@ class Group:
             self._auto_commit.advance(now)
         self._commits.advance(now)  # before the membership: what it gives up is to be committed first
         self.membership.advance(now)
-        self._lookups.advance(now)
+        self._offset_fetches.advance(now)
         self._coordinator.advance(now)
         self.metadata.advance(now)
         return self._mailbox.take()
@@ -107,7 +107,7 @@ class Group:
             self.membership.deadline(),
             self._commits.deadline(),
             NEVER if self._auto_commit is None else self._auto_commit.deadline(),
-            self._lookups.deadline(),
+            self._offset_fetches.deadline(),
             self._coordinator.deadline(),
             self.metadata.deadline(),
         )
@@ -193,7 +193,7 @@ class Group:
     ) -> int:
         """A number by which `OffsetsFetched` tells what was found."""
         number = self._number()
-        self._lookups.fetch(now, number, partitions, self._timeout_s(timeout_s))
+        self._offset_fetches.fetch(now, number, partitions, self._timeout_s(timeout_s))
         return number
 
     def consumed(self, now: Instant, positions: Mapping[TopicPartition, CommittedOffset]) -> None:

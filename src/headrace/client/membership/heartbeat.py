@@ -82,30 +82,30 @@ class Heartbeat:
         self._mailbox = mailbox
         self._coordinator = coordinator
         self._answered = answered
-        self._pulse = HeartbeatTimer(
+        self._timer = HeartbeatTimer(
             dice, interval_s=settings.heartbeat_interval_s, session_s=settings.session_timeout_s
         )
 
     def start(self, now: Instant) -> None:
         """The group has just heard of us in another way."""
-        self._pulse.start(now)
+        self._timer.start(now)
 
     def deadline(self) -> Instant:
-        return min(self._pulse.beat_at(), self._pulse.session_until)
+        return min(self._timer.beat_at(), self._timer.session_until)
 
     def advance(self, now: Instant, generation: Generation) -> None:
         to = self._coordinator.address()
         if to is None:
             return
-        if now >= self._pulse.session_until:
+        if now >= self._timer.session_until:
             self._coordinator.failed(to)
             self._coordinator.address()
-            self._pulse.start(now)
-        elif now >= self._pulse.beat_at():
+            self._timer.start(now)
+        elif now >= self._timer.beat_at():
             self._send(now, to, generation)
 
     def _send(self, now: Instant, to: Address, generation: Generation) -> None:
-        self._pulse.sent(now)
+        self._timer.sent(now)
 
         def then(now: Instant, answer: Answer) -> None:
             self._heard(now, to, generation, answer)
@@ -115,15 +115,15 @@ class Heartbeat:
 
     def _heard(self, now: Instant, to: Address, generation: Generation, answer: Answer) -> None:
         if isinstance(answer, ClientError):
-            self._pulse.missed(now)
+            self._timer.missed(now)
             self._coordinator.failed(to)
             return
         assert isinstance(answer, HeartbeatResponse)
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            self._pulse.heard(now)
+            self._timer.heard(now)
         else:
-            self._pulse.missed(now)
+            self._timer.missed(now)
             if code in NOT_THE_ONE:
                 self._coordinator.failed(to)
         self._answered(generation, code)
