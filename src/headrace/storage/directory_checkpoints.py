@@ -149,6 +149,9 @@ class DirectoryCheckpoints:
             self.forget(key)
             self._fresh[key] = mark
 
+    def marks_in(self, directory: str) -> list[str]:
+        return [f"{directory}/{name}" for name in self._disk.list(directory) if name.startswith(FRESH)]
+
     def lower(self, key: Partition, log_end_offset: int) -> None:
         """The log ends there, whatever the files say."""
         for offsets in (self.high_watermarks, self.recovery_points):

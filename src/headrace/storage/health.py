@@ -4,6 +4,10 @@ After an I/O error the content of the disk is unknown, and a later fsync that su
 error stays until the process starts again and reads everything.
 """
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
 from headrace.storage.errors import DiskFull, LogClosed, LogOffline, StorageError, is_transient
 
 
@@ -31,3 +35,27 @@ class Health:
         if self.error is None:
             self.error = error
         return self.offline()
+
+
+class HasHealth(Protocol):
+    _health: Health
+
+
+_H = TypeVar("_H", bound=HasHealth)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def translates_errors(
+    method: Callable[Concatenate[_H, _P], _R],
+) -> Callable[Concatenate[_H, _P], _R]:
+    """Errors of the disk leave the method as DiskFull or LogOffline, never as OSError."""
+
+    @wraps(method)
+    def checked(owner: _H, /, *arguments: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return method(owner, *arguments, **options)
+        except OSError as error:
+            raise owner._health.met(error) from error
+
+    return checked

@@ -15,9 +15,7 @@ cleaner-offset-checkpoint           per compacted partition: where its dirty par
 <topic>-<partition>.<id>-future/    a log that comes from another directory, and -moved: `moving`
 """
 
-from collections.abc import Callable, Mapping, Set
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Mapping, Set
 
 from headrace.base.ids import DirectoryId, TopicId, id_text
 from headrace.storage import checkpoints
@@ -27,10 +25,10 @@ from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
 from headrace.storage.directory_checkpoints import DirectoryCheckpoints, mark_path
 from headrace.storage.directory_identity import read_identity
-from headrace.storage.directory_jobs import FRESH, CheckpointJob, RemoveDirectoryJob
+from headrace.storage.directory_jobs import CheckpointJob, RemoveDirectoryJob
 from headrace.storage.disk import Disk
 from headrace.storage.errors import DiskFull, InconsistentTopicId, is_transient
-from headrace.storage.health import Health
+from headrace.storage.health import Health, translates_errors
 from headrace.storage.log import PartitionLog
 from headrace.storage.moving import Arrival, arrive
 from headrace.storage.open_files import OpenFiles
@@ -39,24 +37,6 @@ from headrace.storage.recovery import Recovery, Trust
 from headrace.storage.stop_record import StopRecord
 from headrace.storage.strays import Why, rename_to_stray
 from headrace.storage.topic_ids import TopicIds
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _guarded(
-    method: Callable[Concatenate["LogDirectory", _P], _R],
-) -> Callable[Concatenate["LogDirectory", _P], _R]:
-    """Errors of the disk leave a directory as DiskFull or LogOffline, never as OSError."""
-
-    @wraps(method)
-    def checked(directory: "LogDirectory", /, *arguments: _P.args, **options: _P.kwargs) -> _R:
-        try:
-            return method(directory, *arguments, **options)
-        except OSError as error:
-            raise directory._health.met(error) from error
-
-    return checked
 
 
 class LogDirectory:
@@ -208,7 +188,7 @@ class LogDirectory:
         """Note here an I/O error of another directory, which can no longer take the note."""
         self._stop.distrust_other(directory_id)
 
-    @_guarded
+    @translates_errors
     def settle_others(self, recovered: Set[bytes]) -> None:
         """Directories that were recovered since are trusted again."""
         self._stop.settle_others(recovered)
@@ -218,7 +198,7 @@ class LogDirectory:
         """Every log was looked at, and what this boot finds on the disk is trusted."""
         return self._stop.is_boot_marked and self._health.error is None
 
-    @_guarded
+    @translates_errors
     def names(self) -> list[str]:
         """All that lies in the directory now."""
         return list(self._disk.list(""))
@@ -255,17 +235,14 @@ class LogDirectory:
 
     def missing(self) -> list[Partition]:
         """Partitions that had records by the checkpoints, and have no directory here."""
-        return sorted(
-            key
-            for key, offset in self._checkpoints.recovery_points.items()
-            if offset and key not in self._found
-        )
+        known = self._checkpoints.recovery_points.items()
+        return sorted(key for key, offset in known if offset and key not in self._found)
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """As checkpointed last; 0 when unknown."""
         return self._checkpoints.high_watermarks.get((topic, partition), 0)
 
-    @_guarded
+    @translates_errors
     def open_log(
         self,
         topic: str,
@@ -364,7 +341,7 @@ class LogDirectory:
                 raise self._health.met(error) from error
             # else: the same
 
-    @_guarded
+    @translates_errors
     def doom(self, topic: str, partition: int) -> RemoveDirectoryJob:
         """Rename the partition's directory away, so that its name is free at once; the job removes it for
         good.
@@ -404,7 +381,7 @@ class LogDirectory:
         """The same for a whole log that came from another directory."""
         return self._put_aside(arrival.name, arrival.original, arrival.topic_id, "unknown", wall_ms)
 
-    @_guarded
+    @translates_errors
     def _put_aside(
         self, directory: str, original: str, topic_id: bytes | None, why: Why, wall_ms: int
     ) -> str:
@@ -419,16 +396,15 @@ class LogDirectory:
         directory = f"{topic}-{partition}"
         if self._topic_ids.is_written_for(directory, topic_id):
             return False
-        marks = [name for name in self._disk.list(directory) if name.startswith(FRESH)]
+        marks = self._checkpoints.marks_in(directory)
         if marks:  # the recovery point is an earlier log's
-            return mark_path(directory, topic_id) not in [f"{directory}/{name}" for name in marks]
+            return mark_path(directory, topic_id) not in marks
         return not self._checkpoints.recovery_points.get((topic, partition))
 
-    @_guarded
+    @translates_errors
     def correct_topic_id(self, topic: str, partition: int, topic_id: TopicId) -> None:
         """Write the partition's damaged partition.metadata again."""
-        directory = f"{topic}-{partition}"
-        self._topic_ids.correct(directory, topic_id)
+        self._topic_ids.correct(f"{topic}-{partition}", topic_id)
 
     # --- logs that come from another directory ----------------------------------------------------
 
@@ -445,7 +421,7 @@ class LogDirectory:
         self._checkpoints.log_starts[key] = log_start
         return self.checkpoint_job({})
 
-    @_guarded
+    @translates_errors
     def adopt(
         self, topic: str, partition: int, name: str, *, end_offset: int = 0, first_dirty_offset: int = 0
     ) -> None:
@@ -465,7 +441,7 @@ class LogDirectory:
         if first_dirty_offset:
             self._checkpoints.cleaner_offsets[key] = first_dirty_offset
 
-    @_guarded
+    @translates_errors
     def discard(self, arrival: Arrival) -> RemoveDirectoryJob:
         """Nobody needs it; its name says so at once."""
         doomed = unused_doomed_name(self._disk, arrival.name.partition(".")[0], arrival.topic_id)
@@ -491,7 +467,7 @@ class LogDirectory:
             log_starts[key] = max(offset, log_starts.get(key, 0))
         return self._checkpoints.log_start_job()
 
-    @_guarded
+    @translates_errors
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
         """The same, here and now."""
         if self._health.error is not None:
@@ -511,7 +487,7 @@ class LogDirectory:
         finally:
             self._health.close()
 
-    @_guarded
+    @translates_errors
     def _close_clean(self, high_watermarks: Mapping[Partition, int]) -> None:
         for log in self._logs.values():
             log.close(clean=True)

@@ -4,16 +4,17 @@ A segment costs nothing before it is used: files are opened, and indexes checked
 Sealed segments never change, but recompression and compaction replace whole files.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
 
-from headrace.records.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
+from headrace.records.batch import HEADER_BYTES, LENGTH_OVERHEAD, read_header
+from headrace.storage import segment_walk
 from headrace.storage.damage import Walk
 from headrace.storage.disk import Disk, File
 from headrace.storage.errors import DamagedBatch, is_transient
 from headrace.storage.offset_index import OffsetIndex
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.segment_walk import LENGTH_MIN, WALK_BYTES, may_follow
 from headrace.storage.time_index import TimeIndex
 from headrace.storage.transaction_index import TransactionIndex
 
@@ -21,17 +22,10 @@ from headrace.storage.transaction_index import TransactionIndex
 # a fraction of a millisecond.
 UNINDEXED_BYTES_MAX = 256 * 1024
 
-# A read that walks headers from an index entry on: one default index interval and a header.
-_WALK_BYTES = 4096 + 128
-# A read that walks many batches, one after the other.
-_SCAN_BYTES = 1024 * 1024
-
 # Base offset, length and last offset delta of a header: all that finding a place needs.
 _PLACE = Struct(">qi11xi")
 _PLACE_BYTES = _PLACE.size
 
-_OFFSETS_MAX = 1 << 31  # in one segment
-_LENGTH_MIN = HEADER_BYTES - LENGTH_OVERHEAD
 UNLIMITED = 2**63 - 1
 
 TEMPORARY = ".tmp"  # an index that is being made; a start clears it away
@@ -335,11 +329,11 @@ class Segment:
         while position <= end:
             at = position - chunk_at
             if at + _PLACE_BYTES > len(chunk):
-                chunk_at, chunk, at = position, file.read(position, _WALK_BYTES), 0
+                chunk_at, chunk, at = position, file.read(position, WALK_BYTES), 0
             base, length, delta = _PLACE.unpack_from(chunk, at)
             following = position + length + LENGTH_OVERHEAD
             if (
-                length < _LENGTH_MIN
+                length < LENGTH_MIN
                 or delta < 0
                 or following > self.size
                 or base + delta >= self.limit_offset
@@ -347,7 +341,7 @@ class Segment:
             ) and not self.is_sound(position, least):
                 return self._locate_carefully(offset)
             if base + delta >= offset:
-                if base < offset and not self._may_follow(following, base + delta, self.size):
+                if base < offset and not may_follow(self.file(), following, base + delta, self.size):
                     return self._locate_carefully(offset)  # its last offset may be damaged, too
                 return position, length + LENGTH_OVERHEAD
             position = following
@@ -363,7 +357,7 @@ class Segment:
         file = self.file()
         base, length, delta = _PLACE.unpack(file.read(position, _PLACE_BYTES))
         following = position + length + LENGTH_OVERHEAD
-        if length < _LENGTH_MIN or delta < 0 or following > self.size or base + delta >= self.limit_offset:
+        if length < LENGTH_MIN or delta < 0 or following > self.size or base + delta >= self.limit_offset:
             return False
         if base < max(least, self.base_offset) or position in self.damaged:
             return False
@@ -371,18 +365,7 @@ class Segment:
             number = self.index.count_up_to_position(position)
             if not number or self.index.at(number - 1) != (base + delta, position):
                 return False
-        return self._may_follow(following, base + delta, self.size)
-
-    def _may_follow(self, position: int, last_offset: int, end: int) -> bool:
-        """Whether what stands at `position` can be a batch behind `last_offset`, by its header."""
-        if position + HEADER_BYTES > end:
-            return position == end
-        header = read_header(self.file().read(position, HEADER_BYTES))
-        return (
-            header.magic == MAGIC
-            and HEADER_BYTES <= header.size <= end - position
-            and last_offset < header.base_offset <= last_offset + _OFFSETS_MAX
-        )
+        return may_follow(self.file(), following, base + delta, self.size)
 
     def _locate_carefully(self, offset: int) -> tuple[int, int] | None:
         """The same in a segment that is damaged: from the last index entry that is right, past all that is
@@ -419,10 +402,10 @@ class Segment:
         while position + HEADER_BYTES <= self.size:
             at = position - chunk_at
             if at + _PLACE_BYTES > len(chunk):
-                chunk_at, chunk, at = position, file.read(position, _WALK_BYTES), 0
+                chunk_at, chunk, at = position, file.read(position, WALK_BYTES), 0
             length = _PLACE.unpack_from(chunk, at)[1]
             following = position + LENGTH_OVERHEAD + length
-            if following > limit or length < _LENGTH_MIN:
+            if following > limit or length < LENGTH_MIN:
                 break
             position = following
         return position
@@ -437,53 +420,7 @@ class Segment:
     def base_offset_at(self, position: int) -> int:
         return int(_PLACE.unpack(self.file().read(position, _PLACE_BYTES))[0])
 
-    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of every batch in [position, end), without a look at their checksums; what is
-        damaged is left out.
-        """
-        end = self.size if end is None else end
-        if position >= end:
-            return
-        file = self.file()
-        chunk_at, chunk = position, b""
-        least = self.base_offset
-        is_dense = position == 0  # else an index led here, and which offset is the next is not known yet
-        while position + HEADER_BYTES <= end:
-            at = position - chunk_at
-            if at + HEADER_BYTES > len(chunk):
-                wanted = min(_SCAN_BYTES if at <= len(chunk) + HEADER_BYTES else _WALK_BYTES, end - position)
-                chunk_at, chunk, at = position, file.read(position, wanted), 0
-            header = read_header(chunk, at)
-            following = position + header.length + LENGTH_OVERHEAD
-            is_sound = (
-                header.magic == MAGIC
-                and position not in self.damaged
-                and header.length >= _LENGTH_MIN
-                and header.last_offset_delta >= 0
-                and following <= end
-                and least <= header.base_offset
-                and header.last_offset < min(self.limit_offset, self.base_offset + _OFFSETS_MAX)
-            )
-            if is_sound:
-                then = following - chunk_at
-                is_continued = then + 8 <= len(chunk) and chunk[
-                    then : then + 8
-                ] == header.next_offset.to_bytes(8)
-                if not is_continued and not self._may_follow(following, header.last_offset, end):
-                    # one of the two is damaged; no checksum covers offset and length
-                    is_next = header.base_offset == least or not is_dense
-                    is_sound = is_next and Walk(file, end).valid_at(position) is not None
-            is_dense = True
-            if not is_sound:
-                least += 1  # a damaged batch had an offset, too
-                behind = Walk(file, end).behind(position, least)
-                if behind is None:
-                    return
-                position = behind
-                continue
-            yield position, header
-            position = following
-            least = header.next_offset
+    headers = segment_walk.headers
 
     def end_offset(self) -> int:
         """The offset after the last batch."""
