@@ -10,9 +10,9 @@ from headrace.base.time import Instant
 from headrace.client.admin.operation import Operation
 from headrace.client.admin.session import AdminSession
 from headrace.client.cluster import Address
-from headrace.client.mailbox import Answer, Outgoing
 from headrace.client.network.connection import ByVersion
 from headrace.client.pending import Pending
+from headrace.client.request_queue import Answer, Outgoing
 from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.api import APIS
 from headrace.protocol.errors import ErrorCode

@@ -13,8 +13,8 @@ from harness.scripted_peer import PATIENCE_S
 from headrace.base.time import NEVER, Instant
 from headrace.client.aio.driver import Driver as LoopDriver
 from headrace.client.cluster import Address, Cluster
-from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.network.reachability import Reachability
+from headrace.client.request_queue import Answer, Outgoing, RequestQueue
 from headrace.client.settings.network import NetworkSettings
 from headrace.client.threads.driver import Driver as ThreadDriver
 from headrace.protocol.messages.metadata import MetadataRequest
@@ -26,7 +26,7 @@ class Asking:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.reachability = Reachability()
-        self.mailbox = Mailbox()
+        self.request_queue = RequestQueue()
         self.answers: dict[int, Answer] = {}
         self.on_answer: Callable[[Answer], None] | None = None
         self._count = 0
@@ -42,14 +42,14 @@ class Asking:
             self.answers[number] = answer
 
         options.setdefault("timeout_s", PATIENCE_S)
-        self.mailbox.post(to, question or MetadataRequest(), then, **options)
+        self.request_queue.post(to, question or MetadataRequest(), then, **options)
         return number
 
     def requests(self, now: Instant) -> list[Outgoing]:
-        return self.mailbox.take()
+        return self.request_queue.take()
 
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
-        self.mailbox.answered(now, ticket, answer)
+        self.request_queue.answered(now, ticket, answer)
 
     def deadline(self) -> Instant:
         return NEVER

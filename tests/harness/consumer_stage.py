@@ -12,8 +12,8 @@ from harness.batches import ABORT, COMMIT, TRANSACTIONAL, Batch, Row, marker
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.mailbox import Outgoing
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Outgoing
 from headrace.client.settings.consumer import ConsumerSettings, parse_reset
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (

@@ -18,11 +18,11 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.consumer.position import ConsumerEvent
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, ConnectionLost
-from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import Assigned, Lost, Revoked
 from headrace.client.membership.subscription import Subscription
 from headrace.client.network.connection import ByVersion
 from headrace.client.pending import Pending
+from headrace.client.request_queue import Outgoing
 from headrace.client.settings.consumer import ConsumerSettings, GroupSettings, parse_reset
 from headrace.protocol.api import APIS, request_codec
 from headrace.protocol.framing import request_frame

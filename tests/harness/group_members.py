@@ -18,7 +18,6 @@ from harness.desk import Desk
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut
-from headrace.client.mailbox import Outgoing
 from headrace.client.membership.events import (
     Assigned,
     AutoCommitFailed,
@@ -35,6 +34,7 @@ from headrace.client.membership.events import (
 from headrace.client.membership.group import Group
 from headrace.client.membership.subscription import Subscription
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Outgoing
 from headrace.client.settings.consumer import GroupSettings
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS

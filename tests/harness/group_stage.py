@@ -9,7 +9,6 @@ from harness.group_members import partitions
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError
-from headrace.client.mailbox import Outgoing
 from headrace.client.membership.classic_protocol import write_assignment
 from headrace.client.membership.events import (
     Assigned,
@@ -19,6 +18,7 @@ from headrace.client.membership.events import (
 from headrace.client.membership.group import Group
 from headrace.client.membership.subscription import Subscription
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Outgoing
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.messages.find_coordinator import (
     Coordinator,

@@ -17,7 +17,6 @@ from harness.desk import Desk, joined
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition
 from headrace.client.errors import ConnectionLost
-from headrace.client.mailbox import Outgoing
 from headrace.client.network.connection import ByVersion
 from headrace.client.pending import Pending
 from headrace.client.producer._accumulator import Accumulator
@@ -26,6 +25,7 @@ from headrace.client.producer.partitioner import StickyPartitioner
 from headrace.client.producer.sender import Sender
 from headrace.client.producer.transaction import TransactionFactory
 from headrace.client.producer.transaction_session import TransactionSession
+from headrace.client.request_queue import Outgoing
 from headrace.client.settings.producer import SendingSettings
 from headrace.node.connection import Connection
 from headrace.protocol.api import APIS, request_codec

@@ -14,8 +14,8 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, KafkaError
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -45,7 +45,7 @@ class Coordinator:
     def __init__(
         self,
         key: str,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         dice: Dice,
         *,
         request_timeout_s: float,
@@ -54,7 +54,7 @@ class Coordinator:
         self.listeners: list[Listener] = []
         self._key = key
         self._kind = kind
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._dice = dice
         self._timeout_s = request_timeout_s
         self._address: Address | None = None
@@ -94,7 +94,7 @@ class Coordinator:
             return FindCoordinatorRequest(key=self._key, key_type=self._kind)
 
         question = ByVersion(FindCoordinatorRequest, make)
-        self._mailbox.post(None, question, self._answered, timeout_s=self._timeout_s)
+        self._request_queue.post(None, question, self._answered, timeout_s=self._timeout_s)
 
     def _answered(self, now: Instant, answer: Answer) -> None:
         self._is_asked = False

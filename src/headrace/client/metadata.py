@@ -21,7 +21,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.backoff import RETRY_FIRST_S, RETRY_LAST_S, backoff
 from headrace.client.cluster import Cluster
 from headrace.client.errors import BadResponse, ClientError, KafkaError
-from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 UNKNOWN_ID_RETRY_S = 1.0  # how often an id that no broker knows is asked for
@@ -87,7 +87,7 @@ class Metadata:
 
     def __init__(
         self,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         dice: Dice,
         *,
         request_timeout_s: float,
@@ -104,7 +104,7 @@ class Metadata:
         self.lookups: dict[str, Lookup] = {}
         self.brokers: Lookup | None = None
         self.has_all = False  # whether all topics were ever listed
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._dice = dice
         self._timeout_s = request_timeout_s
         self._max_age_s = max_age_s
@@ -252,7 +252,7 @@ class Metadata:
                     return
             self._failed(later, now, asked, answer)
 
-        self._mailbox.post(None, request, answered, timeout_s=self._timeout_s)
+        self._request_queue.post(None, request, answered, timeout_s=self._timeout_s)
 
     def _updated(
         self,

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from headrace.base.time import Instant
 from headrace.client.cluster import Cluster
-from headrace.client.mailbox import Answer, Outgoing
 from headrace.client.network.reachability import Reachability
+from headrace.client.request_queue import Answer, Outgoing
 
 
 class Session(Protocol):

@@ -11,8 +11,8 @@ import pytest
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.errors import BadResponse, ClientError, ConnectionLost, KafkaError
-from headrace.client.mailbox import Mailbox, Outgoing
 from headrace.client.metadata import UNKNOWN_ID_RETRY_S, Lookup, Metadata, Refusals, Update
+from headrace.client.request_queue import Outgoing, RequestQueue
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -71,9 +71,9 @@ class Listener:
 class Stage:
     def __init__(self, *subscribers: Listener, **options: Any) -> None:
         self.now = Instant(10.0)
-        self.mailbox = Mailbox()
+        self.request_queue = RequestQueue()
         self.metadata = Metadata(
-            self.mailbox,
+            self.request_queue,
             random.Random(3),
             request_timeout_s=30.0,
             max_age_s=AGE_S,
@@ -94,7 +94,7 @@ class Stage:
     def asked(self) -> list[str] | str | None:
         """The topics of the request that leaves now: their names, "all", or None if nothing leaves."""
         self.metadata.advance(self.now)
-        posted = self.mailbox.take()
+        posted = self.request_queue.take()
         if not posted:
             return None
         (self._under_way,) = posted
@@ -114,7 +114,7 @@ class Stage:
 
     def reply(self, told: MetadataResponse | ClientError) -> None:
         assert self._under_way is not None
-        self.mailbox.answered(self.now, self._under_way.ticket, told)
+        self.request_queue.answered(self.now, self._under_way.ticket, told)
 
     def wait(self) -> float:
         """Until the cache wants to be asked again; how long that was."""

@@ -15,9 +15,9 @@ from headrace.client.admin.operation import CoordinatorOf, LeaderOf, OfBroker, S
 from headrace.client.cluster import Address, Cluster
 from headrace.client.coordinator import MANY_KEYS_SINCE, CoordinatorKind
 from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError, UnsupportedByBroker
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.metadata import Lookup, Metadata, Update
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -43,13 +43,16 @@ class _Coordinator(NamedTuple):
 class BrokerLookup:
     """Invariant: a coordinator is in `_under_way` from the moment its look-up is posted until its answer."""
 
-    def __init__(self, mailbox: Mailbox, settings: AdminSettings, dice: Dice) -> None:
+    def __init__(self, request_queue: RequestQueue, settings: AdminSettings, dice: Dice) -> None:
         self.has_news = False  # a look-up has ended that nobody has looked at yet
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._timeout_s = settings.request_timeout_s
         self._age_s = settings.metadata_age_s
         self._metadata = Metadata(
-            mailbox, dice, request_timeout_s=settings.request_timeout_s, max_age_s=settings.metadata_age_s
+            request_queue,
+            dice,
+            request_timeout_s=settings.request_timeout_s,
+            max_age_s=settings.metadata_age_s,
         )
         self._metadata.subscribe(self)
         self._coordinators: dict[CoordinatorOf, _Coordinator] = {}
@@ -195,7 +198,9 @@ class BrokerLookup:
                 else:  # it takes one key at a time: the others will be wanted again
                     self._under_way.discard(target)
 
-        self._mailbox.post(None, ByVersion(FindCoordinatorRequest, make), then, timeout_s=self._timeout_s)
+        self._request_queue.post(
+            None, ByVersion(FindCoordinatorRequest, make), then, timeout_s=self._timeout_s
+        )
 
     def _told(self, target: CoordinatorOf, coordinator: _Coordinator) -> None:
         self.has_news = True

@@ -17,9 +17,9 @@ from headrace.client.admin.broker_lookup import BrokerLookup, Destination
 from headrace.client.admin.operation import Ask, Outcome, Sent, Target
 from headrace.client.backoff import backoff
 from headrace.client.errors import BadResponse, ClientError, KafkaError, PartlyFailed, TimedOut
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.metadata import LONG_AGO
 from headrace.client.network.reachability import Reachability
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.admin import AdminSettings
 from headrace.protocol.messages.metadata import MetadataResponse
 
@@ -48,7 +48,7 @@ class Execution:
         question: Ask[Any, Any],
         deadline: Instant,
         *,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         lookup: BrokerLookup,
         settings: AdminSettings,
         dice: Dice,
@@ -57,7 +57,7 @@ class Execution:
         self._question = question
         self._began = now
         self._deadline = deadline
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._lookup = lookup
         self._settings = settings
         self._dice = dice
@@ -131,7 +131,7 @@ class Execution:
             if not self.is_done:  # else nobody waits for it any more
                 self._answered(later, now, sent, answer)
 
-        self._mailbox.post(
+        self._request_queue.post(
             where.to,
             self._question.make(subjects, round(timeout_s * 1000)),
             then,

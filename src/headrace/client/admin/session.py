@@ -16,9 +16,9 @@ from headrace.client.admin.execution import Execution
 from headrace.client.admin.operation import Draw, Operation
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientBroken, ClientError
-from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.network.reachability import Reachability
 from headrace.client.pending import Pending
+from headrace.client.request_queue import Answer, Outgoing, RequestQueue
 from headrace.client.settings.admin import AdminSettings
 
 T = TypeVar("T")
@@ -38,8 +38,8 @@ class AdminSession:
     def __init__(self, settings: AdminSettings, dice: Dice) -> None:
         self._settings = settings
         self._dice = dice
-        self._mailbox = Mailbox()
-        self._lookup = BrokerLookup(self._mailbox, settings, dice)
+        self._request_queue = RequestQueue()
+        self._lookup = BrokerLookup(self._request_queue, settings, dice)
         self._runs: list[_Run] = []
         self.reachability = Reachability(settings.unreachable_s)
 
@@ -73,10 +73,10 @@ class AdminSession:
             self._go_on(now, run)
         self._drop_ended()
         self._lookup.advance(now)
-        return self._mailbox.take()
+        return self._request_queue.take()
 
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
-        self._mailbox.answered(now, ticket, answer)
+        self._request_queue.answered(now, ticket, answer)
         for run in list(self._runs):
             if run.execution is not None and run.execution.is_done:
                 self._go_on(now, run)
@@ -120,7 +120,7 @@ class AdminSession:
                 now,
                 wish,
                 run.deadline,
-                mailbox=self._mailbox,
+                request_queue=self._request_queue,
                 lookup=self._lookup,
                 settings=self._settings,
                 dice=self._dice,

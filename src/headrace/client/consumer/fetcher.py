@@ -17,7 +17,7 @@ from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.fetch_session import FetchSession, Wanted, version_max
 from headrace.client.consumer.position import Position
 from headrace.client.errors import BadResponse, ClientError, KafkaError
-from headrace.client.mailbox import FETCH, Answer, Mailbox
+from headrace.client.request_queue import FETCH, Answer, RequestQueue
 from headrace.client.settings.consumer import READ_COMMITTED, ConsumerSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchResponse, PartitionData
@@ -61,7 +61,7 @@ class Fetcher:
         positions: dict[TopicPartition, Position],
         buffer: FetchBuffer,
         cluster: Cluster,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         dice: Dice,
         *,
         out_of_range: Callable[[Position], None],
@@ -78,7 +78,7 @@ class Fetcher:
         self._positions = positions
         self._buffer = buffer
         self._cluster = cluster
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._dice = dice
         self._out_of_range = out_of_range
         self._met_leader = met_leader
@@ -137,7 +137,7 @@ class Fetcher:
             session = self._sessions[leader] = FetchSession(self._settings)
         flight = _Flight(leader, {each.at: _Asked(each, each.round, each.fetch_offset) for each in load})
         self._flights[leader] = flight
-        self._mailbox.post(
+        self._request_queue.post(
             self._cluster.brokers[leader],
             session.request(wanted, room),
             partial(self._landed, flight, session),
@@ -160,7 +160,7 @@ class Fetcher:
             address = self._cluster.brokers.get(broker)
             if question is not None and address is not None:
                 timeout_s = self._settings.request_timeout_s
-                self._mailbox.post(address, question, lambda now, answer: then(), timeout_s=timeout_s)
+                self._request_queue.post(address, question, lambda now, answer: then(), timeout_s=timeout_s)
                 ended += 1
         return ended
 

@@ -11,7 +11,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.errors import BadResponse, ClientError, KafkaError, TimedOut
-from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.consumer import ConsumerSettings
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -62,10 +62,12 @@ class _Question:
 class ListOffsets:
     """Invariant: every search that is not over has `left` questions here, each of them asked or waiting."""
 
-    def __init__(self, settings: ConsumerSettings, cluster: Cluster, mailbox: Mailbox, dice: Dice) -> None:
+    def __init__(
+        self, settings: ConsumerSettings, cluster: Cluster, request_queue: RequestQueue, dice: Dice
+    ) -> None:
         self._settings = settings
         self._cluster = cluster
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._dice = dice
         self._questions: list[_Question] = []
         self._wake_at = NEVER
@@ -158,7 +160,7 @@ class ListOffsets:
             topics=list(topics.values()),
             timeout_ms=round(self._settings.request_timeout_s * 1000),
         )
-        self._mailbox.post(
+        self._request_queue.post(
             self._cluster.brokers[leader],
             request,
             partial(self._answered, load),

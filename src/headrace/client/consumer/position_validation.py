@@ -15,7 +15,7 @@ from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, Phase, Position
 from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
-from headrace.client.mailbox import Answer, Mailbox
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.consumer import ConsumerSettings
 from headrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -43,7 +43,7 @@ class PositionValidation:
         positions: dict[TopicPartition, Position],
         buffer: FetchBuffer,
         cluster: Cluster,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         dice: Dice,
         *,
         passed: Callable[[], None],
@@ -56,7 +56,7 @@ class PositionValidation:
         self._positions = positions
         self._buffer = buffer
         self._cluster = cluster
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._dice = dice
         self._passed = passed
         self._truncated = truncated
@@ -123,7 +123,7 @@ class PositionValidation:
                     leader_epoch=position.fetch_epoch,
                 )
             )
-        self._mailbox.post(
+        self._request_queue.post(
             self._cluster.brokers[leader],
             OffsetForLeaderEpochRequest(replica_id=CONSUMER_REPLICA_ID, topics=list(topics.values())),
             partial(self._answered, load),

@@ -21,9 +21,9 @@ from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, ConsumerEvent
 from headrace.client.consumer.position_validation import PositionValidation
 from headrace.client.consumer.topics import ConsumerTopics
 from headrace.client.errors import ClientError, InvalidInput
-from headrace.client.mailbox import Mailbox
 from headrace.client.metadata import Metadata
 from headrace.client.network.reachability import Reachability
+from headrace.client.request_queue import RequestQueue
 from headrace.client.settings.consumer import (
     READ_COMMITTED,
     TO_EARLIEST,
@@ -51,7 +51,7 @@ class PartitionReader:
     def __init__(
         self,
         settings: ConsumerSettings,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         metadata: Metadata,
         dice: Dice,
         *,
@@ -70,7 +70,7 @@ class PartitionReader:
         self._errors: deque[ClientError] = deque()  # that concern no single partition
         self._needs_turn = True
         self._buffer = FetchBuffer()
-        self._list_offsets = ListOffsets(settings, self.cluster, mailbox, dice)
+        self._list_offsets = ListOffsets(settings, self.cluster, request_queue, dice)
         self._topics = ConsumerTopics(
             metadata,
             wanted=lambda: self._positions.keys() | self._list_offsets.partitions(),
@@ -94,7 +94,7 @@ class PartitionReader:
             self._positions,
             self._buffer,
             self.cluster,
-            mailbox,
+            request_queue,
             dice,
             out_of_range=self._offset_reset.out_of_range,
             met_leader=self._hurry,
@@ -105,7 +105,7 @@ class PartitionReader:
             self._positions,
             self._buffer,
             self.cluster,
-            mailbox,
+            request_queue,
             dice,
             passed=self._hurry,
             truncated=self._offset_reset.truncated,

@@ -24,7 +24,6 @@ from headrace.client.consumer.offsets import (
 from headrace.client.consumer.position import ConsumerEvent
 from headrace.client.consumer.reader import PartitionReader
 from headrace.client.errors import ClientError, InvalidInput, TimedOut
-from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.events import (
     NOBODY,
     Assigned,
@@ -45,6 +44,7 @@ from headrace.client.membership.subscription import Subscription
 from headrace.client.metadata import Metadata
 from headrace.client.pending import Pending
 from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.request_queue import Answer, Outgoing, RequestQueue
 from headrace.client.settings.consumer import (
     EARLIEST,
     LATEST,
@@ -91,9 +91,9 @@ class ConsumerSession(PartitionReader):
 
     def __init__(self, settings: ConsumerSettings, dice: Dice, *, wall_ms: Callable[[], int]) -> None:
         """`wall_ms` is asked for the time when a reset by duration needs it."""
-        self._mailbox = Mailbox()
+        self._request_queue = RequestQueue()
         metadata = Metadata(
-            self._mailbox,
+            self._request_queue,
             dice,
             request_timeout_s=settings.request_timeout_s,
             max_age_s=settings.metadata_age_s,
@@ -103,9 +103,9 @@ class ConsumerSession(PartitionReader):
         )
         self.group: Group | None = None
         if settings.group is not None:
-            self.group = Group(settings.group, dice, self._mailbox, metadata)
+            self.group = Group(settings.group, dice, self._request_queue, metadata)
         look_up = None if self.group is None else self.group.fetch_committed
-        super().__init__(settings, self._mailbox, metadata, dice, wall_ms=wall_ms, look_up=look_up)
+        super().__init__(settings, self._request_queue, metadata, dice, wall_ms=wall_ms, look_up=look_up)
         self._offset_calls = OffsetCalls(self.group, self._list_offsets)
         self._subscription: Subscription | None = None
         self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
@@ -124,7 +124,7 @@ class ConsumerSession(PartitionReader):
         self._list_offsets.advance(now)
         self._topics.advance(now)
         if self.group is None:
-            outgoing = self._mailbox.take()
+            outgoing = self._request_queue.take()
         else:
             outgoing = self.group.requests(now)
             self._digest(now)
@@ -135,7 +135,7 @@ class ConsumerSession(PartitionReader):
 
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
         self._needs_turn = True
-        self._mailbox.answered(now, ticket, answer)
+        self._request_queue.answered(now, ticket, answer)
         self._digest(now)
 
     def deadline(self) -> Instant:

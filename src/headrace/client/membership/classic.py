@@ -24,7 +24,6 @@ from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError
-from headrace.client.mailbox import REBALANCE, Answer, Mailbox
 from headrace.client.membership.classic_protocol import (
     Generation,
     GroupLeader,
@@ -46,6 +45,7 @@ from headrace.client.membership.events import (
 from headrace.client.membership.heartbeat import Heartbeat
 from headrace.client.membership.owned_partitions import OwnedPartitions
 from headrace.client.membership.subscription import SubscribedTopics, Subscription
+from headrace.client.request_queue import REBALANCE, Answer, RequestQueue
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.join_group import JoinGroupResponse
@@ -86,7 +86,7 @@ class ClassicMembership:
     def __init__(
         self,
         settings: GroupSettings,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         coordinator: Coordinator,
         topics: SubscribedTopics,
         dice: Dice,
@@ -98,12 +98,12 @@ class ClassicMembership:
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in settings.assignors}
         self._is_cooperative = all(is_cooperative(assignor) for assignor in settings.assignors)
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._coordinator = coordinator
         self._topics = topics
         self._dice = dice
         self._tell = tell
-        self._heartbeat = Heartbeat(settings, mailbox, coordinator, dice, answered=self._judged)
+        self._heartbeat = Heartbeat(settings, request_queue, coordinator, dice, answered=self._judged)
         self._owned_partitions = OwnedPartitions(tell)
         self._last = LastAssignment()
         self._joined_topics: frozenset[str] = frozenset()  # those of the subscription that we joined with
@@ -372,7 +372,7 @@ class ClassicMembership:
                 heard(now, to, answer)
 
         timeout_s = max(self._settings.request_timeout_s, self._settings.max_poll_interval_s + JOIN_GRACE_S)
-        self._mailbox.post(to, question, then, timeout_s=timeout_s, lane=REBALANCE)
+        self._request_queue.post(to, question, then, timeout_s=timeout_s, lane=REBALANCE)
 
     def _synced(self, now: Instant, to: Address, answer: Answer) -> None:
         if isinstance(answer, ClientError):
@@ -478,5 +478,5 @@ class ClassicMembership:
         if not self.generation.member_id or self._settings.instance_id is not None or to is None:
             return False
         question = leave_request(self._settings, self.generation, reason)
-        self._mailbox.post(to, question, then, timeout_s=self._settings.request_timeout_s)
+        self._request_queue.post(to, question, then, timeout_s=self._settings.request_timeout_s)
         return True

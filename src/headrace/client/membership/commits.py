@@ -17,8 +17,8 @@ from headrace.client.backoff import backoff
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError, TimedOut
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import AutoCommitFailed, CommittedOffset, Identity
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
@@ -60,7 +60,7 @@ class Commits:
     def __init__(
         self,
         settings: GroupSettings,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         coordinator: Coordinator,
         dice: Dice,
         *,
@@ -73,7 +73,7 @@ class Commits:
         present name.
         """
         self._settings = settings
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._coordinator = coordinator
         self._dice = dice
         self._identity = identity
@@ -129,7 +129,7 @@ class Commits:
         def then(now: Instant, answer: Answer) -> None:
             self._answered(now, to, identity, answer)
 
-        self._mailbox.post(
+        self._request_queue.post(
             to,
             self._question(identity),
             then,

@@ -22,7 +22,6 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import (
     NOBODY,
     Failed,
@@ -35,6 +34,7 @@ from headrace.client.membership.events import (
 from headrace.client.membership.heartbeat import HeartbeatTimer
 from headrace.client.membership.owned_partitions import OwnedPartitions
 from headrace.client.membership.subscription import SubscribedTopics, Subscription
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -136,7 +136,7 @@ class ConsumerMembership:
     def __init__(
         self,
         settings: GroupSettings,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         coordinator: Coordinator,
         topics: SubscribedTopics,
         dice: Dice,
@@ -147,7 +147,7 @@ class ConsumerMembership:
         self.epoch = JOINING_EPOCH
         self.subscription: Subscription | None = None
         self._settings = settings
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._coordinator = coordinator
         self._topics = topics
         self._tell = tell
@@ -354,7 +354,7 @@ class ConsumerMembership:
             if number == self._round:
                 self._heard(now, to, answer)
 
-        self._mailbox.post(to, question, then, timeout_s=self._settings.request_timeout_s)
+        self._request_queue.post(to, question, then, timeout_s=self._settings.request_timeout_s)
 
     def _heard(self, now: Instant, to: Address, answer: Answer) -> None:
         if isinstance(answer, ClientError):
@@ -446,5 +446,5 @@ class ConsumerMembership:
             member_epoch=LEAVING_EPOCH if instance_id is None else PAUSING_EPOCH,
             instance_id=instance_id,
         )
-        self._mailbox.post(to, question, then, timeout_s=self._settings.request_timeout_s)
+        self._request_queue.post(to, question, then, timeout_s=self._settings.request_timeout_s)
         return True

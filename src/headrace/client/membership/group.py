@@ -15,7 +15,6 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import Coordinator
 from headrace.client.errors import ClientError
-from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.membership.classic import ClassicMembership
 from headrace.client.membership.commits import AutoCommit, Commits
 from headrace.client.membership.consumer import ConsumerMembership
@@ -23,6 +22,7 @@ from headrace.client.membership.events import CommitEnded, CommittedOffset, Grou
 from headrace.client.membership.offset_fetch import OffsetFetches
 from headrace.client.membership.subscription import SubscribedTopics, Subscription
 from headrace.client.metadata import Metadata
+from headrace.client.request_queue import Answer, Outgoing, RequestQueue
 from headrace.client.settings.consumer import GroupProtocol, GroupSettings
 
 
@@ -33,21 +33,21 @@ class Group:
         self,
         settings: GroupSettings,
         dice: Dice,
-        mailbox: Mailbox | None = None,
+        request_queue: RequestQueue | None = None,
         metadata: Metadata | None = None,
     ) -> None:
-        """`requests` takes all that is in the mailbox, also what others have posted there."""
+        """`requests` takes all that is in the request_queue, also what others have posted there."""
         self.settings = settings
         self._events: list[GroupEvent] = []
         self._next_number = 0
         self._closing: Partitions = frozenset()
         self._losses = 0
-        self._mailbox = mailbox or Mailbox()
+        self._request_queue = request_queue or RequestQueue()
         self._coordinator = Coordinator(
-            settings.group_id, self._mailbox, dice, request_timeout_s=settings.request_timeout_s
+            settings.group_id, self._request_queue, dice, request_timeout_s=settings.request_timeout_s
         )
         self.metadata = metadata or Metadata(
-            self._mailbox,
+            self._request_queue,
             dice,
             request_timeout_s=settings.request_timeout_s,
             max_age_s=settings.metadata_max_age_s,
@@ -58,11 +58,11 @@ class Group:
         )
         kind = ClassicMembership if settings.protocol is GroupProtocol.CLASSIC else ConsumerMembership
         self.membership: ClassicMembership | ConsumerMembership = kind(
-            settings, self._mailbox, self._coordinator, self.topics, dice, self._tell
+            settings, self._request_queue, self._coordinator, self.topics, dice, self._tell
         )
         self._commits = Commits(
             settings,
-            self._mailbox,
+            self._request_queue,
             self._coordinator,
             dice,
             identity=self.membership.identity,
@@ -71,7 +71,7 @@ class Group:
         )
         self._offset_fetches = OffsetFetches(
             settings,
-            self._mailbox,
+            self._request_queue,
             self._coordinator,
             dice,
             identity=self.membership.reader_identity,
@@ -97,10 +97,10 @@ class Group:
         self._offset_fetches.advance(now)
         self._coordinator.advance(now)
         self.metadata.advance(now)
-        return self._mailbox.take()
+        return self._request_queue.take()
 
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
-        self._mailbox.answered(now, ticket, answer)
+        self._request_queue.answered(now, ticket, answer)
 
     def deadline(self) -> Instant:
         return min(

@@ -11,8 +11,8 @@ from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.classic_protocol import Generation, heartbeat_request
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.heartbeat import HeartbeatResponse
@@ -71,7 +71,7 @@ class Heartbeat:
     def __init__(
         self,
         settings: GroupSettings,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         coordinator: Coordinator,
         dice: Dice,
         *,
@@ -79,7 +79,7 @@ class Heartbeat:
     ) -> None:
         """`answered` hears in whose name a heartbeat was sent, and the error code of its answer."""
         self._settings = settings
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._coordinator = coordinator
         self._answered = answered
         self._timer = HeartbeatTimer(
@@ -111,7 +111,7 @@ class Heartbeat:
             self._heard(now, to, generation, answer)
 
         timeout_s = min(self._settings.request_timeout_s, self._settings.session_timeout_s)
-        self._mailbox.post(to, heartbeat_request(self._settings, generation), then, timeout_s=timeout_s)
+        self._request_queue.post(to, heartbeat_request(self._settings, generation), then, timeout_s=timeout_s)
 
     def _heard(self, now: Instant, to: Address, generation: Generation, answer: Answer) -> None:
         if isinstance(answer, ClientError):

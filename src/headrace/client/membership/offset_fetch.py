@@ -8,9 +8,9 @@ from headrace.client.backoff import backoff
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError, TimedOut
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import CommittedOffset, Identity, OffsetsFetched
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_fetch import (
@@ -46,7 +46,7 @@ class OffsetFetches:
     def __init__(
         self,
         settings: GroupSettings,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         coordinator: Coordinator,
         dice: Dice,
         *,
@@ -55,7 +55,7 @@ class OffsetFetches:
     ) -> None:
         """`identity` is None if the group does not check who asks, as classic groups do not."""
         self._settings = settings
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._coordinator = coordinator
         self._dice = dice
         self._identity = identity
@@ -120,7 +120,7 @@ class OffsetFetches:
             if lookup in self._lookups:
                 self._answered(now, to, lookup, answer)
 
-        self._mailbox.post(
+        self._request_queue.post(
             to,
             ByVersion(OffsetFetchRequest, make),
             then,

@@ -24,11 +24,11 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, ConnectionLost, TokenUnavailable, Unreachable
-from headrace.client.mailbox import Outgoing
 from headrace.client.network.broker_selection import BrokerSelection
 from headrace.client.network.connection import Connection
 from headrace.client.network.in_flight import InFlightRequests, Settled
 from headrace.client.network.reachability import Reachability
+from headrace.client.request_queue import Outgoing
 from headrace.client.security.oauthbearer import Tokens
 from headrace.client.settings.network import NetworkSettings
 

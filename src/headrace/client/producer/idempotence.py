@@ -17,8 +17,8 @@ from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, KafkaError
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.producer._batch import Batch
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.records.batch import NO_SEQUENCE
@@ -201,10 +201,12 @@ NO_TRANSACTION_TIMEOUT_MS = (1 << 31) - 1
 
 
 class ProducerIdentity:
-    def __init__(self, sequences: Sequences, mailbox: Mailbox, settings: SendingSettings, dice: Dice) -> None:
+    def __init__(
+        self, sequences: Sequences, request_queue: RequestQueue, settings: SendingSettings, dice: Dice
+    ) -> None:
         self.error: ClientError | None = None  # why the broker will never give us an id
         self._sequences = sequences
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._settings = settings
         self._dice = dice
         self._is_asked = False
@@ -224,7 +226,7 @@ class ProducerIdentity:
         question = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS
         )
-        self._mailbox.post(None, question, self._answered, timeout_s=self._settings.request_timeout_s)
+        self._request_queue.post(None, question, self._answered, timeout_s=self._settings.request_timeout_s)
 
     def _answered(self, now: Instant, answer: Answer) -> None:
         self._is_asked = False

@@ -25,7 +25,6 @@ from headrace.client.errors import (
     RecordLost,
     TransactionAborted,
 )
-from headrace.client.mailbox import Answer, Mailbox, Outgoing
 from headrace.client.network.reachability import Reachability
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Batch, PartitionQueue, rebatch
@@ -37,6 +36,7 @@ from headrace.client.producer.produce_response import OF_SEQUENCES, Outcome, out
 from headrace.client.producer.topics import Event, Topics
 from headrace.client.producer.transaction import Transaction, TransactionFactory
 from headrace.client.producer.transaction_session import TransactionSession
+from headrace.client.request_queue import Answer, Outgoing, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from headrace.records._codec import decode_rows
@@ -57,24 +57,24 @@ class Sender:
         accumulator: Accumulator,
         cluster: Cluster,
         dice: Dice,
-        mailbox: Mailbox | None = None,
+        request_queue: RequestQueue | None = None,
         new_transaction: TransactionFactory = TransactionSession,
     ) -> None:
         self.settings = settings
         self.accumulator = accumulator
         self.cluster = cluster
         self.reachability = Reachability(settings.unreachable_s)
-        self.mailbox = mailbox or Mailbox()
+        self.request_queue = request_queue or RequestQueue()
         self.sequences = Sequences()
-        self.topics = Topics(cluster, accumulator, self.mailbox, settings, dice)
+        self.topics = Topics(cluster, accumulator, self.request_queue, settings, dice)
         self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
-            self.transaction = new_transaction(settings, self.sequences, self.mailbox, dice)
+            self.transaction = new_transaction(settings, self.sequences, self.request_queue, dice)
             self.transaction.when_moved = self._open_or_close
         self.metrics = ProducerMetrics()
         self.is_closed = False
         self._dice = dice
-        self._identity = ProducerIdentity(self.sequences, self.mailbox, settings, dice)
+        self._identity = ProducerIdentity(self.sequences, self.request_queue, settings, dice)
         self._in_flight = SentRequests(
             settings.in_flight_max,
             is_one_per_partition=settings.in_flight_max == 1 and not settings.is_idempotent,
@@ -102,10 +102,10 @@ class Sender:
         if self.transaction is not None:
             self.transaction.advance(now, is_drained=self.is_idle)
         self.topics.advance(now)
-        return self.mailbox.take()
+        return self.request_queue.take()
 
     def answered(self, now: Instant, ticket: int, answer: Answer) -> None:
-        self.mailbox.answered(now, ticket, answer)
+        self.request_queue.answered(now, ticket, answer)
 
     def deadline(self) -> Instant:
         """When `requests` must be called again, unless a response comes first."""
@@ -231,7 +231,7 @@ class Sender:
         request = SentRequest(leader, batches, now)
         self.metrics.requests += 1
         self._in_flight.add(request)
-        self.mailbox.post(
+        self.request_queue.post(
             self.cluster.brokers[leader],
             produce,
             partial(self._handle_response, request),

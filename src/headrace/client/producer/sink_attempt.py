@@ -19,10 +19,10 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import Coordinator, CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError, OutsideTransaction, UnsupportedByBroker
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.producer.idempotence import Sequences
 from headrace.client.producer.transaction import Severity, TransactionFactory, severity_of_answer
 from headrace.client.producer.transaction_requests import features_request
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
@@ -61,7 +61,12 @@ class Attempt:
     produce_version_max: int | None = None  # partitions join by being written to, in the newest versions only
 
     def __init__(
-        self, place: Place, settings: SendingSettings, sequences: Sequences, mailbox: Mailbox, dice: Dice
+        self,
+        place: Place,
+        settings: SendingSettings,
+        sequences: Sequences,
+        request_queue: RequestQueue,
+        dice: Dice,
     ) -> None:
         self.place = place
         self.state = State.ASKING
@@ -69,11 +74,11 @@ class Attempt:
         self.when_moved: Callable[[], object] = lambda: None
         self._settings = settings
         self._sequences = sequences
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._dice = dice
         self._coordinator = Coordinator(
             place.app_id,
-            mailbox,
+            request_queue,
             dice,
             request_timeout_s=settings.request_timeout_s,
             kind=CoordinatorKind.SINK,
@@ -135,7 +140,7 @@ class Attempt:
 
     def _ask_features(self) -> None:
         self._is_asked = True
-        self._mailbox.post(
+        self._request_queue.post(
             None, features_request(), self._told_features, timeout_s=self._settings.request_timeout_s
         )
 
@@ -176,7 +181,7 @@ class Attempt:
             self._is_asked = False
             self._told_place(now, address, answer)
 
-        self._mailbox.post(address, question, then, timeout_s=self._settings.request_timeout_s)
+        self._request_queue.post(address, question, then, timeout_s=self._settings.request_timeout_s)
 
     def _told_place(self, now: Instant, address: Address, answer: Answer) -> None:
         if self.state is State.FAILED:
@@ -230,7 +235,9 @@ class Attempt:
 def attempt_at(place: Place) -> TransactionFactory:
     """How a producer's records become part of an attempt."""
 
-    def transact(settings: SendingSettings, sequences: Sequences, mailbox: Mailbox, dice: Dice) -> Attempt:
-        return Attempt(place, settings, sequences, mailbox, dice)
+    def transact(
+        settings: SendingSettings, sequences: Sequences, request_queue: RequestQueue, dice: Dice
+    ) -> Attempt:
+        return Attempt(place, settings, sequences, request_queue, dice)
 
     return transact

@@ -7,9 +7,9 @@ from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
-from headrace.client.mailbox import Mailbox
 from headrace.client.metadata import Metadata, Update
 from headrace.client.producer._accumulator import Accumulator
+from headrace.client.request_queue import RequestQueue
 from headrace.client.settings.producer import SendingSettings
 
 
@@ -29,14 +29,14 @@ class Topics:
         self,
         cluster: Cluster,
         accumulator: Accumulator,
-        mailbox: Mailbox,
+        request_queue: RequestQueue,
         settings: SendingSettings,
         dice: Dice,
     ) -> None:
         self.cluster = cluster
         self._accumulator = accumulator
         self._metadata = Metadata(
-            mailbox,
+            request_queue,
             dice,
             request_timeout_s=settings.request_timeout_s,
             max_age_s=settings.metadata_age_s,

@@ -18,8 +18,8 @@ from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, KafkaError, UnsupportedByBroker
-from headrace.client.mailbox import Mailbox
 from headrace.client.producer.idempotence import Sequences
+from headrace.client.request_queue import RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.errors import ErrorCode
 
@@ -72,7 +72,7 @@ class Transaction(Protocol):
     def deadline(self) -> Instant: ...
 
 
-TransactionFactory = Callable[[SendingSettings, Sequences, Mailbox, Dice], Transaction]
+TransactionFactory = Callable[[SendingSettings, Sequences, RequestQueue, Dice], Transaction]
 
 
 class State(Enum):

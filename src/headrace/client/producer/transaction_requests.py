@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from headrace import __version__
 from headrace.client.cluster import TopicPartition
-from headrace.client.mailbox import Answer
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Answer
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

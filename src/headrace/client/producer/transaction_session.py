@@ -28,7 +28,6 @@ from headrace.client.errors import (
     ProducerUnusable,
     TransactionMustAbort,
 )
-from headrace.client.mailbox import Answer, Mailbox
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.network.connection import Question
 from headrace.client.pending import Pending
@@ -54,6 +53,7 @@ from headrace.client.producer.transaction_requests import (
     results_of_offsets,
     transaction_version,
 )
+from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -97,7 +97,9 @@ class TransactionSession:
     the first one, even if that was over meanwhile.
     """
 
-    def __init__(self, settings: SendingSettings, sequences: Sequences, mailbox: Mailbox, dice: Dice) -> None:
+    def __init__(
+        self, settings: SendingSettings, sequences: Sequences, request_queue: RequestQueue, dice: Dice
+    ) -> None:
         assert settings.transactional_id is not None
         self.transactional_id = settings.transactional_id
         self.state = State.UNINITIALIZED
@@ -106,11 +108,11 @@ class TransactionSession:
         self.when_moved: Callable[[], object] = lambda: None  # called after every change of state
         self._settings = settings
         self._sequences = sequences
-        self._mailbox = mailbox
+        self._request_queue = request_queue
         self._dice = dice
         self._coordinator = Coordinator(
             self.transactional_id,
-            mailbox,
+            request_queue,
             dice,
             request_timeout_s=settings.request_timeout_s,
             kind=CoordinatorKind.TRANSACTION,
@@ -184,7 +186,10 @@ class TransactionSession:
         coordinator = self._groups.get(member.group_id)
         if coordinator is None:
             coordinator = self._groups[member.group_id] = Coordinator(
-                member.group_id, self._mailbox, self._dice, request_timeout_s=self._settings.request_timeout_s
+                member.group_id,
+                self._request_queue,
+                self._dice,
+                request_timeout_s=self._settings.request_timeout_s,
             )
             coordinator.listeners.append(lambda now, error: self._cannot_commit(State.IN_TRANSACTION, error))
         self._offsets = _Offsets(member, offsets, coordinator, pending)
@@ -316,7 +321,7 @@ class TransactionSession:
         if address is None:
             return
         self._is_asked = True
-        self._mailbox.post(
+        self._request_queue.post(
             address,
             question,
             partial(self._heard, coordinator, address, self.state, read),

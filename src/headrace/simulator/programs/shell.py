@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
-from headrace.client.mailbox import Answer, Outgoing
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import Answer, Outgoing
 from headrace.protocol.api import APIS
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.protocol.notation import Request

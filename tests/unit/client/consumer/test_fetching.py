@@ -7,7 +7,7 @@ import pytest
 from harness.consumer_stage import A0, A1, B0, Stage, asked, data, forgotten, offsets, rows
 from headrace.client.consumer.fetcher import ANSWERS_AHEAD
 from headrace.client.errors import BadResponse, ConnectionLost, KafkaError, UnsupportedByBroker
-from headrace.client.mailbox import FETCH
+from headrace.client.request_queue import FETCH
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
     FetchableTopicResponse,

@@ -16,8 +16,8 @@ from headrace.client.errors import (
     Unreachable,
     UnsupportedByBroker,
 )
-from headrace.client.mailbox import FETCH
 from headrace.client.network.connection import ByVersion
+from headrace.client.request_queue import FETCH
 from headrace.protocol.messages.fetch import FetchRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker

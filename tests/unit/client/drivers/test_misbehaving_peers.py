@@ -12,7 +12,7 @@ from harness.carriers import Carrier
 from harness.scripted_peer import Peer, Script, ScriptedServer, answer_bytes, closed_port
 from headrace.client.cluster import Address
 from headrace.client.errors import BadResponse, ClientError, ConnectionLost, TimedOut, Unreachable
-from headrace.client.mailbox import Answer
+from headrace.client.request_queue import Answer
 from headrace.protocol.messages.metadata import MetadataResponse
 
 SHORT_S = 0.1

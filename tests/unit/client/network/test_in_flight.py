@@ -10,9 +10,9 @@ import pytest
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable, UnsupportedByBroker
-from headrace.client.mailbox import Outgoing
 from headrace.client.network.connection import ByVersion, Connection
 from headrace.client.network.in_flight import NO_ANSWER, InFlightRequests, Settled
+from headrace.client.request_queue import Outgoing
 from headrace.protocol.messages.fetch import FetchRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -7,8 +7,8 @@ import pytest
 from harness.producer_stage import Stage
 from headrace.base.time import Instant
 from headrace.client.errors import ClientError, KafkaError, OutsideTransaction, UnsupportedByBroker
-from headrace.client.mailbox import Answer
 from headrace.client.producer.sink_attempt import Attempt, Place, State, attempt_at
+from headrace.client.request_queue import Answer
 from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

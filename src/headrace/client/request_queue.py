@@ -1,7 +1,7 @@
-"""Requests on their way: what a machine posts, with whom to tell of the answer.
+"""Requests that a session wants to send, each with the function that takes its answer.
 
-The shell promises to answer every ticket once, with the response or with the ClientError that came instead;
-`timeout_s` says how long the answer may take.
+The shell answers every ticket once, with the response or with the ClientError that came instead; `timeout_s`
+says how long the answer may take.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Outgoing(NamedTuple):
     lane: str = ORDINARY
 
 
-class Mailbox:
+class RequestQueue:
     """Invariant: a ticket is in `_thens` from the moment it is posted until it is answered."""
 
     def __init__(self) -> None:
