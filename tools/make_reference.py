@@ -26,7 +26,7 @@ from headrace.machines.configs.definition import (
     topic_config_keys,
 )
 from headrace.node.metrics import ApiMetrics, Metrics
-from headrace.node.routes import PRODUCE, PRODUCE_VERSION_MIN, SERVED
+from headrace.node.routes import PRODUCE, SERVED
 from headrace.node.settings import Settings
 from headrace.node.topic_config import _PLAIN as LOG_CONFIG_KEYS
 from headrace.protocol.api import APIS, Api, Listener
@@ -342,7 +342,7 @@ def versions(lowest: int, highest: int) -> str:
 
 def remark(api: Api) -> str:
     if api.key == PRODUCE:
-        return f"told from 0 for old librdkafka, served from {PRODUCE_VERSION_MIN} on, as in Kafka"
+        return f"told from 0 for old librdkafka, served from {api.first} on, as in Kafka"
     return ""
 
 
@@ -362,7 +362,7 @@ def apis() -> str:
                 versions(0 if key == PRODUCE else APIS[key].first, APIS[key].last),
                 remark(APIS[key]),
             )
-            for key, (_, lowest, highest) in sorted(SERVED.items())
+            for key, (lowest, highest) in sorted(SERVED.items())
         ),
     )
     page += "\n## Not served yet\n\n"

@@ -102,7 +102,7 @@ def scene(state: str) -> Scene:
     assert desk.ask(commit, 7).topics[0].partitions[0].error_code == 0
     desk.advance(12.0)  # a flush, and a checkpoint that tells of it
     truths = {}
-    for partition in desk.node.partitions.all():
+    for partition in desk.node.broker.partitions.all():
         log = partition.opened(desk.clock.now())
         truths[(partition.topic, partition.index)] = Truth(log.log_start_offset, log.log_end_offset)
     if state == "stopped":

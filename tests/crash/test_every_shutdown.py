@@ -271,7 +271,7 @@ class Walk:
             assert self.committed <= offset <= self.commit_asked
 
     def judge_topic(self, desk: Desk, topic: str, *, is_stopped: bool) -> None:
-        (partition,) = desk.node.partitions.of_name(topic) or []
+        (partition,) = desk.node.broker.partitions.of_name(topic) or []
         log = partition.opened(desk.clock.now())
         found: dict[int, bytes] = {}
         offset, end = log.log_start_offset, log.log_end_offset

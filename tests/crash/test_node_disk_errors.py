@@ -97,8 +97,8 @@ class Life:
     # --- asking until it is served ------------------------------------------------------------------------
 
     def check_online(self) -> None:
-        directories = self.desk.node.partitions.directories
-        if self.desk.halted or any(directory.is_offline for directory in directories.values()):
+        directories = self.desk.node.directories
+        if self.desk.halted or directories.offline():
             raise Offline(self.desk.halted or "a directory is offline")
 
     def insist(self, act: Callable[[], Any]) -> Any:
@@ -198,7 +198,7 @@ class Life:
         self.ask(setting(name, key, value), 1, lambda answer: answer.responses[0].error_code)
 
     def move(self, name: str) -> None:
-        (partition,) = self.desk.node.partitions.of_name(name) or []
+        (partition,) = self.desk.node.broker.partitions.of_name(name) or []
         target = "two" if partition.directory == "one" else "one"
         topic = AlterReplicaLogDirTopic(name=name, partitions=[0])
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target, topics=[topic])])
@@ -252,7 +252,7 @@ class Life:
         raise AssertionError("does not start")
 
     def look_after(self) -> None:
-        self.desk.node.housekeeping.look_after_all(self.desk.clock.now())
+        self.desk.node.broker.housekeeping.look_after_all(self.desk.clock.now())
         self.desk.settle()
         self.desk.advance(2.0)
         self.check_online()
@@ -299,7 +299,7 @@ class Life:
 
 def values_of(desk: Desk, name: str) -> tuple[int, dict[int, bytes]]:
     """The log start, and what a reader of committed records finds at which offset."""
-    (partition,) = desk.node.partitions.of_name(name) or []
+    (partition,) = desk.node.broker.partitions.of_name(name) or []
     offset = start = partition.opened(desk.clock.now()).log_start_offset
     found: dict[int, bytes] = {}
     while True:

@@ -92,7 +92,7 @@ def batch_of(dice: random.Random) -> bytes:
 
 def frame_of(dice: random.Random) -> bytes:
     key = dice.choice(sorted(SERVED))
-    version = dice.randint(max(SERVED[key][1], APIS[key].first), SERVED[key][2])
+    version = dice.randint(max(SERVED[key][0], APIS[key].first), SERVED[key][1])
     codec = request_codec(key, version)
     message = sample(codec.message, version, dice)
     if dice.random() < 0.8:

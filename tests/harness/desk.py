@@ -134,7 +134,7 @@ class Desk:
                 self.run_job()
             elif not effects:
                 break
-        for coordinator in (self.node.groups, self.node.transactions, self.node.sinks):
+        for coordinator in self.node.broker.coordinators:
             for shard in coordinator.loaded_shards():
                 shard.machine.check()
 

@@ -182,7 +182,7 @@ class World:
             app_id=APP_ID, query_id="query", run_id=f"run-{self.runs}", batch_id=batch, attempts=named
         )
         is_here = self.point == POINTS[5] and not self.has_killed
-        partitions = self.desk.node.partitions.of_name(TOPIC)
+        partitions = self.desk.node.broker.partitions.of_name(TOPIC)
         for partition in partitions:
             partition.is_offline = is_here  # no marker can be written
         self.ask(request)
@@ -225,7 +225,7 @@ class World:
         assert "zombie" not in seen
 
     def check_nothing_open(self) -> None:
-        for partition in self.desk.node.partitions.of_name(TOPIC):
+        for partition in self.desk.node.broker.partitions.of_name(TOPIC):
             assert partition.visible_end(1) == partition.leader.high_watermark
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.single_judge import ask_only
-from headrace.node import producer_ids
+from headrace.machines.metadata.controller import brokers
 from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.__main__ import main
@@ -106,13 +106,13 @@ def test_a_deletion_that_is_acknowledged_and_does_not_last(monkeypatch: pytest.M
 
 
 def test_producer_ids_that_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    allocate = producer_ids.allocate_producer_ids
+    allocate = brokers.allocate_producer_ids
 
     def forgetful(image: Any, *broker: Any) -> Any:
         image.next_producer_id = 0
         return allocate(image, *broker)
 
-    monkeypatch.setattr(producer_ids, "allocate_producer_ids", forgetful)
+    monkeypatch.setattr(brokers, "allocate_producer_ids", forgetful)
     assert caught_by() == "metadata_replayed"
 
 

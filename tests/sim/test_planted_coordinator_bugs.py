@@ -16,8 +16,8 @@ from headrace.machines.transactions import transactions
 from headrace.node.coordinators import shard as shards
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.markers import MarkersUnderWay
-from headrace.node.node import Node
 from headrace.node.partition import Partition
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.simulator.clients.polling import READ_COMMITTED
 from headrace.simulator.judges.committed_offsets_never_go_back import CommittedOffsetsNeverGoBack
@@ -54,7 +54,7 @@ def test_an_answer_that_leaves_before_its_turn(
     monkeypatch: pytest.MonkeyPatch, misplaced_answers: list[str]
 ) -> None:
     """A handler settles an earlier request of its own connection, and its own answer is sent first."""
-    monkeypatch.setattr(Node, "_in_turn", lambda self, connection, parts: parts)
+    monkeypatch.setattr(Waiting, "in_turn", lambda self, connection, parts: parts)
     assert caught_by() == "answers_in_request_order"
     misplaced_answers.clear()
 
@@ -64,7 +64,7 @@ def test_a_transaction_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     write = MarkersUnderWay._write
 
     def forgetful(self: MarkersUnderWay, now: Any, partition: Partition) -> bool:
-        first = self._markers.partitions[0]
+        first = self._order.partitions[0]
         return first == (partition.topic, partition.index) or write(self, now, partition)
 
     monkeypatch.setattr(MarkersUnderWay, "_write", forgetful)

@@ -119,8 +119,8 @@ def test_a_stale_order_to_end_a_transaction(monkeypatch: pytest.MonkeyPatch) -> 
     """A coordinator that is gone has its markers written all the same, into the next transaction."""
     init = MarkersUnderWay.__init__
 
-    def stubborn(self: MarkersUnderWay, node: Any, markers: Any, is_wanted: Any, then: Any) -> None:
-        init(self, node, markers, lambda: True, then)
+    def stubborn(self: MarkersUnderWay, markers: Any, order: Any, is_wanted: Any, *rest: Any) -> None:
+        init(self, markers, order, lambda: True, *rest)
 
     monkeypatch.setattr(MarkersUnderWay, "__init__", stubborn)
     assert caught_by("coordinators", strand=20) in (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.node.routes import PRODUCE, PRODUCE_VERSION_MIN, SERVED
-from headrace.protocol.api import request_codec, response_codec
+from headrace.node.routes import SERVED
+from headrace.protocol.api import APIS, request_codec, response_codec
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -27,8 +27,8 @@ METADATA = 3  # answered with the truth, but for the topics
 
 VERSIONS = [
     (api_key, version)
-    for api_key, (_, first, last) in SERVED.items()
-    for version in range(max(first, PRODUCE_VERSION_MIN) if api_key == PRODUCE else first, last + 1)
+    for api_key in SERVED
+    for version in range(APIS[api_key].first, APIS[api_key].last + 1)
     if api_key != METADATA
 ]
 

@@ -19,7 +19,7 @@ from headrace.cli.strays import log_directories, strays_in
 from headrace.cli.terminal import bytes_text, count_text, print_json
 from headrace.machines.metadata.image import BadMetadata
 from headrace.node.metadata_check import LastStop, check_metadata, epoch_max
-from headrace.node.partitions import METADATA_DIRECTORY, METADATA_TOPIC
+from headrace.node.metadata_files import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.records.compiled import COMPILED
 from headrace.spark import prerequisites
 from headrace.storage.checkpoints import META_PROPERTIES, parse_properties

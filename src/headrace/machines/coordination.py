@@ -1,4 +1,5 @@
-"""What group and transaction coordinators have in common: the shape of a decision, and who asks.
+"""What the coordinators of groups, transactions and sinks have in common: the contract of their machines, the
+shape of a decision, and who asks.
 
 A coordinator is a pure machine over one partition of its internal topic. It *decides*: given the time and a
 request, which records make the change true, and what to tell whom. It never changes what the log knows
@@ -13,6 +14,7 @@ Every reply, also one to a question, leaves once all that was replayed before it
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from headrace.base.time import Instant, Now
 from headrace.protocol.coordinator_records import Record
 
 # Whoever waits for an answer. Opaque to the machines: kept, and handed back in `Decision.answers`.
@@ -33,6 +35,47 @@ class Decision:
     answers: list[tuple[Ticket, Any]] = field(default_factory=list)  # to those who asked earlier
     effects: list[Any] = field(default_factory=list)  # what to do once the records are committed
     writer: Writer | None = None  # the records are part of its transaction
+
+
+class CoordinatorMachine(Protocol):
+    """The contract of a machine over one partition of a coordinator's topic.
+
+    Each kind adds its own questions, which answer `Decision` (they change something) or a plain value (they
+    do not). The metadata controller has the same shape, with the cluster image as what is replayed into
+    (`machines/metadata/controller/decision.py`).
+    """
+
+    def replay(self, record: Record, writer: Writer | None = None, /) -> None:
+        """A record of the log, or one that was just appended. With a writer it counts once that commits."""
+        ...
+
+    def replay_end(self, producer_id: int, is_committed: bool, /) -> None:
+        """The end marker of a transaction in this partition."""
+        ...
+
+    def loaded(self, now: Now, /) -> Decision:
+        """All of the log was replayed: what was under way is taken up again."""
+        ...
+
+    def deadline(self) -> Instant | None:
+        """The earliest moment at which `wake` has something to do."""
+        ...
+
+    def wake(self, now: Now, /) -> list[Decision]:
+        """What follows from the time alone."""
+        ...
+
+    def abandon(self) -> list[Ticket]:
+        """The machine is thrown away: everybody who waits for an answer."""
+        ...
+
+    def state(self) -> Any:
+        """All that the log knows, to compare with another machine's."""
+        ...
+
+    def check(self) -> None:
+        """Raises where an invariant does not hold; tests and the simulator call it."""
+        ...
 
 
 class Caller(NamedTuple):

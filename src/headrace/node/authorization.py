@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from headrace.node.connection import Connection
+from headrace.node.routes import Request
 
 
 class Operation(IntEnum):
@@ -43,6 +44,19 @@ class Authorizer(Protocol):
     def allows(
         self, connection: Connection, operation: Operation, resource: Resource, name: str, /
     ) -> bool: ...
+
+
+class Access:
+    """Who may do what, as handlers ask it. Without an authorizer everybody may do everything."""
+
+    __slots__ = ("authorizer",)
+
+    def __init__(self) -> None:
+        self.authorizer: Authorizer | None = None  # None: hot paths need not even ask
+
+    def allows(self, request: Request, operation: Operation, resource: Resource, name: str) -> bool:
+        authorizer = self.authorizer
+        return authorizer is None or authorizer.allows(request.connection, operation, resource, name)
 
 
 def operations_bits(resource: Resource) -> int:

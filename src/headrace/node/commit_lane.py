@@ -11,13 +11,16 @@ the ordinary way, and a test compares answers and logs of both.
 """
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.base.time import Now
+from headrace.node.authorization import Access
+from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.coordinators.shard import Shard
+from headrace.node.effects import Parts
 from headrace.node.faults import FAULTS
-from headrace.node.request import Request
-from headrace.node.routes import OFFSET_COMMIT
+from headrace.node.routes import OFFSET_COMMIT, Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.api import request_codec, response_codec
 from headrace.protocol.coordinator_records import Record, encode
 from headrace.protocol.coordinator_records.groups import OffsetCommitKey, OffsetCommitValue
@@ -34,8 +37,7 @@ from headrace.records.builder import build_batch
 from headrace.records.checksum import crc32c
 
 if TYPE_CHECKING:
-    from headrace.node.effects import Parts
-    from headrace.node.node import Node
+    from headrace.machines.groups.groups import Groups
 
 VERSION_MIN = 6  # before it a commit has no leader epoch, or says how long it is to be kept
 
@@ -67,11 +69,11 @@ class Remembered:
         "time_at",
     )
 
-    def __init__(self, request: Request, shard: Shard, record: Record, answer: bytes) -> None:
+    def __init__(self, request: Request, shard: "Shard[Groups]", record: Record, answer: bytes) -> None:
         self.request: OffsetCommitRequest = request.body
         self.route = request.route
         self.shard = shard
-        self.machine = shard.machine  # another one, made from the log, may know more than we remember
+        self.machine = shard.current  # another one, made from the log, may know more than we remember
         self.record = record
         self.batch = build_batch([(0, *encode(record), ())])
         self.place_at = self.batch.index(_PLACE.pack(*_PLACE_SENTINEL))
@@ -90,15 +92,20 @@ class Remembered:
 class CommitLane:
     """One connection's memory of its commits, all of one version."""
 
-    __slots__ = ("_commits", "_places", "_topics_version", "_version")
+    __slots__ = ("_access", "_commits", "_places", "_topics", "_topics_version", "_version", "_waiting")
 
-    def __init__(self, version: int, topics_version: int) -> None:
+    def __init__(
+        self, access: Access, waiting: Waiting, topics: ImageTopics, version: int, topics_version: int
+    ) -> None:
+        self._access = access
+        self._waiting = waiting
+        self._topics = topics
         self._version = version
         self._topics_version = topics_version
         self._places: dict[int, int] = {}  # by a frame's length: where offset and leader epoch are
         self._commits: dict[bytes, Remembered] = {}
 
-    def serve(self, node: "Node", now: Now, frame: memoryview) -> "Parts | None":
+    def serve(self, now: Now, frame: memoryview) -> Parts | None:
         """The answer to a commit that is recognised; None: take the ordinary way, nothing has happened."""
         place_at = self._places.get(len(frame))
         if place_at is None:
@@ -107,11 +114,11 @@ class CommitLane:
         if api_key != OFFSET_COMMIT or version != self._version:
             return None
         known = self._commits.get(bytes(frame[8:place_at]) + frame[place_at + _PLACE.size :])
-        if known is None or node.authorizer is not None or node.quotas is not None:
+        if known is None or self._access.authorizer is not None or self._waiting.quotas is not None:
             return None
         shard = known.shard
-        machine = shard.machine
-        if machine is not known.machine or node.groups.topics.version != self._topics_version:
+        machine = shard.current
+        if machine is None or machine is not known.machine or self._topics.version != self._topics_version:
             return None
         partition = shard.partition
         if not partition.takes_express or len(partition.leader.isr) > 1 or not shard.is_committed:
@@ -148,38 +155,56 @@ def _taken(topic: OffsetCommitRequestTopic, version: int) -> bytes:
     return response_codec(OFFSET_COMMIT, version).encode(OffsetCommitResponse(topics=[named]))
 
 
-def learn(node: "Node", request: Request, answer: bytes, frame: memoryview) -> None:
-    """After a commit was answered the ordinary way: remember it, if it is of the usual kind."""
-    body: OffsetCommitRequest = request.body
-    version = request.version
-    if version < VERSION_MIN or len(body.topics) != 1 or len(body.topics[0].partitions) != 1:
-        return
-    shard = node.groups.shard_of(request.now, body.group_id)
-    if isinstance(shard, ErrorCode):
-        return
-    topic = body.topics[0]
-    partition = topic.partitions[0]
-    key = OffsetCommitKey(group=body.group_id, topic=topic.name, partition=partition.partition_index)
-    committed = shard.machine.offsets.get(key.group, key.topic, key.partition)
-    place = partition.committed_offset, partition.committed_leader_epoch
-    if committed is None or committed[:2] != place or not answer.endswith(_taken(topic, version)):
-        return  # it was refused, maybe with the offset that was there already
-    partition.committed_offset, partition.committed_leader_epoch = _PLACE_SENTINEL
-    before, after = request_codec(OFFSET_COMMIT, version).encode(body).split(_PLACE.pack(*_PLACE_SENTINEL))
-    said = before + _PLACE.pack(*place) + after
-    if frame[len(frame) - len(said) :] != said:
-        return  # the same can be said in other bytes, some left over at the end for example
-    value = OffsetCommitValue(
-        offset=_PLACE_SENTINEL[0],
-        leader_epoch=_PLACE_SENTINEL[1],
-        metadata=committed[2],
-        commit_timestamp=_TIME_SENTINEL,
-        topic_id=committed[5],
-    )
-    place_at = len(frame) - len(after) - _PLACE.size
-    topics_version = node.groups.topics.version
-    connection = request.connection
-    lane = connection.express
-    if not isinstance(lane, CommitLane) or not lane.fits(version, topics_version):
-        lane = connection.express = CommitLane(version, topics_version)
-    lane.remember(frame, place_at, Remembered(request, shard, Record(key, value), answer))
+class CommitLanes:
+    """Makes the lanes of all connections, from commits that were answered the ordinary way."""
+
+    __slots__ = ("_access", "_groups", "_topics", "_waiting")
+
+    def __init__(
+        self, groups: GroupCoordinator, topics: ImageTopics, access: Access, waiting: Waiting
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._access = access
+        self._waiting = waiting
+
+    def learn(self, request: Request, parts: Parts, frame: memoryview, position: int) -> None:
+        """After a commit was answered the ordinary way: remember it, if it is of the usual kind."""
+        answer = b"".join(cast(list[bytes], parts))
+        body: OffsetCommitRequest = request.body
+        version = request.version
+        if version < VERSION_MIN or len(body.topics) != 1 or len(body.topics[0].partitions) != 1:
+            return
+        shard = self._groups.shard_of(request.now, body.group_id)
+        if isinstance(shard, ErrorCode):
+            return
+        topic = body.topics[0]
+        partition = topic.partitions[0]
+        key = OffsetCommitKey(group=body.group_id, topic=topic.name, partition=partition.partition_index)
+        committed = shard.machine.offsets.get(key.group, key.topic, key.partition)
+        place = partition.committed_offset, partition.committed_leader_epoch
+        if committed is None or committed[:2] != place or not answer.endswith(_taken(topic, version)):
+            return  # it was refused, maybe with the offset that was there already
+        partition.committed_offset, partition.committed_leader_epoch = _PLACE_SENTINEL
+        before, after = (
+            request_codec(OFFSET_COMMIT, version).encode(body).split(_PLACE.pack(*_PLACE_SENTINEL))
+        )
+        said = before + _PLACE.pack(*place) + after
+        if frame[len(frame) - len(said) :] != said:
+            return  # the same can be said in other bytes, some left over at the end for example
+        value = OffsetCommitValue(
+            offset=_PLACE_SENTINEL[0],
+            leader_epoch=_PLACE_SENTINEL[1],
+            metadata=committed[2],
+            commit_timestamp=_TIME_SENTINEL,
+            topic_id=committed[5],
+        )
+        place_at = len(frame) - len(after) - _PLACE.size
+        topics_version = self._topics.version
+        connection = request.connection
+        lane = connection.express
+        if not isinstance(lane, CommitLane) or not lane.fits(version, topics_version):
+            lane = connection.express = CommitLane(
+                self._access, self._waiting, self._topics, version, topics_version
+            )
+        lane.remember(frame, place_at, Remembered(request, shard, Record(key, value), answer))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.node.commit_lane import CommitLane
     from headrace.node.effects import Parts
     from headrace.node.express import ExpressLane
-    from headrace.node.parking import Parked
+    from headrace.node.waiting import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
 

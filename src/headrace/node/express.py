@@ -11,14 +11,17 @@ whose answer the lane's equals byte for byte (a test compares them).
 """
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from headrace.base.time import Now
+from headrace.node.authorization import Access
+from headrace.node.effects import Parts
 from headrace.node.faults import FAULTS
-from headrace.node.metrics import ApiMetrics
+from headrace.node.metrics import ApiMetrics, Metrics
 from headrace.node.partition import Partition
-from headrace.node.partitions import INTERNAL_TOPICS
-from headrace.node.request import Request
+from headrace.node.partitions import INTERNAL_TOPICS, Partitions
+from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -26,10 +29,6 @@ from headrace.protocol.messages.produce import (
 )
 from headrace.protocol.varint import encode_varint
 from headrace.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
-
-if TYPE_CHECKING:
-    from headrace.node.effects import Parts
-    from headrace.node.node import Node
 
 LEARNED_ACKS = (1, -1)
 VERSION_MIN = 7  # before it zstd is not allowed, which the ordinary way looks at
@@ -82,15 +81,34 @@ class Remembered:
 class ExpressLane:
     """One connection's memory of its produce requests, all of one version and one prefix length."""
 
-    __slots__ = ("_is_flexible", "_prefix_end", "_prefixes", "_version")
+    __slots__ = (
+        "_access",
+        "_is_flexible",
+        "_metrics",
+        "_prefix_end",
+        "_prefixes",
+        "_version",
+        "_waiting",
+    )
 
-    def __init__(self, version: int, is_flexible: bool, prefix_end: int) -> None:
+    def __init__(
+        self,
+        access: Access,
+        waiting: Waiting,
+        metrics: Metrics,
+        version: int,
+        is_flexible: bool,
+        prefix_end: int,
+    ) -> None:
+        self._access = access
+        self._waiting = waiting
+        self._metrics = metrics
         self._version = version
         self._is_flexible = is_flexible
         self._prefix_end = prefix_end  # where the length of the records begins
         self._prefixes: dict[bytes, Remembered] = {}
 
-    def serve(self, node: "Node", now: Now, frame: memoryview) -> "Parts | None":
+    def serve(self, now: Now, frame: memoryview) -> Parts | None:
         """The answer to a request that is recognised; None: take the ordinary way, nothing has happened."""
         end = self._prefix_end
         if len(frame) < end + HEADER_BYTES:
@@ -99,7 +117,7 @@ class ExpressLane:
         if api_key != 0 or version != self._version:
             return None
         known = self._prefixes.get(bytes(frame[8:end]))
-        if known is None or node.authorizer is not None or node.quotas is not None:
+        if known is None or self._access.authorizer is not None or self._waiting.quotas is not None:
             return None
         partition = known.partition
         if not partition.takes_express or partition.opens_batches:
@@ -114,7 +132,7 @@ class ExpressLane:
         except FAULTS:
             return None  # nothing was appended; the ordinary way finds the same fault and names it
         known.metrics.requests += 1
-        metrics = node.metrics
+        metrics = self._metrics
         metrics.produced_batches += 1
         metrics.produced_bytes += len(records)
         offsets = _OFFSETS.pack(appended.base_offset, appended.log_append_time_ms, appended.log_start_offset)
@@ -151,43 +169,58 @@ class ExpressLane:
         self._prefixes[bytes(frame[8 : self._prefix_end])] = known
 
 
-def learn(node: "Node", request: Request, parts: "Parts", frame: memoryview, position: int) -> None:
-    """After a produce request was answered the ordinary way: remember it, if it is of the usual kind.
+class ExpressLanes:
+    """Makes the lanes of all connections, from requests that were answered the ordinary way."""
 
-    `position` is where the request's body begins in the frame.
-    """
-    body = request.body
-    version = request.version
-    if version < VERSION_MIN or body.acks not in LEARNED_ACKS or body.transactional_id is not None:
-        return
-    if len(body.topic_data) != 1 or len(body.topic_data[0].partition_data) != 1:
-        return
-    topic = body.topic_data[0]
-    data = topic.partition_data[0]
-    uses_ids = version >= IDS_VERSION_MIN
-    partitions = node.partitions.of_id(topic.topic_id) if uses_ids else node.partitions.of_name(topic.name)
-    if partitions is None or not 0 <= data.index < len(partitions) or not data.records:
-        return
-    partition = partitions[data.index]
-    if partition.topic in INTERNAL_TOPICS or partition.opens_batches:
-        return
-    is_flexible = request.route.response.flexible
-    size = len(data.records)
-    length_bytes = len(encode_varint(size + 1)) if is_flexible else 4
-    prefix_end = len(frame) - (len(_NO_TAGS) if is_flexible else 0) - size - length_bytes
-    # the same can be said in other bytes: with tags, a longer length, or some left over at the end
-    data.records = b""
-    said = request.route.request.encode(body)[: -len(_NO_TAGS) - 1 if is_flexible else -4]
-    if frame[position:prefix_end] != said:
-        return
-    known = _remembered(request, topic, partition)
-    if not known.is_answered_by(b"".join(cast(list[bytes], parts))):
-        return
-    connection = request.connection
-    lane = connection.express
-    if not isinstance(lane, ExpressLane) or not lane.fits(version, prefix_end):
-        lane = connection.express = ExpressLane(version, is_flexible, prefix_end)
-    lane.remember(frame, known)
+    __slots__ = ("_access", "_metrics", "_partitions", "_waiting")
+
+    def __init__(self, partitions: Partitions, access: Access, waiting: Waiting, metrics: Metrics) -> None:
+        self._partitions = partitions
+        self._access = access
+        self._waiting = waiting
+        self._metrics = metrics
+
+    def learn(self, request: Request, parts: Parts, frame: memoryview, position: int) -> None:
+        """After a produce request was answered the ordinary way: remember it, if it is of the usual kind.
+
+        `position` is where the request's body begins in the frame.
+        """
+        body = request.body
+        version = request.version
+        if version < VERSION_MIN or body.acks not in LEARNED_ACKS or body.transactional_id is not None:
+            return
+        if len(body.topic_data) != 1 or len(body.topic_data[0].partition_data) != 1:
+            return
+        topic = body.topic_data[0]
+        data = topic.partition_data[0]
+        uses_ids = version >= IDS_VERSION_MIN
+        partitions = (
+            self._partitions.of_id(topic.topic_id) if uses_ids else self._partitions.of_name(topic.name)
+        )
+        if partitions is None or not 0 <= data.index < len(partitions) or not data.records:
+            return
+        partition = partitions[data.index]
+        if partition.topic in INTERNAL_TOPICS or partition.opens_batches:
+            return
+        is_flexible = request.route.response.flexible
+        size = len(data.records)
+        length_bytes = len(encode_varint(size + 1)) if is_flexible else 4
+        prefix_end = len(frame) - (len(_NO_TAGS) if is_flexible else 0) - size - length_bytes
+        # the same can be said in other bytes: with tags, a longer length, or some left over at the end
+        data.records = b""
+        said = request.route.request.encode(body)[: -len(_NO_TAGS) - 1 if is_flexible else -4]
+        if frame[position:prefix_end] != said:
+            return
+        known = _remembered(request, topic, partition)
+        if not known.is_answered_by(b"".join(cast(list[bytes], parts))):
+            return
+        connection = request.connection
+        lane = connection.express
+        if not isinstance(lane, ExpressLane) or not lane.fits(version, prefix_end):
+            lane = connection.express = ExpressLane(
+                self._access, self._waiting, self._metrics, version, is_flexible, prefix_end
+            )
+        lane.remember(frame, known)
 
 
 def _remembered(request: Request, topic: Any, partition: Partition) -> Remembered:

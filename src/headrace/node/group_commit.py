@@ -6,15 +6,18 @@ all of them durable together. A failed fsync is never tried again: the directory
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.time import Now
-from headrace.node.deadlines import Once
-from headrace.node.partition import Partition
+from headrace.node.ports import Deadlines, Once, Reports
 from headrace.storage.disk import Disk
 from headrace.storage.errors import DiskFull, StorageError, is_transient
+from headrace.storage.flushing import Flushed
 from headrace.storage.jobs import Job, JobKind
 from headrace.storage.log import PartitionLog
+
+if TYPE_CHECKING:
+    from headrace.node.log_directories import LogDirectories
 
 # How long to wait before something that found no space or no descriptor is tried again.
 RETRY_MS = 1_000
@@ -38,51 +41,78 @@ class FlushTogether:
         return results
 
 
+class Flushable(Protocol):
+    """What a group commit needs of a partition."""
+
+    directory: str
+    is_offline: bool
+    log: PartitionLog | None
+
+    def flushed(self, now: Now, result: Flushed, /) -> None: ...
+
+
 class GroupCommit:
-    __slots__ = ("_failed", "_in_flight", "_is_pausing", "_run", "_wanted")
+    __slots__ = (
+        "_deadlines",
+        "_directories",
+        "_directory",
+        "_failed",
+        "_in_flight",
+        "_is_pausing",
+        "_reports",
+        "_run",
+        "_wanted",
+    )
 
     def __init__(
         self,
+        directory: str,
         run: Callable[[Job, Callable[[Now, Any], None]], None],
         failed: Callable[[Now, Exception], None],
+        directories: "LogDirectories",
+        reports: Reports,
+        deadlines: Deadlines,
     ) -> None:
+        self._directory = directory
+        self._directories = directories
+        self._reports = reports
+        self._deadlines = deadlines
         self._run = run  # starts a job in this directory's flush lane and calls back with its result
         self._failed = failed
-        self._wanted: dict[Partition, None] = {}
+        self._wanted: dict[Flushable, None] = {}
         self._is_pausing = False  # before what could not be flushed is tried again
-        self._in_flight: list[tuple[Partition, PartitionLog]] = []
+        self._in_flight: list[tuple[Flushable, PartitionLog]] = []
 
     @property
     def is_idle(self) -> bool:
         return not self._in_flight and not self._wanted
 
-    def want(self, now: Now, partition: Partition) -> None:
+    def want(self, now: Now, partition: Flushable) -> None:
         """Make all that the partition holds now durable, soon."""
         self._wanted[partition] = None
         if not self._in_flight and not self._is_pausing:
             self._start(now)
 
     def _start(self, now: Now) -> None:
-        flushed: list[tuple[Partition, PartitionLog]] = []
+        flushed: list[tuple[Flushable, PartitionLog]] = []
         jobs: list[Job] = []
-        postponed: list[Partition] = []
+        postponed: list[Flushable] = []
         for partition in self._wanted:
             log = partition.log
             if log is None:
                 continue
-            commit = partition.node.commit_of(partition.directory)
-            if commit is not self:
-                commit.want(now, partition)  # it moved to another directory since
+            if partition.directory != self._directory:
+                self._directories.want_flush(now, partition)  # it moved to another directory since
                 continue
             try:
                 job = log.flush_job()
             except DiskFull as fault:
                 postponed.append(partition)
-                partition.node.partitions.storage_failed(now, partition, fault)
+                self._directories.storage_failed(now, partition, fault)
                 continue
             except StorageError as fault:
                 self._wanted.clear()
-                partition.node.partitions.storage_failed(now, partition, fault)
+                self._directories.storage_failed(now, partition, fault)
                 return
             if job is not None:
                 flushed.append((partition, log))
@@ -102,7 +132,7 @@ class GroupCommit:
             if partition.log is not log:
                 continue  # deleted or moved: its files were renamed under the job, and nobody waits for them
             if isinstance(result, OSError) and is_transient(result):
-                partition.node.report(
+                self._reports.report(
                     "error", "flush_postponed", directory=partition.directory, error=str(result)
                 )
                 log.postpone_flush()
@@ -118,12 +148,12 @@ class GroupCommit:
         if self._wanted and not self._is_pausing:
             self._start(now)
 
-    def _postpone(self, now: Now, partition: Partition) -> None:
+    def _postpone(self, now: Now, partition: Flushable) -> None:
         """No descriptor or thread was left: nothing of it was tried."""
         self._wanted[partition] = None
         if not self._is_pausing:
             self._is_pausing = True
-            Once(partition.node.deadlines, now.after_ms(RETRY_MS), self._go_on)
+            Once(self._deadlines, now.after_ms(RETRY_MS), self._go_on)
 
     def _go_on(self, now: Now) -> None:
         self._is_pausing = False

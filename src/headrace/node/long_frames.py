@@ -5,17 +5,17 @@ them, since requests are handled in the order they came.
 """
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.limits import LONG_FRAMES_BYTES_MAX
 from headrace.base.time import Now
 from headrace.node.connection import Connection
-from headrace.node.request import Request
+from headrace.node.ports import Deadlines, Reports
+from headrace.node.routes import Request
 from headrace.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from headrace.node.node import Node
     from headrace.node.routes import Route
 
 PAUSE_MS = 1
@@ -46,10 +46,12 @@ class LongFrame:
 class LongFrames:
     """The queue of them; among the node's deadlines while it is not empty."""
 
-    __slots__ = ("_node", "_queue", "_queued_bytes", "is_done")
+    __slots__ = ("_deadlines", "_queue", "_queued_bytes", "_reports", "_serve", "is_done")
 
-    def __init__(self, node: "Node") -> None:
-        self._node = node
+    def __init__(self, deadlines: Deadlines, reports: Reports, serve: Callable[[Request], None]) -> None:
+        self._deadlines = deadlines
+        self._reports = reports
+        self._serve = serve  # the request, once it is decoded
         self._queue: deque[LongFrame] = deque()
         self._queued_bytes = 0
         self.is_done = False
@@ -66,7 +68,7 @@ class LongFrames:
         self._queued_bytes += frame.size
         self._queue.append(frame)
         if len(self._queue) == 1:
-            self._node.deadlines.add(now.mono, self)
+            self._deadlines.add(now.mono, self)
 
     def expired(self, now: Now) -> None:
         frame = self._queue[0]
@@ -74,14 +76,14 @@ class LongFrames:
         try:
             is_over = frame.connection.is_closed or self._advance(now, frame)
         except Exception:
-            self._node.close(frame.connection, "internal error")
+            self._reports.close(frame.connection, "internal error")
             raise
         finally:
             if is_over:
                 self._queue.popleft()
                 self._queued_bytes -= frame.size
             if self._queue:
-                self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
+                self._deadlines.add(now.after_ms(PAUSE_MS), self)
 
     def _advance(self, now: Now, frame: LongFrame) -> bool:
         """One slice of it; whether that was the last."""
@@ -91,11 +93,11 @@ class LongFrames:
                 next(frame.steps)
         except StopIteration as end:
             connection.is_decoding = False
-            self._node.serve_later(
+            self._serve(
                 Request(now, connection, frame.route, frame.correlation_id, frame.client_id, end.value)
             )
         except ProtocolError as fault:
-            self._node.close(connection, str(fault))
+            self._reports.close(connection, str(fault))
         else:
             return False
         return True

@@ -37,6 +37,9 @@ from headrace.records.reader import batches, read_rows
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.jobs import JobKind
 
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+
 CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 SEGMENT = re.compile(r"([0-9]{20})\.log")
 CHECKPOINT_SUFFIX = ".checkpoint"

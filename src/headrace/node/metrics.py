@@ -1,4 +1,9 @@
-"""What the node counts, as plain integers: cheap to raise on the hot path, read by whoever reports them."""
+"""What the node counts for its operators, as plain integers: cheap to raise on the hot path.
+
+Nothing in the node reads these numbers. Counters that a limit depends on belong to the part with the limit.
+"""
+
+from collections.abc import Callable
 
 # Upper bounds of the latency histogram, in seconds: from a fast answer to the longest usual long poll.
 LATENCY_BOUNDS = (
@@ -30,14 +35,13 @@ class ApiMetrics:
 class Metrics:
     __slots__ = (
         "apis",
+        "ask_damages",
+        "ask_held",
+        "ask_parked",
         "cleaned_bytes",
         "cleanings",
         "connections",
-        "damages",
         "flushes",
-        "held",
-        "held_bytes",
-        "parked",
         "produced_batches",
         "produced_bytes",
         "strays",
@@ -46,13 +50,32 @@ class Metrics:
     def __init__(self) -> None:
         self.apis: dict[int, ApiMetrics] = {}  # by API key
         self.connections = 0
-        self.parked = 0  # requests waiting now
-        self.held = 0  # batches in front of their logs, of requests that may have been answered since
-        self.held_bytes = 0
+        # owned by other parts, which answer when somebody reads them
+        self.ask_parked: Callable[[], int] = _none
+        self.ask_held: Callable[[], int] = _none
+        self.ask_damages: Callable[[], int] = _none
         self.flushes = 0
         self.cleanings = 0  # passes of compaction
         self.strays = 0  # partition directories that the metadata does not know
-        self.damages = 0  # files and batches that were found damaged
         self.cleaned_bytes = 0  # that they read
         self.produced_batches = 0
         self.produced_bytes = 0
+
+    @property
+    def parked(self) -> int:
+        """Requests that wait now."""
+        return self.ask_parked()
+
+    @property
+    def held(self) -> int:
+        """Batches in front of their logs, of requests that may have been answered since."""
+        return self.ask_held()
+
+    @property
+    def damages(self) -> int:
+        """Files and batches that were found damaged."""
+        return self.ask_damages()
+
+
+def _none() -> int:
+    return 0

@@ -17,7 +17,10 @@ from headrace.base.limits import HELD_BYTES_MAX, HELD_OVERHEAD_BYTES
 from headrace.base.time import Now
 from headrace.node.connection import Connection
 from headrace.node.faults import FAULTS, Refused, refusal_of
-from headrace.node.parking import Waitable
+from headrace.node.log_directories import LogDirectories
+from headrace.node.metrics import Metrics
+from headrace.node.ports import Ports
+from headrace.node.waiting import Waitable
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
 from headrace.storage.admission import AdmitJob, Admitted
@@ -100,26 +103,87 @@ class HeldBatch(Waitable):
         self.is_counted = False
 
 
-class PartitionGate:
-    __slots__ = ("_is_pausing", "_node", "_partition", "_queue", "is_done")
+class HeldBatches:
+    """How many batches wait in front of all logs of the node, and how much memory they may take."""
 
-    def __init__(self, partition: "Partition") -> None:
+    __slots__ = ("bytes", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+
+    def has_room(self, size: int) -> bool:
+        return self.bytes + size <= HELD_BYTES_MAX
+
+    def add(self, weight: int) -> None:
+        self.count += 1
+        self.bytes += weight
+
+    def remove(self, weight: int) -> None:
+        self.count -= 1
+        self.bytes -= weight
+
+
+class Gates:
+    """Makes the gates of all partitions of a broker. `held` counts what waits at all of them."""
+
+    __slots__ = ("_directories", "_metrics", "_ports", "held")
+
+    def __init__(self, directories: LogDirectories, ports: Ports, metrics: Metrics) -> None:
+        self._directories = directories
+        self._ports = ports
+        self._metrics = metrics
+        self.held = HeldBatches()
+
+    def make(self, partition: "Partition") -> "PartitionGate":
+        return PartitionGate(partition, self.held, self._directories, self._ports, self._metrics)
+
+
+class PartitionGate:
+    __slots__ = (
+        "_deadlines",
+        "_directories",
+        "_held",
+        "_is_pausing",
+        "_jobs",
+        "_lifecycle",
+        "_metrics",
+        "_partition",
+        "_queue",
+        "_reports",
+        "_waiting",
+        "is_done",
+    )
+
+    def __init__(
+        self,
+        partition: "Partition",
+        held: HeldBatches,
+        directories: LogDirectories,
+        ports: Ports,
+        metrics: Metrics,
+    ) -> None:
         self._partition = partition
-        self._node = partition.node
+        self._held = held
+        self._directories = directories
+        self._deadlines = ports.deadlines
+        self._jobs = ports.jobs
+        self._reports = ports.reports
+        self._lifecycle = ports.lifecycle
+        self._waiting = ports.waiting
+        self._metrics = metrics
         self._queue: deque[HeldBatch] = deque()
         self._is_pausing = False
         self.is_done = False  # as an entry of the deadlines: it may always have to pause again
 
     def has_room(self, records: memoryview) -> bool:
-        return self._node.metrics.held_bytes + len(records) + HELD_OVERHEAD_BYTES <= HELD_BYTES_MAX
+        return self._held.has_room(len(records) + HELD_OVERHEAD_BYTES)
 
     def hold(self, now: Now, held: HeldBatch, *, must_be_opened: bool = False) -> None:
         """Close the gate, or queue behind those for whom it is closed. What must be opened is opened at once,
         not when its turn comes.
         """
-        metrics = self._node.metrics
-        metrics.held += 1
-        metrics.held_bytes += held.weight
+        self._held.add(held.weight)
         held.connection.held_bytes += held.weight
         held.is_counted = True
         self._queue.append(held)
@@ -168,7 +232,7 @@ class PartitionGate:
         while self._queue and not self._queue[0].open_checks:
             if batches >= BATCHES_AT_ONCE or size >= BYTES_AT_ONCE:
                 self._is_pausing = True
-                self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
+                self._deadlines.add(now.after_ms(PAUSE_MS), self)
                 return
             held = self._queue[0]
             batches += 1
@@ -179,10 +243,10 @@ class PartitionGate:
 
     def _append(self, now: Now, held: HeldBatch) -> None:
         """The front of the queue; it stays there if it turns out that it has to be opened."""
-        partition, node = self._partition, self._node
+        partition = self._partition
         outcome: Appended | Refused
         failure: Exception | None = None
-        if partition.leader_id != node.id:
+        if not partition.is_led_here:
             outcome = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             try:
@@ -203,23 +267,23 @@ class PartitionGate:
                 outcome = refusal_of(fault)
                 failure = fault
             else:
-                node.metrics.produced_batches += 1
-                node.metrics.produced_bytes += len(held.records)
+                self._metrics.produced_batches += 1
+                self._metrics.produced_bytes += len(held.records)
         if held.outcome is not None:
             return  # the same: the refusal that asking ended with was told already
         self._queue.popleft()
         self._conclude(held, outcome)
         self._discount(now, held)
         if failure is not None:
-            node.partitions.storage_failed(now, partition, failure)
+            self._directories.storage_failed(now, partition, failure)
 
     def _open(self, now: Now, held: HeldBatch) -> None:
         """Have it opened and checked where that holds up nobody."""
         held.open_checks += 1
-        node, partition = self._node, self._partition
+        partition = self._partition
 
         def finished(now: Now, result: Any) -> None:
-            if node.is_halted:
+            if self._lifecycle.is_halted:
                 return
             refusal = None
             if isinstance(result, Admitted):
@@ -228,7 +292,7 @@ class PartitionGate:
             elif isinstance(result, FAULTS):
                 refusal = refusal_of(result)
             else:  # the job itself failed: no process could be started, or it was killed
-                node.report("error", "admission_failed", error=repr(result))
+                self._reports.report("error", "admission_failed", error=repr(result))
                 is_passing = isinstance(result, OSError) and is_transient(result)
                 code = ErrorCode.KAFKA_STORAGE_ERROR if is_passing else ErrorCode.UNKNOWN_SERVER_ERROR
                 refusal = Refused(code, f"the broker could not decompress and check the batch: {result}")
@@ -236,23 +300,22 @@ class PartitionGate:
 
         name = f"{partition.topic}-{partition.index}"
         job = AdmitJob(held.records, partition.config, now.wall_ms, name)
-        node.run(partition.directory, LANE, job, finished)
+        self._jobs.run(partition.directory, LANE, job, finished)
 
     def _conclude(self, held: HeldBatch, outcome: Appended | Refused) -> None:
         held.outcome = outcome
         if isinstance(outcome, Refused) and held.closes_if_refused and not held.connection.is_closed:
-            self._node.close(held.connection, f"produce with acks=0 failed: {outcome.code.name}")
-        self._node.wake_waiters(held)
+            self._reports.close(held.connection, f"produce with acks=0 failed: {outcome.code.name}")
+        self._waiting.wake(held)
 
     def _discount(self, now: Now, held: HeldBatch) -> None:
         """Its memory is free once nobody looks at it any more."""
         if held.outcome is None or held.open_checks or not held.is_counted:
             return
         held.is_counted = False
-        node, connection = self._node, held.connection
+        connection = held.connection
         was_full = connection.is_full
         connection.held_bytes -= held.weight
-        node.metrics.held_bytes -= held.weight
-        node.metrics.held -= 1
+        self._held.remove(held.weight)
         if was_full and not connection.is_full and not connection.is_closed:
-            node.let_proceed(connection)
+            self._reports.let_proceed(connection)

@@ -5,14 +5,11 @@ last block is forgone.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from headrace.base.ids import ProducerId
 from headrace.base.time import Now
-from headrace.machines.metadata.controller.brokers import allocate_producer_ids
-
-if TYPE_CHECKING:
-    from headrace.node.node import Node
+from headrace.machines.metadata.controller.controller import ControllerDecisions
+from headrace.node.metadata_log import MetadataLog
 
 
 class NotGrantedYet(Exception):
@@ -20,10 +17,12 @@ class NotGrantedYet(Exception):
 
 
 class ProducerIds:
-    __slots__ = ("_end", "_granted_at", "_next", "_node")
+    __slots__ = ("_broker_id", "_decisions", "_end", "_granted_at", "_metadata", "_next")
 
-    def __init__(self, node: "Node") -> None:
-        self._node = node
+    def __init__(self, broker_id: int, metadata: MetadataLog, decisions: ControllerDecisions) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._decisions = decisions
         self._next = 0
         self._end = 0
         self._granted_at = 0  # metadata offset that must be durable before an id of this block is told
@@ -38,11 +37,9 @@ class ProducerIds:
     def prepare(self, now: Now) -> None:
         """See to it that there is an id to give, soon. FAULTS when the metadata log cannot take the block."""
         if self._next == self._end:
-            node = self._node
-            image = node.metadata.image
-            decision = allocate_producer_ids(image, node.id, image.brokers[node.id].epoch)
-            self._granted_at = node.metadata.propose(now, decision)
-            self._next, self._end = decision.reply.start, decision.reply.stop
+            decision = self._decisions.allocate_producer_ids(self._broker_id)
+            self._granted_at = self._metadata.propose(now, decision)
+            self._next, self._end = decision.reply
 
     def source(self, now: Now) -> Callable[[], int]:
         """What gives ids to a coordinator that may or may not need one.
@@ -52,7 +49,7 @@ class ProducerIds:
 
         def fresh_id() -> int:
             self.prepare(now)
-            if self._node.metadata.committed_offset < self._granted_at:
+            if self._metadata.committed_offset < self._granted_at:
                 raise NotGrantedYet
             return self.take(now)[0]
 

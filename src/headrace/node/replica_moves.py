@@ -10,11 +10,16 @@ copied over and over until little is left for the last step, which holds everybo
 crash leaves is told in `storage/moving.py`.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
+from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.node.faults import FAULTS
+from headrace.node.homes import Awaited
+from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
+from headrace.node.ports import Ports
 from headrace.storage.directory_jobs import CHECKPOINT_LANE, RemoveDirectoryJob
 from headrace.storage.errors import DiskFull, LogOffline, StorageError, is_transient
 from headrace.storage.moving import (
@@ -28,7 +33,7 @@ from headrace.storage.moving import (
 )
 
 if TYPE_CHECKING:
-    from headrace.node.node import Node
+    from headrace.node.partitions import Partitions
 
 LANE = "move"
 
@@ -42,18 +47,23 @@ LATE_REST_BYTES_MAX = 64 * 1024 * 1024
 PAUSE_MS = 20
 
 
-class Awaited(NamedTuple):
-    """A whole log under the second of its three names; there is no way back from here."""
-
-    source: str  # the directory that it came from, where its name is gone and must be so for good
-    name: str
-    end_offset: int
-    first_dirty_offset: int
-
-
 class ReplicaMoves:
-    def __init__(self, node: "Node") -> None:
-        self._node = node
+    def __init__(
+        self,
+        broker_id: int,
+        partitions: "Partitions",
+        directories: LogDirectories,
+        metadata: MetadataLog,
+        decisions: ControllerDecisions,
+        ports: Ports,
+    ) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._directories = directories
+        self._metadata = metadata
+        self._decisions = decisions
+        self._ports = ports
+        self._reports = ports.reports
         self._moves: dict[Partition, Move] = {}  # the first is under way, the others wait
 
     def order(self, now: Now, partition: Partition, target: str) -> None:
@@ -64,7 +74,9 @@ class ReplicaMoves:
         if before is not None:
             before.call_off(now)
         if target != partition.directory:
-            self._moves[partition] = Move(self._node, self, partition, target)
+            self._moves[partition] = Move(
+                self, partition, target, self._partitions, self._directories, self._ports
+            )
             self._start_next(now)
 
     def _start_next(self, now: Now) -> None:
@@ -77,6 +89,25 @@ class ReplicaMoves:
             del self._moves[move.partition]
         self._start_next(now)
 
+    def assign(self, now: Now, move: "Move") -> None:
+        """The metadata tells where the partition lies now."""
+        partition = move.partition
+        name = f"{partition.topic}-{partition.index}"
+        self._reports.report(
+            "info", "partition_moved", partition=name, source=move.source, target=move.target
+        )
+        decision = self._decisions.assign_directory(
+            partition.topic_id,
+            partition.index,
+            self._broker_id,
+            self._directories[move.target].directory_id,
+        )
+        try:
+            self._metadata.propose(now, decision)
+        except FAULTS as fault:
+            # placement of new partitions counts it in the wrong place; where it lies is found on the disk
+            self._reports.report("error", "assignment_failed", partition=name, error=str(fault))
+
     def under_way(self) -> list["Move"]:
         """Also those that wait for their turn."""
         return list(self._moves.values())
@@ -85,9 +116,22 @@ class ReplicaMoves:
 class Move:
     """One partition on its way. Every job that comes back asks first whether it is still wanted."""
 
-    def __init__(self, node: "Node", moves: ReplicaMoves, partition: Partition, target: str) -> None:
-        self._node = node
+    def __init__(
+        self,
+        moves: ReplicaMoves,
+        partition: Partition,
+        target: str,
+        partitions: "Partitions",
+        directories: LogDirectories,
+        ports: Ports,
+    ) -> None:
         self._moves = moves
+        self._partitions = partitions
+        self._directories = directories
+        self._deadlines = ports.deadlines
+        self._jobs = ports.jobs
+        self._reports = ports.reports
+        self._lifecycle = ports.lifecycle
         self.partition = partition
         self.source = partition.directory
         self.target = target
@@ -111,26 +155,26 @@ class Move:
 
     def call_off(self, now: Now) -> None:
         """Nobody wants it any more; what was copied is removed behind the jobs that are under way."""
-        if self.is_started and not self._node.partitions.directories[self.target].is_offline:
-            self._node.run(self.target, LANE, RemoveDirectoryJob(self._new), self._removed)
+        if self.is_started and not self._directories[self.target].is_offline:
+            self._jobs.run(self.target, LANE, RemoveDirectoryJob(self._new), self._removed)
         self._end(now)
 
     def _end(self, now: Now) -> None:
         self.is_done = True
         if self._has_lock:
             self._has_lock = False
-            self._node.housekeeping.rewritten(self.source)
+            self._directories.end_rewrite(self.source)
         self._moves.ended(now, self)
 
     def _removed(self, now: Now, result: Any) -> None:
         if isinstance(result, Exception):
-            self._node.report("warning", "removal_failed", directory=self.target, error=str(result))
+            self._reports.report("warning", "removal_failed", directory=self.target, error=str(result))
 
     def _is_wanted(self, now: Now) -> bool:
-        partition, partitions = self.partition, self._node.partitions
-        if self.is_done or self._node.is_stopping:
+        partition = self.partition
+        if self.is_done or self._lifecycle.is_stopping:
             return False
-        if partition.is_deleted or partition.is_offline or partitions.directories[self.target].is_offline:
+        if partition.is_deleted or partition.is_offline or self._directories[self.target].is_offline:
             self.call_off(now)
             return False
         return True
@@ -138,9 +182,9 @@ class Move:
     def _failed(self, now: Now, directory: str, error: Exception) -> None:
         """A full disk ends the move and nothing else; a broken one costs its directory."""
         name = f"{self.partition.topic}-{self.partition.index}"
-        self._node.report("error", "move_failed", partition=name, directory=directory, error=str(error))
+        self._reports.report("error", "move_failed", partition=name, directory=directory, error=str(error))
         if isinstance(error, LogOffline) or (isinstance(error, OSError) and not is_transient(error)):
-            self._node.partitions.go_offline(now, directory, error)
+            self._directories.go_offline(now, directory, error)
         self.call_off(now)
 
     # --- copying -----------------------------------------------------------------------------------------
@@ -149,12 +193,12 @@ class Move:
         """Go on; also after a pause."""
         if not self._is_wanted(now):
             return
-        housekeeping = self._node.housekeeping
+        directories = self._directories
         if not self._has_lock:
-            if not housekeeping.may_rewrite(self.source):
+            if not directories.may_rewrite(self.source):
                 self._pause(now)
                 return
-            housekeeping.rewrites(self.source)
+            directories.begin_rewrite(self.source)
             self._has_lock = True
         try:
             self._next_round(now)
@@ -162,7 +206,7 @@ class Move:
             self._failed(now, self.source, fault)
 
     def _pause(self, now: Now) -> None:
-        self._node.deadlines.add(now.after_ms(PAUSE_MS), self)
+        self._deadlines.add(now.after_ms(PAUSE_MS), self)
 
     def _next_round(self, now: Now) -> None:
         log = self.partition.opened(now)
@@ -192,7 +236,7 @@ class Move:
             else:
                 self._write(WriteJob(self._new, name, position, data))
 
-        self._node.run(self.source, LANE, job, read)
+        self._jobs.run(self.source, LANE, job, read)
 
     def _write(self, job: WriteJob) -> None:
         def written(now: Now, result: Any) -> None:
@@ -210,7 +254,7 @@ class Move:
                 self.copied_offset = int(job.name.partition(".")[0])
             self._go_on(now)
 
-        self._node.run(self.target, LANE, job, written)
+        self._jobs.run(self.target, LANE, job, written)
 
     def _go_on(self, now: Now) -> None:
         if self._waiting:
@@ -223,7 +267,7 @@ class Move:
     def _expect(self, now: Now) -> None:
         """The target's checkpoints must tell where the log begins before it is there."""
         topic, index = self.partition.topic, self.partition.index
-        directories = self._node.partitions.directories
+        directories = self._directories
         start = directories[self.source].log_start(topic, index)
         if start == self._expected_start:
             self._arrive(now)
@@ -240,12 +284,11 @@ class Move:
                 self.expired(now)
 
         # in the lane of the other checkpoints: an older one must not be written over this one
-        self._node.run(self.target, CHECKPOINT_LANE, job, written)
+        self._jobs.run(self.target, CHECKPOINT_LANE, job, written)
 
     def _arrive(self, now: Now) -> None:
-        node, partition = self._node, self.partition
-        partitions = node.partitions
-        source = partitions.directories[self.source]
+        partition, partitions, directories = self.partition, self._partitions, self._directories
+        source = directories[self.source]
         moved = moving_name(partition.topic, partition.index, partition.topic_id, MOVED)
         try:
             log = partition.opened(now)
@@ -254,9 +297,9 @@ class Move:
         except StorageError as fault:
             self._failed(now, self.source, fault)
             return
-        disk = partitions.disks[self.target]
+        disk = directories.disks[self.target]
         try:
-            complete(partitions.disks[self.source], self._old, disk, self._new, self._copied)
+            complete(directories.disks[self.source], self._old, disk, self._new, self._copied)
             RemoveDirectoryJob(moved).run(disk)  # what an earlier move left that could not be undone
             arrive(disk, self._new, moved)
         except OSError as error:
@@ -276,25 +319,11 @@ class Move:
         try:
             partition.moved(now)
         except DiskFull as fault:
-            partitions.storage_failed(now, partition, fault)  # whoever opens it next tries again
+            directories.storage_failed(now, partition, fault)  # whoever opens it next tries again
         except StorageError as fault:
             self._failed(now, self.target, fault)
             return
-        node.housekeeping.run_later(now, partition.config.file_delete_delay_ms, self.source, job)
-        node.housekeeping.offsets_moved()
-        self._tell(now)
+        directories.remove_later(now, partition.config.file_delete_delay_ms, self.source, job)
+        directories.offsets_moved()
+        self._moves.assign(now, self)
         self._end(now)
-
-    def _tell(self, now: Now) -> None:
-        node, partition = self._node, self.partition
-        name = f"{partition.topic}-{partition.index}"
-        node.report("info", "partition_moved", partition=name, source=self.source, target=self.target)
-        directory_id = node.partitions.directories[self.target].directory_id
-        decision = node.metadata.controller.assign_directory(
-            partition.topic_id, partition.index, node.id, directory_id
-        )
-        try:
-            node.metadata.propose(now, decision)
-        except FAULTS as fault:
-            # placement of new partitions counts it in the wrong place; where it lies is found on the disk
-            node.report("error", "assignment_failed", partition=name, error=str(fault))

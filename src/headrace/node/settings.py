@@ -172,7 +172,11 @@ class Settings:
     def overlaid(self, dynamic: Mapping[str, str], cluster: Mapping[str, str]) -> "Settings":
         """The same node after its dynamic settings changed: this broker's own, then the cluster-wide ones."""
         fresh = _parse(self.texts, (dynamic, cluster))
-        return fresh.but(listeners=self.listeners, advertised_listeners=self.advertised_listeners)
+        return fresh.but(
+            listeners=self.listeners,
+            advertised_listeners=self.advertised_listeners,
+            advertised_controllers=self.advertised_controllers,
+        )
 
     def bound(self, ports: Mapping[str, int], hostname: str) -> "Settings":
         """With the ports that listeners on port 0 came to, and a name for addresses that have none."""
@@ -186,8 +190,11 @@ class Settings:
             listener._replace(port=listener.port or ports.get(listener.name, 0))
             for listener in self.listeners
         )
-        advertised = tuple(told(listener) for listener in self.advertised_listeners)
-        return self.but(listeners=listeners, advertised_listeners=advertised)
+        return self.but(
+            listeners=listeners,
+            advertised_listeners=tuple(map(told, self.advertised_listeners)),
+            advertised_controllers=tuple(map(told, self.advertised_controllers)),
+        )
 
     def but(self, **changed: Any) -> "Settings":
         """The same, but for some fields."""
@@ -201,8 +208,29 @@ class Settings:
         return self.advertised_listeners[0]
 
     @property
+    def served_listeners(self) -> tuple[Listener, ...]:
+        """Those that the process binds. A broker that is its own controller needs no connection to it."""
+        return self.client_listeners if "broker" in self.process_roles else self.listeners
+
+    @property
+    def told_listeners(self) -> tuple[Listener, ...]:
+        """Where the process is reached, as it says in its first line."""
+        return self.advertised_listeners if "broker" in self.process_roles else self.advertised_controllers
+
+    @property
     def client_listeners(self) -> tuple[Listener, ...]:
         return tuple(one for one in self.listeners if one.name not in self.controller_listener_names)
+
+
+class LiveSettings:
+    """The settings in force: those of the file, with the dynamic ones over them. They may change while the
+    node runs, so that whoever needs one reads it here when it needs it.
+    """
+
+    __slots__ = ("current",)
+
+    def __init__(self, settings: Settings) -> None:
+        self.current = settings
 
 
 def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Settings:
@@ -244,6 +272,8 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     if not values["advertised_listeners"] and "broker" in values["process_roles"]:
         key = "listeners" if advertised is listeners else "advertised.listeners"
         raise InvalidConfig(f"{key} must name at least one listener that is not a controller listener")
+    if "broker" not in values["process_roles"]:
+        _check_controller_listeners(listeners, controllers)
     first = values["advertised_listeners"][0].name if values["advertised_listeners"] else ""
     values["inter_broker_listener_name"] = values["inter_broker_listener_name"] or first
     values["log_dirs"] = tuple(_log_directories(texts, layers))
@@ -260,6 +290,20 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         if not key.startswith(OPEN_FAMILIES)
     }
     return Settings({"texts": texts, "unknown": unknown, **values})
+
+
+def _check_controller_listeners(listeners: tuple[Listener, ...], controllers: tuple[str, ...]) -> None:
+    """A process that is only a controller serves no clients."""
+    if not controllers:
+        raise InvalidConfig(
+            "process.roles=controller needs controller.listener.names: the name of a listener in `listeners`"
+        )
+    others = [one.name for one in listeners if one.name not in controllers]
+    if others:
+        raise InvalidConfig(
+            f"listeners: {', '.join(others)} is not in controller.listener.names. A process with "
+            "process.roles=controller serves no clients: remove this listener, or add the broker role."
+        )
 
 
 def _log_directories(texts: Mapping[str, str], layers: tuple[Mapping[str, str], ...]) -> list[str]:

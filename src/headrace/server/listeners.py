@@ -53,12 +53,18 @@ def told(settings: Settings, ports: dict[str, int]) -> Settings:
     """The settings with real ports, and a name for this machine where an address means all of its
     interfaces.
     """
-    advertised = tuple(
-        listener._replace(host="") if listener.host in EVERYWHERE else listener
-        for listener in settings.advertised_listeners
+    advertised = _without_everywhere(settings.advertised_listeners)
+    controllers = _without_everywhere(settings.advertised_controllers)
+    hostname = this_host() if any(not listener.host for listener in advertised + controllers) else ""
+    return settings.but(advertised_listeners=advertised, advertised_controllers=controllers).bound(
+        ports, hostname
     )
-    hostname = this_host() if any(not listener.host for listener in advertised) else ""
-    return settings.but(advertised_listeners=advertised).bound(ports, hostname)
+
+
+def _without_everywhere(listeners: tuple[Listener, ...]) -> tuple[Listener, ...]:
+    return tuple(
+        listener._replace(host="") if listener.host in EVERYWHERE else listener for listener in listeners
+    )
 
 
 def this_host() -> str:

@@ -193,6 +193,8 @@ class MetricsEndpoint:
             if request.method not in ("GET", "HEAD"):
                 return response(405, "text/plain", b"only GET\n")
             return response(200, CONTENT_TYPE, self.text().encode(), with_body=with_body)
+        if "broker" not in self._process.settings.process_roles:
+            return response(404, "text/plain", b"see /metrics\n", with_body=with_body)
         if request.path.strip("/").partition("/")[0] not in REGISTRY_ROOTS:
             return response(404, "text/plain", b"see /metrics and /subjects\n", with_body=with_body)
         answer = await self.registry.answer(request)

@@ -137,7 +137,7 @@ class Process:
     @property
     def bootstrap(self) -> str:
         """What clients are told to call."""
-        return ",".join(endpoint(listener) for listener in self.settings.advertised_listeners)
+        return ",".join(endpoint(listener) for listener in self.settings.told_listeners)
 
     async def start(self) -> None:
         try:
@@ -161,7 +161,7 @@ class Process:
                 # the node serves what the others hold, unless this one has its metadata
                 disks[directory] = UnusableDisk(error)
         sockets: dict[str, socket.socket] = {}
-        for listener in self.settings.client_listeners:
+        for listener in self.settings.served_listeners:
             sockets[listener.name] = bind(listener)
             self._held.callback(sockets[listener.name].close)
         ports = {name: int(bound.getsockname()[1]) for name, bound in sockets.items()}

@@ -9,7 +9,7 @@ def held(node: Node, group_id: str) -> dict[str, list[tuple[bytes, int]]]:
     """Topic id and number of each partition a member has or is to give up; nothing of classic groups, whose
     members the coordinator gives what their leader says.
     """
-    for shard in node.groups.loaded_shards():
+    for shard in node.broker.groups.loaded_shards():
         assert isinstance(shard.machine, Groups)
         group = shard.machine.groups.get(group_id)
         if isinstance(group, ConsumerGroup):

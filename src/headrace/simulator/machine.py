@@ -159,12 +159,12 @@ class Machine:
         for disk in self.disks.values():
             disk.faults.clear()
             disk.space_bytes = None
-        if self.node is not None and any(one.is_offline for one in self.node.partitions.directories.values()):
+        if self.node is not None and self.node.directories.offline():
             self.crash("killed")
 
     def _note_flushed(self) -> None:
         if self.node is not None:
-            for partition in self.node.partitions.all():
+            for partition in self.node.broker.partitions.all():
                 if partition.log is not None:
                     key = PartitionKey(partition.topic, partition.topic_id, partition.index)
                     # an end that is not beyond the start says of no record and no file that it was flushed
@@ -355,7 +355,7 @@ class Machine:
         """Nobody but a follower may hold one back, whatever became of the flush that it waited for."""
         if self.node is None or self._is_leaving:
             return
-        for one in self.node.partitions.all():
+        for one in self.node.broker.partitions.all():
             log = one.log
             if log is None or one.is_offline or log.is_offline or len(one.leader.isr) > 1:
                 continue
@@ -400,7 +400,7 @@ class Machine:
 
 def _metadata_of(node: Node) -> str:
     """What a replay of the metadata log has to give again; epochs rise with each start, and are left out."""
-    image = node.metadata.image
+    image = node.controller.metadata.image
     topics = [
         f"{name} {topic.id.hex()} {len(topic.partitions)} {sorted(image.topic_config(name).items())}"
         for name, topic in sorted(image.topics.items())

@@ -208,7 +208,9 @@ class Mischief:
         """
         dice, node = self._world.dice, self._machine.node
         topic = dice.choice(COORDINATORS_TOPICS)
-        others = [one for one in node.partitions.all() if not one.topic.startswith("__")] if node else []
+        others = (
+            [one for one in node.broker.partitions.all() if not one.topic.startswith("__")] if node else []
+        )
         if not others or dice.randrange(2):
             self._refuse("append", topic, errno.ENOSPC, skip=dice.choice((0, 0, 1)), times=1)
             return f"no space for the next record of {topic}"
@@ -250,7 +252,9 @@ class Mischief:
     def _paths(self) -> list[str]:
         """Parts of paths that tell files of one kind, or those of one partition."""
         node = self._machine.node
-        names = [f"{one.topic}-{one.index}/" for one in node.partitions.all()] if node is not None else []
+        names = (
+            [f"{one.topic}-{one.index}/" for one in node.broker.partitions.all()] if node is not None else []
+        )
         return [*KINDS_OF_FILES, *names]
 
     # --- the rest ---------------------------------------------------------------------------------
@@ -270,7 +274,7 @@ class Mischief:
         machine, node = self._machine, self._machine.node
         if node is None:
             return "no follower joins"
-        partitions = [partition for partition in node.partitions.all() if partition.log is not None]
+        partitions = [partition for partition in node.broker.partitions.all() if partition.log is not None]
         if not partitions:
             return "no follower joins"
         partition = self._world.dice.choice(partitions)
@@ -301,12 +305,12 @@ def _end(partition: Partition) -> int:
 def _follower_fetches(node: Node, now: Now, partition: Partition) -> None:
     if partition.log is not None and not partition.is_offline:
         partition.leader.replica_fetched(FOLLOWER, Offset(partition.log.log_end_offset), _end(partition))
-        node.wake_waiters(partition)
+        node.waiting.wake(partition)
         node.wake(now)
 
 
 def _follower_leaves(node: Node, now: Now, partition: Partition) -> None:
     if partition.log is not None and not partition.is_offline:
         partition.leader.isr_changed((BrokerId(node.id),), _end(partition))
-        node.wake_waiters(partition)
+        node.waiting.wake(partition)
         node.wake(now)

@@ -111,7 +111,7 @@ class Operator(Session):
         node, dice = self.machine.node, self.world.dice
         if node is None or len(self.machine.disks) < 2:
             return "no partition moves"
-        partitions = list(node.partitions.all())
+        partitions = list(node.broker.partitions.all())
         if not partitions:
             return "no partition moves"
         partition = dice.choice(partitions)

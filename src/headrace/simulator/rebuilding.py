@@ -16,7 +16,7 @@ def differences(node: Node, disks: dict[str, MemoryDisk]) -> Iterator[tuple[str,
     """Each loaded coordinator's partition, and how it differs from one that is made from the disk; "": not
     at all.
     """
-    for coordinator in (node.groups, node.transactions, node.sinks):
+    for coordinator in node.broker.coordinators:
         for shard in coordinator.loaded_shards():
             partition = shard.partition
             if partition.log is not None and not partition.is_offline:
@@ -29,7 +29,7 @@ def differences(node: Node, disks: dict[str, MemoryDisk]) -> Iterator[tuple[str,
 
 def broken_invariants(node: Node) -> Iterator[tuple[str, str]]:
     """Each loaded coordinator's partition whose memory contradicts itself, and how."""
-    for coordinator in (node.groups, node.transactions, node.sinks):
+    for coordinator in node.broker.coordinators:
         for shard in coordinator.loaded_shards():
             try:
                 shard.machine.check()
@@ -37,7 +37,7 @@ def broken_invariants(node: Node) -> Iterator[tuple[str, str]]:
                 yield f"{shard.partition.topic}-{shard.partition.index}", str(fault)
 
 
-def _replay(machine: Any, shard: Shard, disk: MemoryDisk, directory: str) -> None:
+def _replay(machine: Any, shard: Shard[Any], disk: MemoryDisk, directory: str) -> None:
     for name in sorted(disk.list(directory)):
         if not name.endswith(".log"):
             continue

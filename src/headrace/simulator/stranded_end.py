@@ -6,6 +6,7 @@ same faults, drawn one by one, hardly ever meet like this.
 """
 
 from collections.abc import Callable, Generator
+from typing import Any
 
 from headrace.node.coordinators.shard import Shard
 from headrace.node.node import Node
@@ -44,11 +45,11 @@ def _steps(world: World, node: Node, refuse_appends: RefuseAppends) -> Generator
     has_space_again = refuse_appends(f"{topic}-{index}/", 1_000)
     try:
         machine = shard.machine
-        while shard.machine is machine and machine.state()[name].is_open:
+        while shard.current is machine and shard.machine.state()[name].is_open:
             yield "it has not ended"
         coordinator = shard.partition
         refuse_appends(f"{coordinator.topic}-{coordinator.index}/", 1)
-        while shard.machine is machine:
+        while shard.current is machine:
             yield "its coordinator has not written"
         space_at = world.mono + world.between(*SPACE_AFTER_S)
         while world.mono < space_at:
@@ -57,11 +58,11 @@ def _steps(world: World, node: Node, refuse_appends: RefuseAppends) -> Generator
         has_space_again()
 
 
-def _about_to_end(node: Node) -> tuple[Shard, str, tuple[str, int]] | None:
+def _about_to_end(node: Node) -> tuple[Shard[Any], str, tuple[str, int]] | None:
     """A transaction to which offsets were added, which is the last step before its end, and one of the
     partitions that it has written to.
     """
-    for shard in node.transactions.loaded_shards():
+    for shard in node.broker.transactions.loaded_shards():
         for name, transaction in sorted(shard.machine.state().items()):
             written = [one for one in sorted(transaction.partitions) if not one[0].startswith("__")]
             if transaction.is_open and written and len(written) < len(transaction.partitions):

@@ -10,8 +10,8 @@ from typing import Any
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Answer, Close, Effect, Parts
-from headrace.node.node import Node, framed
-from headrace.node.routes import PRODUCE
+from headrace.node.node import Node
+from headrace.node.routes import PRODUCE, framed
 from headrace.node.settings import Settings
 from headrace.protocol.api import ApiKey, request_codec, response_codec
 from headrace.protocol.errors import ErrorCode, ProtocolError
@@ -102,7 +102,7 @@ class ScriptedNode:
         if parts is None:
             self._dropped.add(connection.id)  # it waits in the node: cut when its answer comes
         else:
-            self.node.close(connection, DROPPED)
+            self.node.reports.close(connection, DROPPED)
         return None
 
     def _postpone(self, connection: Connection, frame: bytearray, delay_s: float) -> None:
@@ -138,7 +138,7 @@ class ScriptedNode:
             return self._spoil_topics(now, connection, frame, code)
         reply: Any = refusal(codec.message, version, body, code)
         if reply is None:
-            self.node.close(connection, f"the test wants error {code}, for which there is no place")
+            self.node.reports.close(connection, f"the test wants error {code}, for which there is no place")
             return None
         return self._in_turn(connection, framed(codec, correlation_id, reply))
 
@@ -161,6 +161,6 @@ class ScriptedNode:
 
     def _in_turn(self, connection: Connection, parts: Parts) -> Parts | None:
         if connection.pending:
-            self.node.queue_behind(connection, parts)
+            self.node.waiting.queue_behind(connection, parts)
             return None
         return parts

@@ -108,7 +108,7 @@ class Life:
     def look_after_logs(self) -> None:
         """Retention and compaction by the date as it is now."""
         for _ in range(2):  # what the first round has sealed and flushed, the second may compact
-            self.node.housekeeping.look_after_all(self.gate.clock.now())
+            self.node.broker.housekeeping.look_after_all(self.gate.clock.now())
             self.driver.settle()
             self.jobs.drain()
 

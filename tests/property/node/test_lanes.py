@@ -144,13 +144,13 @@ class World:
     def compare_all(self) -> None:
         for topic in (*TOPICS, *INTERNAL):
             ours, theirs = (
-                self.quick.node.partitions.of_name(topic),
-                self.plain.node.partitions.of_name(topic),
+                self.quick.node.broker.partitions.of_name(topic),
+                self.plain.node.broker.partitions.of_name(topic),
             )
             assert (ours is None) == (theirs is None)
         for kind in ("groups", "transactions"):
             for index in range(2):
-                shards = [getattr(desk.node, kind).at(index) for desk in (self.quick, self.plain)]
+                shards = [getattr(desk.node.broker, kind).at(index) for desk in (self.quick, self.plain)]
                 states = [
                     shard.machine.state() if shard is not None and shard.machine is not None else None
                     for shard in shards
@@ -170,7 +170,7 @@ class World:
     # --- requests -----------------------------------------------------------------------------------------
 
     def topic_id(self, topic: str) -> bytes:
-        partitions = self.quick.node.partitions.of_name(topic)
+        partitions = self.quick.node.broker.partitions.of_name(topic)
         return bytes(partitions[0].topic_id) if partitions else b"\x01" * 16
 
     def produce_kind(self) -> Draw:
@@ -403,7 +403,7 @@ class World:
         """For the next few requests nobody may do anything."""
         self.forbidden_for = 5
         for desk in (self.quick, self.plain):
-            desk.node.authorizer = Nobody()
+            desk.node.access.authorizer = Nobody()
 
     def fill_disk(self) -> None:
         """For the next few requests there is little room on the disk, or none."""
@@ -418,7 +418,7 @@ class World:
         self.full_for -= self.full_for > 0
         for desk in (self.quick, self.plain):
             if not self.forbidden_for:
-                desk.node.authorizer = None
+                desk.node.access.authorizer = None
             if not self.full_for:
                 _data(desk).space_bytes = None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -125,7 +126,7 @@ class History:
     def judge(self) -> None:
         names = {producer.id: name for name, producer in self.producers.items()}
         for topic in TOPICS:
-            (partition,) = self.desk.node.partitions.of_name(topic) or ()
+            (partition,) = self.desk.node.broker.partitions.of_name(topic) or ()
             log = partition.log
             span = log and log.read(0, max_bytes=1 << 20, limit_offset=log.log_end_offset, at_least_one=True)
             view = span.read() if span else b""
@@ -154,8 +155,8 @@ def test_a_marker_ends_the_transaction_that_it_was_ordered_for(seed: int) -> Non
 def test_the_judge_sees_an_order_that_outlives_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = markers.MarkersUnderWay.__init__
 
-    def always(self: markers.MarkersUnderWay, node: object, order: object, _: object, then: object) -> None:
-        wanted(self, node, order, lambda: True, then)  # type: ignore[arg-type]
+    def always(self: Any, writer: Any, order: Any, _: object, *rest: Any) -> None:
+        wanted(self, writer, order, lambda: True, *rest)
 
     monkeypatch.setattr(markers.MarkersUnderWay, "__init__", always)
     with pytest.raises(AssertionError, match="and nobody has ended it"):

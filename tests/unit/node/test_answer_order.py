@@ -8,7 +8,7 @@ import pytest
 from harness.answer_order import AnswerOrder, answer_ids
 from harness.desk import Desk
 from headrace.node.connection import Connection
-from headrace.node.node import Node
+from headrace.node.waiting import Waiting
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -144,7 +144,7 @@ def test_the_judge_watches_every_node_of_this_process(
     monkeypatch: pytest.MonkeyPatch, misplaced_answers: list[str]
 ) -> None:
     """A planted fault: an answer is returned though one before it is still owed."""
-    monkeypatch.setattr(Node, "_in_turn", lambda node, connection, parts: parts)
+    monkeypatch.setattr(Waiting, "in_turn", lambda waiting, connection, parts: parts)
     desk = desk_with_group()
     connection, request = joining(desk)
     desk.send(connection, leave(request.member_id), 5)

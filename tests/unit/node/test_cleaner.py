@@ -25,7 +25,7 @@ def desk_with(settings: dict[str, str] | None = None, **options: Any) -> Desk:
 
 def fill(desk: Desk, topic: str, index: int = 0, *, keys: int = 3, count: int = 12) -> None:
     """Overwritten keys in two sealed and flushed segments."""
-    partition = desk.node.partitions.of_name(topic)[index]
+    partition = desk.node.broker.partitions.of_name(topic)[index]
     now = desk.clock.now()
     for number in range(count):
         record = (now.wall_ms, b"k%d" % (number % keys), b"%d" % number * 100, ())
@@ -37,7 +37,7 @@ def fill(desk: Desk, topic: str, index: int = 0, *, keys: int = 3, count: int = 
 
 
 def log_of(desk: Desk, topic: str, index: int = 0) -> Any:
-    return desk.node.partitions.of_name(topic)[index].log
+    return desk.node.broker.partitions.of_name(topic)[index].log
 
 
 def events(desk: Desk, name: str) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def test_where_the_next_pass_begins_outlives_a_restart() -> None:
     desk.advance(20)
     assert parse_offsets(read_whole(desk.disks["data"], CLEANER_OFFSETS)) == {("t", 0): 12}
     again = desk_with(disks={"data": desk.disks["data"].crash("killed")})
-    partition = again.node.partitions.of_name("t")[0]
+    partition = again.node.broker.partitions.of_name("t")[0]
     assert partition.opened(again.clock.now()).first_dirty_offset == 12
     again.advance(20)
     assert events(again, "segments_cleaned") == []

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from harness.authorizers import Nobody
 from harness.desk import Desk, joined
-from headrace.node import commit_lane
-from headrace.node.commit_lane import CommitLane, learn
+from headrace.node.commit_lane import CommitLane, CommitLanes
 from headrace.node.connection import Connection
 from headrace.protocol.api import request_codec
 from headrace.protocol.errors import ErrorCode
@@ -62,7 +61,7 @@ def commit(
     member: str = "",
     generation: int = -1,
 ) -> OffsetCommitRequest:
-    topic_id = desk.node.partitions.of_name("t")[0].topic_id if version >= 10 else bytes(16)
+    topic_id = desk.node.broker.partitions.of_name("t")[0].topic_id if version >= 10 else bytes(16)
     committed = OffsetCommitRequestPartition(
         partition_index=partition,
         committed_offset=offset,
@@ -92,7 +91,7 @@ def answer(desk: Desk, connection: Connection, frame: bytes) -> bytes | None:
 
 
 def log_of(desk: Desk) -> bytes:
-    log = desk.node.partitions.of_name("__consumer_offsets")[0].log
+    log = desk.node.broker.partitions.of_name("__consumer_offsets")[0].log
     assert log is not None
     span = log.read(0, max_bytes=1 << 20, limit_offset=log.log_end_offset, at_least_one=True)
     assert span is not None
@@ -100,7 +99,7 @@ def log_of(desk: Desk) -> bytes:
 
 
 def state_of(desk: Desk) -> object:
-    return desk.node.groups.at(0).machine.state()
+    return desk.node.broker.groups.at(0).machine.state()
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -116,12 +115,12 @@ def test_the_same_answers_logs_and_states_as_without_it(version: int) -> None:
             answers.append(answer(desk, connection, frame_of(request, version, turn)))
             desk.advance(0.01)
         if version >= 10:  # topic ids are each node's own
-            ids = [desk.node.partitions.of_name("t")[0].topic_id for desk in (quick, slow)]
+            ids = [desk.node.broker.partitions.of_name("t")[0].topic_id for desk in (quick, slow)]
             answers[1] = answers[1].replace(ids[1], ids[0])
         assert answers[0] == answers[1] is not None
     assert isinstance(fast.express, CommitLane) == (version >= 6)
     assert quick.node.metrics.apis[8].requests == slow.node.metrics.apis[8].requests == 40
-    ids = [desk.node.partitions.of_name("t")[0].topic_id for desk in (quick, slow)]
+    ids = [desk.node.broker.partitions.of_name("t")[0].topic_id for desk in (quick, slow)]
     assert _without_checksums(log_of(quick), ids[0]) == _without_checksums(log_of(slow), ids[1])
     again = Desk(SETTINGS, disks=quick.disks, boot_id="boot-2")
     again.advance(5)
@@ -142,7 +141,8 @@ def test_only_the_first_of_many_goes_the_ordinary_way(monkeypatch: pytest.Monkey
     desk = desk_with_group()
     connection = desk.connect()
     learned = []
-    monkeypatch.setattr(commit_lane, "learn", lambda *given: (learned.append(1), learn(*given)))
+    learn = CommitLanes.learn
+    monkeypatch.setattr(CommitLanes, "learn", lambda *given: (learned.append(1), learn(*given)))
     for offset in range(5):
         assert error_of(desk, connection, commit(desk, offset, 9)) == 0
     assert learned == [1]
@@ -153,7 +153,8 @@ def test_commits_of_several_lengths_keep_their_lane(monkeypatch: pytest.MonkeyPa
     desk = desk_with_group()
     connection = desk.connect()
     learned = []
-    monkeypatch.setattr(commit_lane, "learn", lambda *given: (learned.append(1), learn(*given)))
+    learn = CommitLanes.learn
+    monkeypatch.setattr(CommitLanes, "learn", lambda *given: (learned.append(1), learn(*given)))
     for offset in range(4):
         for metadata in ("", "m", "more"):
             assert error_of(desk, connection, commit(desk, offset, 9, metadata=metadata)) == 0
@@ -172,7 +173,7 @@ def test_what_the_group_refuses_is_refused() -> None:
     assert isinstance(connection.express, CommitLane)
     desk.advance(60)  # its session is over
     assert mine(3) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert desk.node.groups.at(0).machine.offsets.get("g", "t", 0)[0] == 2
+    assert desk.node.broker.groups.at(0).machine.offsets.get("g", "t", 0)[0] == 2
 
 
 def test_a_refusal_is_not_remembered_though_its_offset_is_there_already() -> None:
@@ -210,7 +211,7 @@ def test_without_the_right_nothing_is_committed() -> None:
     connection = desk.connect()
     for offset in range(2):
         assert error_of(desk, connection, commit(desk, offset, 9)) == 0
-    desk.node.authorizer = Nobody()
+    desk.node.access.authorizer = Nobody()
     assert error_of(desk, connection, commit(desk, 2, 9)) == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
@@ -219,7 +220,7 @@ def test_before_the_high_watermark_has_passed_it_a_commit_is_not_answered() -> N
     connection = desk.connect()
     for offset in range(2):
         assert error_of(desk, connection, commit(desk, offset, 9)) == 0
-    desk.node.partitions.of_name("__consumer_offsets")[0].leader.isr = frozenset({1, 2})
+    desk.node.broker.partitions.of_name("__consumer_offsets")[0].leader.isr = frozenset({1, 2})
     desk.send(connection, commit(desk, 2, 9), 9)
     assert desk.receive(connection) is None
 

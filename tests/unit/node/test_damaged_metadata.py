@@ -103,7 +103,7 @@ def test_what_the_metadata_does_not_know_is_put_aside_and_kept(boot_id: str) -> 
     assert contents(disk) == contents(whole)
     reported = [effect for effect in desk.effects if isinstance(effect, Report)]
     assert [report.event for report in reported].count("stray_partition") == 6
-    assert desk.node.partitions.strays.count == 6
+    assert desk.node.broker.strays.count == 6
 
     # a topic of the same name is another one
     desk.create_topic("orders", 2)
@@ -125,7 +125,7 @@ def test_what_the_metadata_does_not_know_is_put_aside_and_kept(boot_id: str) -> 
     disk.remove("recovery-point-offset-checkpoint")
     desk = Desk(disks={"data": disk}, boot_id=boot_id)
     for topic in TOPICS:
-        for partition in desk.node.partitions.of_name(topic):
+        for partition in desk.node.broker.partitions.of_name(topic):
             assert partition.opened(desk.clock.now()).log_end_offset == 1
 
 
@@ -166,9 +166,9 @@ def test_a_damaged_topic_id_costs_no_record(boot_id: str) -> None:
         disk = whole.clone()
         disk.flip(path, byte, 1 << byte % 8)
         desk = Desk(disks={"data": disk}, boot_id=boot_id)
-        partition = desk.node.partitions.of_name("orders")[0]
+        partition = desk.node.broker.partitions.of_name("orders")[0]
         assert partition.opened(desk.clock.now()).log_end_offset == 1, byte
-        assert desk.node.partitions.strays.count == 0
+        assert desk.node.broker.strays.count == 0
 
 
 SNAPSHOT_SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
@@ -180,7 +180,7 @@ def with_a_snapshot() -> tuple[Desk, MemoryDisk]:
     disk = desk.disks["data"]
     assert isinstance(disk, MemoryDisk)
     while not any(name.endswith(".checkpoint") for name in disk.list("__cluster_metadata-0")):
-        desk.create_topic(f"t{len(desk.node.metadata.image.topics)}", 2)
+        desk.create_topic(f"t{len(desk.node.controller.metadata.image.topics)}", 2)
     assert disk.open(last_segment(disk)).size() == 0
     return desk, disk
 
@@ -194,13 +194,13 @@ def last_segment(disk: MemoryDisk) -> str:
 def test_a_lost_write_at_once_after_a_snapshot_is_no_damage(kept: int) -> None:
     """A power loss before the first batch behind the snapshot was flushed leaves zeros in its place."""
     desk, disk = with_a_snapshot()
-    topics = sorted(desk.node.metadata.image.topics)
+    topics = sorted(desk.node.controller.metadata.image.topics)
     before = disk.crash("killed")
     desk.create_topic("last", 1)
     batch = read_whole(disk, last_segment(disk))
     before.open(last_segment(before)).append(batch[:kept] + bytes(len(batch) - kept))
     again = Desk(SNAPSHOT_SETTINGS, disks={"data": before}, boot_id="boot-2")
-    assert sorted(again.node.metadata.image.topics) == topics
+    assert sorted(again.node.controller.metadata.image.topics) == topics
 
 
 def test_a_lost_write_at_the_first_start_is_no_damage() -> None:
@@ -217,7 +217,7 @@ def test_a_lost_write_at_the_first_start_is_no_damage() -> None:
 def test_a_snapshot_of_more_than_the_segments_hold_begins_the_log_again() -> None:
     """A lost machine kept one removal of a segment and forgot another and the segment that was made then."""
     desk, disk = with_a_snapshot()
-    topics = sorted(desk.node.metadata.image.topics)
+    topics = sorted(desk.node.controller.metadata.image.topics)
     lost = disk.crash("killed")
     end = last_segment(lost).removesuffix("log")
     for name in lost.list("__cluster_metadata-0"):
@@ -229,7 +229,7 @@ def test_a_snapshot_of_more_than_the_segments_hold_begins_the_log_again() -> Non
     assert lost.exists(METADATA_LOG)
     for _ in range(2):  # the second start finds what the first one wrote
         again = Desk(SNAPSHOT_SETTINGS, disks={"data": lost}, boot_id="boot-2")
-        assert sorted(again.node.metadata.image.topics) == topics
+        assert sorted(again.node.controller.metadata.image.topics) == topics
         lost = lost.crash("killed")
 
 

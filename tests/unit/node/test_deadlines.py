@@ -1,7 +1,7 @@
 """One heap, one timer: entries fire once, in order, and cancelled ones never."""
 
 from headrace.base.time import Instant, Now
-from headrace.node.deadlines import Deadlines, Every
+from headrace.node.ports import Deadlines, Every
 
 
 class Entry:

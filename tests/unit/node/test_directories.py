@@ -28,17 +28,17 @@ def logs_in(disk: MemoryDisk) -> list[str]:
 def test_partitions_spread_and_stay() -> None:
     desk = Desk(disks={"a": MemoryDisk(), "b": MemoryDisk()})
     desk.create_topic("t", 6)
-    before = {p.index: p.directory for p in desk.node.partitions.of_name("t")}
+    before = {p.index: p.directory for p in desk.node.broker.partitions.of_name("t")}
     assert sorted(before.values()) == ["a"] * 3 + ["b"] * 3
-    image = desk.node.metadata.image.topics["t"]
+    image = desk.node.controller.metadata.image.topics["t"]
     for index, home in before.items():
-        assert image.partitions[index].directories == (desk.node.partitions.directories[home].directory_id,)
+        assert image.partitions[index].directories == (desk.node.directories[home].directory_id,)
     desk.ask(DescribeLogDirsRequest(topics=None), 4)
     assert len(logs_in(desk.disks["a"])) == len(logs_in(desk.disks["b"])) == 3
 
     # started again with the directories in another order
     desk = Desk(disks=dict(reversed(desk.disks.items())))
-    assert {p.index: p.directory for p in desk.node.partitions.of_name("t")} == before
+    assert {p.index: p.directory for p in desk.node.broker.partitions.of_name("t")} == before
 
 
 def test_a_directory_for_metadata_alone_gets_no_partitions() -> None:
@@ -46,7 +46,7 @@ def test_a_directory_for_metadata_alone_gets_no_partitions() -> None:
     desk = Desk({"log.dirs": "data", "metadata.log.dir": "meta"}, disks=disks)
     desk.create_topic("t", 4)
     desk.ask(DescribeLogDirsRequest(topics=None), 4)
-    assert {p.directory for p in desk.node.partitions.of_name("t")} == {"data"}
+    assert {p.directory for p in desk.node.broker.partitions.of_name("t")} == {"data"}
     assert "__cluster_metadata-0" in disks["meta"].list("")
     assert "__cluster_metadata-0" not in disks["data"].list("")
 
@@ -90,7 +90,7 @@ def test_one_unreadable_directory_costs_its_own_partitions() -> None:
     """Kafka 4.3.1 serves the others, too. Offsets of what lies there are given to nobody else."""
     disks = with_records()
     desk = Desk(disks={"a": disks["a"], "b": Unreadable()})
-    partitions = desk.node.partitions.of_name("t")
+    partitions = desk.node.broker.partitions.of_name("t")
     assert sorted(p.is_offline for p in partitions) == [False, False, True, True]
     batch = Batch([Row(1_700_000_000_000, None, b"y")]).sent()
     for partition in partitions:
@@ -99,7 +99,7 @@ def test_one_unreadable_directory_costs_its_own_partitions() -> None:
         assert code == (ErrorCode.KAFKA_STORAGE_ERROR if partition.is_offline else 0)
     # and the directory comes back
     again = Desk(disks={"a": disks["a"].crash("killed"), "b": disks["b"]})
-    ends = [p.opened(again.clock.now()).log_end_offset for p in again.node.partitions.of_name("t")]
+    ends = [p.opened(again.clock.now()).log_end_offset for p in again.node.broker.partitions.of_name("t")]
     assert sorted(ends) == [1, 1, 2, 2]
 
 
@@ -124,13 +124,13 @@ def test_a_start_during_which_a_directory_fails_serves_the_others(boot_id: str) 
             sound = [one for one in of_t(desk) if one.directory == "a"]
             assert [one.opened(desk.clock.now()).log_end_offset for one in sound] == [1, 1]
             # clients are told at once, and not when somebody first touches the log
-            is_offline = desk.node.partitions.directories["b"].is_offline
+            is_offline = desk.node.directories["b"].is_offline
             assert [one.is_offline for one in of_t(desk) if one.directory == "b"] == [is_offline] * 2
         if fault.times:
             break
         again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()}, boot_id=boot_id)
         assert [one.opened(again.clock.now()).log_end_offset for one in of_t(again)] == [1] * 4
-        assert again.node.partitions.strays.count == 0
+        assert again.node.broker.strays.count == 0
         skip += 1
     assert skip > 15
     assert refused == 1
@@ -202,18 +202,18 @@ def test_a_start_on_a_full_disk_costs_no_directory(scene: str, boot_id: str, cod
         disks = {name: disk.clone() for name, disk in whole.items()}
         full = Fault(Fail(code), NEEDING_SPACE, skip=skip, times=times)
         desk = Desk(disks={"a": disks["a"], "b": FaultyDisk(disks["b"], [full])}, boot_id=boot_id)
-        assert not any(one.is_offline for one in desk.node.partitions.directories.values())
+        assert not desk.node.directories.offline()
         if skip and full.times == times:
             break
         full.times = 0
         desk.advance(2)  # what had no space is done as soon as there is some
         assert [one.opened(desk.clock.now()).log_end_offset for one in of_t(desk)] == [1] * 4
         assert not any(name.endswith((FUTURE, MOVED)) for name in disks["b"].list(""))
-        assert desk.node.partitions.strays.count == (3 if scene == "strays" else 0)
+        assert desk.node.broker.strays.count == (3 if scene == "strays" else 0)
         assert not disks["b"].exists(CLEAN_MARKER)
         again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()}, boot_id=boot_id)
         assert [one.opened(again.clock.now()).log_end_offset for one in of_t(again)] == [1] * 4
-        assert again.node.partitions.strays.count == (3 if scene == "strays" else 0)
+        assert again.node.broker.strays.count == (3 if scene == "strays" else 0)
     else:
         raise AssertionError("some calls never failed")
 
@@ -224,8 +224,8 @@ def test_a_stray_that_has_no_space_for_its_name_is_not_given_to_a_new_topic() ->
     full = Fault(Fail(errno.ENOSPC), "rename", "v-0", times=1_000)
     desk = Desk(disks={"a": disks["a"], "b": FaultyDisk(disks["b"], [full])})
     desk.create_topic("v")
-    (partition,) = desk.node.partitions.of_name("v") or []
-    desk.node.partitions.rehome(partition, "b")
+    (partition,) = desk.node.broker.partitions.of_name("v") or []
+    desk.node.broker.partitions.rehome(partition, "b")
     batch = Batch([Row(1_700_000_000_000, None, b"x")]).sent()
     answer = desk.ask(desk.produce_request("v", batch), 9).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
@@ -267,8 +267,8 @@ def test_a_log_that_cannot_be_renamed_for_its_deletion_costs_the_directory() -> 
     desk.create_topic("other", 2)
     doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1_000)
     assert desk.ask(doomed, 6).responses[0].error_code == 0, "the metadata says so already"
-    assert desk.node.partitions.directories["b"].is_offline
-    others = desk.node.partitions.of_name("other") or []
+    assert desk.node.directories["b"].is_offline
+    others = desk.node.broker.partitions.of_name("other") or []
     assert {one.directory: one.is_offline for one in others} == {"a": False, "b": True}
     # and the next start deletes what is left
     again = Desk(disks={name: disk.crash("killed") for name, disk in disks.items()})
@@ -277,7 +277,7 @@ def test_a_log_that_cannot_be_renamed_for_its_deletion_costs_the_directory() -> 
 
 
 def of_t(desk: Desk) -> list[Partition]:
-    return desk.node.partitions.of_name("t") or []
+    return desk.node.broker.partitions.of_name("t") or []
 
 
 def test_what_is_not_the_directory_of_a_partition_is_left_alone() -> None:
@@ -293,9 +293,14 @@ def test_an_empty_directory_in_the_place_of_another_begins_nothing_again() -> No
     """A mount that is missing: its partitions wait for it, and are not made anew in the empty directory."""
     disks = with_records()
     desk = Desk(disks={"a": disks["a"], "b": MemoryDisk()})
-    assert sorted(p.is_offline for p in desk.node.partitions.of_name("t")) == [False, False, True, True]
+    assert sorted(p.is_offline for p in desk.node.broker.partitions.of_name("t")) == [
+        False,
+        False,
+        True,
+        True,
+    ]
     desk.create_topic("new", 4)
-    assert not any(p.is_offline for p in desk.node.partitions.of_name("new"))
+    assert not any(p.is_offline for p in desk.node.broker.partitions.of_name("new"))
 
 
 def test_an_unreadable_metadata_directory_refuses_the_start() -> None:
@@ -315,7 +320,7 @@ def test_after_a_failed_fsync_the_page_cache_is_not_taken_for_the_disk(is_writab
     broken = FaultyDisk(memory["b"])
     desk = Desk({"metadata.log.dir": "a", "log.dirs": "a,b"}, disks={"a": memory["a"], "b": broken})
     desk.create_topic("t", 2, flush_messages="1")
-    (partition,) = [p for p in desk.node.partitions.of_name("t") if p.directory == "b"]
+    (partition,) = [p for p in desk.node.broker.partitions.of_name("t") if p.directory == "b"]
     batch = Batch([Row(1_700_000_000_000, None, b"x")]).sent()
     request = desk.produce_request("t", batch, partition=partition.index)
     assert desk.ask(request, 9).responses[0].partition_responses[0].error_code == 0
@@ -328,13 +333,13 @@ def test_after_a_failed_fsync_the_page_cache_is_not_taken_for_the_disk(is_writab
 
     again = {name: FaultyDisk(disk.crash("killed")) for name, disk in memory.items()}
     desk = Desk({"metadata.log.dir": "a", "log.dirs": "a,b"}, disks=dict(again))
-    assert desk.node.partitions.directories["a"].trust == "killed"
-    assert desk.node.partitions.directories["b"].trust == "lost"
+    assert desk.node.directories["a"].trust == "killed"
+    assert desk.node.directories["b"].trust == "lost"
     path = f"t-{partition.index}/00000000000000000000.log.tmp"
     assert any(call.operation == "append" and call.path == path for call in again["b"].calls)
-    log = desk.node.partitions.of_name("t")[partition.index].opened(desk.clock.now())
+    log = desk.node.broker.partitions.of_name("t")[partition.index].opened(desk.clock.now())
     assert (log.log_end_offset, log.flushed_offset) == (2, 2)
 
     third = {name: disk.disk.crash("killed") for name, disk in again.items()}
     desk = Desk({"metadata.log.dir": "a", "log.dirs": "a,b"}, disks=dict(third))
-    assert desk.node.partitions.directories["b"].trust == "killed"
+    assert desk.node.directories["b"].trust == "killed"

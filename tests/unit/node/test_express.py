@@ -24,7 +24,9 @@ def batch(value: bytes, **more: int) -> bytes:
 def frame_of(
     desk: Desk, records: bytes, version: int, *, correlation: int = 7, partition: int = 0, acks: int = 1
 ) -> bytes:
-    topic = {"topic_id": desk.node.partitions.of_name("t")[0].topic_id} if version >= 13 else {"name": "t"}
+    topic = (
+        {"topic_id": desk.node.broker.partitions.of_name("t")[0].topic_id} if version >= 13 else {"name": "t"}
+    )
     request = ProduceRequest(
         acks=acks,
         timeout_ms=1_000,
@@ -64,7 +66,7 @@ def test_the_same_answers_as_without_it(version: int, acks: int) -> None:
         if version >= 13:  # topic ids are each node's own
             assert ours is not None
             assert theirs is not None
-            ids = [desk.node.partitions.of_name("t")[0].topic_id for desk in (quick, slow)]
+            ids = [desk.node.broker.partitions.of_name("t")[0].topic_id for desk in (quick, slow)]
             theirs = theirs.replace(ids[1], ids[0])
         assert ours == theirs
     assert (fast.express is not None) == (version >= 7)
@@ -118,7 +120,7 @@ def test_what_was_refused_is_refused_again(topic: str, acks: int, version: int) 
         codes.add(answer.responses[0].partition_responses[0].error_code)
     refusal = ErrorCode.INVALID_REQUIRED_ACKS if topic == "t" else ErrorCode.INVALID_TOPIC_EXCEPTION
     assert codes == {refusal}
-    log = desk.node.partitions.of_name(topic)[0].log
+    log = desk.node.broker.partitions.of_name(topic)[0].log
     assert log is None or log.log_end_offset == 0
     assert connection.express is None
 
@@ -135,7 +137,7 @@ def test_a_second_replica_ends_it_for_acks_all() -> None:
     connection = desk.connect()
     for _ in range(2):
         desk.ask(desk.produce_request("t", batch(b"a")), 9, connection)
-    desk.node.partitions.of_name("t")[0].leader.isr = frozenset({1, 2})
+    desk.node.broker.partitions.of_name("t")[0].leader.isr = frozenset({1, 2})
     desk.send(connection, desk.produce_request("t", batch(b"a")), 9)
     assert desk.receive(connection) is None
 
@@ -171,12 +173,12 @@ def test_mangled_frames_never_get_another_answer(version: int, extra: bytes, at:
     if (key := bytes(mangled[0:2])) != b"\0\0":
         assert key  # another API: not a produce at all
         return
-    ends = [p.log.log_end_offset if p.log else 0 for p in desk.node.partitions.of_name("t")]
+    ends = [p.log.log_end_offset if p.log else 0 for p in desk.node.broker.partitions.of_name("t")]
     ours = answer(desk, learned, bytes(mangled))
-    moved = [p.log.log_end_offset if p.log else 0 for p in desk.node.partitions.of_name("t")]
+    moved = [p.log.log_end_offset if p.log else 0 for p in desk.node.broker.partitions.of_name("t")]
     desk.settle()
     theirs = answer(desk, fresh, bytes(mangled))
-    moved_again = [p.log.log_end_offset if p.log else 0 for p in desk.node.partitions.of_name("t")]
+    moved_again = [p.log.log_end_offset if p.log else 0 for p in desk.node.broker.partitions.of_name("t")]
     assert (ours is None) == (theirs is None)
     assert [b - a for a, b in zip(ends, moved)] == [b - a for a, b in zip(moved, moved_again)]
 

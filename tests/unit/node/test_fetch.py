@@ -86,7 +86,7 @@ def test_every_version_by_name(version: int) -> None:
 @pytest.mark.parametrize("version", range(13, 19))
 def test_every_version_by_id(version: int) -> None:
     desk = desk_with(batch(b"a", b"b"))
-    topic_id = desk.node.partitions.of_name("t")[0].topic_id
+    topic_id = desk.node.broker.partitions.of_name("t")[0].topic_id
     for id, code in ((topic_id, 0), (b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)):
         response = desk.ask(
             FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=id, partitions=[at(0)])]),
@@ -178,7 +178,7 @@ class TestLongPoll:
         desk.send(reader, request(at(0), wait_ms=5000), 11)
         desk.node.disconnected(desk.clock.now(), reader)
         assert desk.node.metrics.parked == 0
-        assert not desk.node.partitions.of_name("t")[0].waiters
+        assert not desk.node.broker.partitions.of_name("t")[0].waiters
         desk.ask(desk.produce_request("t", batch(b"v")), 9)
         assert desk.receive(reader) is None
 
@@ -232,7 +232,7 @@ class TestLongPoll:
         """A read ends with its segment; what follows is in the next one, and need not be waited for."""
         one = batch(b"x" * 100)
         desk = desk_with(one, one)
-        log = desk.node.partitions.of_name("t")[0].log
+        log = desk.node.broker.partitions.of_name("t")[0].log
         assert log is not None
         reader = desk.connect()
         desk.send(reader, request(at(0), wait_ms=5000, min_bytes=3 * len(one)), 11)
@@ -271,7 +271,7 @@ def test_the_leader_epoch_is_compared(version: int, epoch_shift: int, code: int)
     desk.create_topic("t")
     # a restart raises the epoch, so that there is one below it
     desk = Desk(disks=desk.disks)
-    ours = desk.node.partitions.of_name("t")[0].leader.epoch
+    ours = desk.node.broker.partitions.of_name("t")[0].leader.epoch
     assert ours >= 1
     data = only(desk.ask(request(at(0, epoch=ours + epoch_shift)), version))
     assert data.error_code == code
@@ -283,10 +283,10 @@ def test_nobody_is_believed_to_be_a_replica() -> None:
     desk = desk_with(batch(b"v"))
     assert only(desk.ask(request(at(0), replica_id=9), 11)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     # whoever names an epoch, be it the first one, is told that it has to learn of a later one
-    assert desk.node.partitions.of_name("t")[0].leader.epoch == 0
+    assert desk.node.broker.partitions.of_name("t")[0].leader.epoch == 0
     named = only(desk.ask(request(at(0, epoch=0), replica_id=9), 11))
     assert named.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    topic_id = desk.node.partitions.of_name("t")[0].topic_id
+    topic_id = desk.node.broker.partitions.of_name("t")[0].topic_id
     forged = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
@@ -299,7 +299,7 @@ def test_nobody_is_believed_to_be_a_replica() -> None:
 def test_below_the_high_watermark_only() -> None:
     """A second replica that has fetched nothing holds the high watermark back: consumers see nothing."""
     desk = desk_with(batch(b"a"))
-    partition = desk.node.partitions.of_name("t")[0]
+    partition = desk.node.broker.partitions.of_name("t")[0]
     partition.leader.isr = frozenset({1, 2})
     writer, reader = desk.connect(), desk.connect()
     desk.send(writer, desk.produce_request("t", batch(b"b"), acks=-1, timeout_ms=60_000), 9)
@@ -309,7 +309,7 @@ def test_below_the_high_watermark_only() -> None:
     assert only(desk.ask(request(at(1)), 11)).high_watermark == 1
     assert offsets(only(desk.ask(request(at(0), replica_id=-2), 11)).records) == [(0, 0), (1, 1)]
     partition.leader.replica_fetched(2, 2, local_end=2)
-    desk.node.wake_waiters(partition)
+    desk.node.waiting.wake(partition)
     desk.node.wake(desk.clock.now())
     desk.settle()
     assert desk.receive(writer).responses[0].partition_responses[0].base_offset == 1
@@ -394,9 +394,9 @@ class TestListOffsets:
 
 def test_epochs_end_where_the_next_begins() -> None:
     desk = desk_with(batch(b"a", b"b"))
-    first = desk.node.partitions.of_name("t")[0].leader.epoch
+    first = desk.node.broker.partitions.of_name("t")[0].leader.epoch
     desk = Desk(disks=desk.disks)
-    second = desk.node.partitions.of_name("t")[0].leader.epoch
+    second = desk.node.broker.partitions.of_name("t")[0].leader.epoch
     desk.ask(desk.produce_request("t", batch(b"c")), 9)
 
     def end_of(epoch: int) -> tuple[int, int, int]:

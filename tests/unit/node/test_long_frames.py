@@ -7,7 +7,7 @@ from headrace.base.limits import LONG_FRAME_BYTES, LONG_FRAMES_BYTES_MAX
 from headrace.node import long_frames
 from headrace.node.connection import Connection
 from headrace.node.long_frames import STEPS_PER_TURN
-from headrace.node.request import Request
+from headrace.node.routes import Request
 from headrace.protocol.api import request_codec
 from headrace.protocol.decoder import ELEMENTS_PER_STEP
 from headrace.protocol.framing import request_frame
@@ -131,15 +131,15 @@ def test_a_mistake_in_one_handler_stalls_nobody_else(monkeypatch: pytest.MonkeyP
     """The queue was not woken again: every later long request waited for ever."""
     desk = Desk()
     desk.create_topic("t")
-    route = desk.node._routes.find(2, 1)
+    route = desk.node.routes.find("PLAINTEXT", 2, 1)
     assert route is not None
     handle = route.handle
     unlucky, lucky = desk.connect(), desk.connect()
 
-    def failing(node: object, request: Request) -> object:
+    def failing(request: Request) -> object:
         if request.connection is unlucky:
             raise RuntimeError("a mistake of ours")
-        return handle(node, request)
+        return handle(request)
 
     monkeypatch.setattr(route, "handle", failing)
     desk.send(unlucky, look_up(), 1)

@@ -113,7 +113,7 @@ def test_a_topic_that_goes_meanwhile() -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
     )
-    assert not desk.node.partitions.directories["data"].is_offline
+    assert not desk.node.directories["data"].is_offline
 
 
 def test_a_job_that_fails_harms_no_directory() -> None:
@@ -123,7 +123,7 @@ def test_a_job_that_fails_harms_no_directory() -> None:
     desk.node.completed(desk.clock.now(), desk.jobs.popleft().ticket, FileNotFoundError("retired"))
     desk.settle()
     assert received(desk, connection)[0] == ErrorCode.KAFKA_STORAGE_ERROR
-    assert not desk.node.partitions.directories["data"].is_offline
+    assert not desk.node.directories["data"].is_offline
 
 
 def test_a_client_that_hangs_up() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from harness.desk import Desk
 from headrace.node.connection import Connection
-from headrace.node.deadlines import Deadlines, Every
 from headrace.node.handlers.fetch import ParkedFetch
+from headrace.node.ports import Deadlines, Every
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.records.builder import build_batch
 

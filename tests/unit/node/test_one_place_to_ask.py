@@ -7,7 +7,7 @@ from harness.desk import Desk
 from headrace.base.time import Instant
 from headrace.node.authorization import Operation, Resource
 from headrace.node.effects import Mute
-from headrace.node.request import Request
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -41,7 +41,7 @@ def test_without_the_right_nothing_is_written_or_read_also_by_express() -> None:
     for _ in range(2):
         desk.ask(desk.produce_request("t", BATCH, acks=1), 9, connection)
     assert connection.express is not None
-    nobody = desk.node.authorizer = Nobody()
+    nobody = desk.node.access.authorizer = Nobody()
     refused = desk.ask(desk.produce_request("t", BATCH, acks=1), 9, connection)
     assert refused.responses[0].partition_responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     read = desk.ask(fetch(), 11).responses[0].partitions[0]
@@ -54,7 +54,7 @@ def test_without_the_right_nothing_is_written_or_read_also_by_express() -> None:
         (Operation.READ, Resource.TOPIC, "t"),
         (Operation.DESCRIBE, Resource.TOPIC, "t"),
     ]
-    assert desk.node.partitions.of_name("t")[0].leader.high_watermark == 2
+    assert desk.node.broker.partitions.of_name("t")[0].leader.high_watermark == 2
 
 
 @pytest.mark.parametrize("is_fetch", [True, False])
@@ -63,7 +63,7 @@ def test_who_is_throttled_is_answered_at_once_and_then_muted(is_fetch: bool) -> 
     desk = desk_with_topic()
     connection = desk.connect()
     desk.ask(desk.produce_request("t", BATCH, acks=1), 9, connection)
-    desk.node.quotas = Slow()
+    desk.node.waiting.quotas = Slow()
     answer = (
         desk.ask(fetch(), 11, connection)
         if is_fetch

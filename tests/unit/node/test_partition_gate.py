@@ -72,7 +72,7 @@ def values_of(desk: Desk) -> list[bytes | None]:
 
 
 def partition_of(desk: Desk) -> Partition:
-    partitions = desk.node.partitions.of_name("t")
+    partitions = desk.node.broker.partitions.of_name("t")
     assert partitions is not None
     return partitions[0]
 
@@ -106,7 +106,7 @@ def test_later_batches_queue_behind_one_that_is_being_opened() -> None:
     assert only(desk.receive(second)) == (0, 4)
     assert values_of(desk) == [b"a", b"b", b"c", b"d", b"e"]
     assert not partition_of(desk).is_closed
-    assert (desk.node.metrics.held, desk.node.metrics.held_bytes, first.held_bytes) == (0, 0, 0)
+    assert (desk.node.metrics.held, desk.node.broker.gates.held.bytes, first.held_bytes) == (0, 0, 0)
 
 
 def test_jobs_that_come_back_in_another_order_do_not_change_that_of_the_log() -> None:
@@ -377,7 +377,7 @@ def test_a_batch_that_is_refused_at_the_gate_at_once_is_answered() -> None:
     permit = Refusing()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(produce_handler, "UNUSUAL", 0xFF)
-        patch.setattr(produce_handler, "admissible", lambda *_: permit)
+        patch.setattr(produce_handler.Produce, "_admissible", lambda *_: permit)
         produce(desk, connection, small(b"a", codec=Codec.ZSTD))
     assert only(desk.receive(connection)) == (ErrorCode.INVALID_TXN_STATE, -1)
     assert not partition_of(desk).is_closed
@@ -407,8 +407,8 @@ def test_asking_for_permission_takes_the_directory_offline(ends_in: str) -> None
     connection = desk.connect()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(produce_handler, "UNUSUAL", 0xFF)
-        patch.setattr(produce_handler, "admissible", lambda *_: Breaking())
+        patch.setattr(produce_handler.Produce, "_admissible", lambda *_: Breaking())
         produce(desk, connection, small(b"a", codec=Codec.ZSTD))
     assert only(desk.receive(connection)) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     assert desk.node.metrics.held == 0
-    assert desk.node.metrics.held_bytes == 0
+    assert desk.node.broker.gates.held.bytes == 0

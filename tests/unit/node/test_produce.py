@@ -66,7 +66,7 @@ def test_offsets_rise_without_gaps_in_every_version(version: int, acks: int) -> 
 def test_by_topic_id() -> None:
     desk = Desk()
     desk.create_topic("t")
-    topic_id = desk.node.partitions.of_name("t")[0].topic_id
+    topic_id = desk.node.broker.partitions.of_name("t")[0].topic_id
     for id, code in ((topic_id, ErrorCode.NONE), (b"x" * 16, ErrorCode.UNKNOWN_TOPIC_ID)):
         request = ProduceRequest(
             acks=1,
@@ -272,7 +272,7 @@ class TestFlush:
         desk = Desk()
         desk.create_topic("t", flush_ms="300")
         desk.ask(desk.produce_request("t", batch(b"v")), 9)
-        log = desk.node.partitions.of_name("t")[0].log
+        log = desk.node.broker.partitions.of_name("t")[0].log
         assert log.flushed_offset == 0
         desk.advance(0.31)
         assert log.flushed_offset == 1
@@ -398,7 +398,7 @@ def test_records_are_visible_when_flush_messages_is_lifted_during_their_flush() 
     connection = desk.connect()
     desk.send(connection, desk.produce_request("t", batch(b"1"), timeout_ms=60_000), 9)
     flush = desk.jobs.popleft()
-    (partition,) = desk.node.partitions.of_name("t") or []
+    (partition,) = desk.node.broker.partitions.of_name("t") or []
     partition.configure(replace(partition.config, flush_messages=2**63 - 1), 1)
     desk.jobs.append(flush)
     desk.run_jobs()

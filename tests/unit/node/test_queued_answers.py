@@ -6,7 +6,7 @@ import pytest
 
 from harness.desk import Desk
 from headrace.base.limits import QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX, SLICED_REPLIES_MAX
-from headrace.node import queued_answers
+from headrace.node import waiting
 from headrace.node.connection import Connection
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -52,12 +52,12 @@ def test_a_connection_with_too_many_bytes_waiting_is_not_read_from() -> None:
     connection = polling(desk)
     count = fill(desk, connection, all_settings())
     assert 2 <= count < 90
-    assert connection.queued_bytes == desk.node.queued_answers.total_bytes
+    assert connection.queued_bytes == desk.node.waiting.queued_answers.total_bytes
     assert connection.queued_bytes < 2 * QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX
     desk.ask(desk.produce_request("t", build_batch([(0, None, b"v", ())])), 9)
     assert len(desk.answers[connection.id]) == count + 1
     assert not connection.is_full
-    assert connection.queued_bytes == desk.node.queued_answers.total_bytes == 0
+    assert connection.queued_bytes == desk.node.waiting.queued_answers.total_bytes == 0
 
 
 def test_what_a_client_leaves_behind_is_forgotten() -> None:
@@ -65,7 +65,7 @@ def test_what_a_client_leaves_behind_is_forgotten() -> None:
     connection = polling(desk)
     fill(desk, connection, all_settings())
     desk.node.disconnected(desk.clock.now(), connection)
-    assert desk.node.queued_answers.total_bytes == 0
+    assert desk.node.waiting.queued_answers.total_bytes == 0
 
 
 def test_records_that_lie_in_files_do_not_count() -> None:
@@ -80,7 +80,7 @@ def test_records_that_lie_in_files_do_not_count() -> None:
 
 
 def test_when_all_have_too_much_the_one_with_the_most_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued_answers, "QUEUED_ANSWER_BYTES_MAX", 3_000_000)
+    monkeypatch.setattr(waiting, "QUEUED_ANSWER_BYTES_MAX", 3_000_000)
     desk = desk_with_topic()
     modest = polling(desk)
     desk.send(modest, all_settings(1), 4)
@@ -88,7 +88,7 @@ def test_when_all_have_too_much_the_one_with_the_most_is_closed(monkeypatch: pyt
     greedy = [polling(desk) for _ in range(8)]
     for connection in greedy:
         fill(desk, connection, all_settings())
-        assert desk.node.queued_answers.total_bytes <= 3_000_000
+        assert desk.node.waiting.queued_answers.total_bytes <= 3_000_000
     assert desk.closed
     assert modest.id not in desk.closed
     assert all("bytes of answers wait behind" in reason for reason in desk.closed.values())
@@ -113,11 +113,11 @@ def test_only_so_many_long_answers_are_put_together_at_once() -> None:
     connections = [desk.connect() for _ in range(3 * SLICED_REPLIES_MAX)]
     for connection in connections:
         desk.send(connection, all_settings(40), 4)
-    assert len(desk.node.slicing._running) == SLICED_REPLIES_MAX
+    assert len(desk.node.broker.slicing._running) == SLICED_REPLIES_MAX
     for gone in connections[::5]:
         desk.node.disconnected(desk.clock.now(), gone)
     desk.advance(10)
     for connection in connections:
         assert connection.is_closed or desk.receive(connection) is not None
-    assert not desk.node.slicing._running
-    assert not desk.node.slicing._waiting
+    assert not desk.node.broker.slicing._running
+    assert not desk.node.broker.slicing._queue

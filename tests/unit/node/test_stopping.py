@@ -104,7 +104,7 @@ def test_no_log_takes_a_record_after_the_clean_marker() -> None:
     desk.ask(desk.produce_request("t", batch(b"v")), 9)
     stop(desk)
     assert desk.node.is_stopped
-    (partition,) = desk.node.partitions.of_name("t") or []
+    (partition,) = desk.node.broker.partitions.of_name("t") or []
     with pytest.raises(LogClosed):
         partition.append(memoryview(bytearray(batch(b"w"))), desk.clock.now())
     assert desk.node.deadline() is None
@@ -151,7 +151,7 @@ def test_a_job_that_comes_back_after_the_stop_is_nobodys_concern() -> None:
     def unexpected(now: Now, result: Any) -> None:
         raise AssertionError(result)
 
-    desk.node.run("data", "removal", CheckpointJob({}, []), unexpected)
+    desk.node.jobs.run("data", "removal", CheckpointJob({}, []), unexpected)
     stop(desk)
     assert desk.node.is_stopped
     desk.run_jobs()

@@ -145,7 +145,7 @@ node.id int required 0.. high ro
 num.partitions int 1 1.. medium ro
     Partitions of a topic whose creator did not say how many.
 process.roles list required {broker,controller} high ro
-    The roles of this node. It must be broker,controller, since there are no clusters yet.
+    The roles of this node. It must be broker,controller or controller: a node that is only a broker needs a cluster to join, and there are no clusters yet.
 producer.id.expiration.check.interval.ms int 600000 1.. low internal
     How often silent producers are looked for.
 producer.id.expiration.ms int 86400000 1.. low cluster

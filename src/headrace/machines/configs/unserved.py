@@ -70,10 +70,10 @@ def check_promises(texts: Mapping[str, str]) -> None:
 
 
 def check_roles(roles: Iterable[str]) -> None:
-    if set(roles) != {"broker", "controller"}:
+    if "controller" not in roles:
         raise InvalidConfig(
-            f"process.roles={','.join(roles)}: {_NO_CLUSTERS}, so every node has both roles. "
-            "Use process.roles=broker,controller."
+            f"process.roles={','.join(roles)}: {_NO_CLUSTERS}, so a broker has no other node's controller to "
+            "register with. Use process.roles=broker,controller."
         )
 
 

@@ -7,7 +7,7 @@ before (a partition of an unknown topic) means that the log is not ours or was d
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -139,6 +139,20 @@ class ClusterImage:
         if topic is None or index not in topic.partitions:
             raise BadMetadata(f"partition {index} of topic id {topic_id.hex()} was never made")
         return topic.partitions[index]
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where clients of that listener reach a broker; None when it is not registered or has no such
+        listener.
+        """
+        broker = self.brokers.get(broker_id)
+        return broker.endpoints.get(listener) if broker is not None else None
+
+    def endpoints(self, broker_ids: Iterable[int], listener: str) -> list[tuple[int, Endpoint]]:
+        """Of these brokers, by id. KIP-951: a refusal carries the leader and its address, so that the client
+        need not ask for metadata first.
+        """
+        found = ((id, self.endpoint(id, listener)) for id in sorted(set(broker_ids)))
+        return [(id, endpoint) for id, endpoint in found if endpoint is not None]
 
     def live_brokers(self) -> list[BrokerState]:
         """Registered and not fenced, by id."""

@@ -10,8 +10,10 @@ from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Instant, Now
-from headrace.machines.coordination import Writer
+from headrace.machines.coordination import CoordinatorMachine, Writer
+from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
+from headrace.node.ports import Ports
 from headrace.protocol.coordinator_records import Record, decode
 from headrace.protocol.errors import ProtocolError
 from headrace.records.batch import BatchHeader
@@ -24,8 +26,7 @@ from headrace.storage.log import PartitionLog
 from headrace.storage.partition_producers import end_marker_of
 
 if TYPE_CHECKING:
-    from headrace.node.coordinators.shard import Machine, Shard
-    from headrace.node.node import Node
+    from headrace.node.coordinators.shard import Shard
 
 # Decoding and replaying a record takes some 6 µs: a slice is two to three milliseconds.
 RECORDS_PER_SLICE = 400
@@ -50,21 +51,39 @@ class ReadChunk:
 
 class Loader:
     __slots__ = (
+        "_chunk_bytes",
+        "_deadlines",
+        "_directories",
+        "_jobs",
+        "_lifecycle",
         "_log",
         "_machine",
-        "_node",
         "_offset",
         "_partition",
         "_records",
+        "_reports",
         "_rewrites",
         "_shard",
         "is_done",
     )
 
     def __init__(
-        self, node: "Node", partition: Partition, log: PartitionLog, machine: "Machine", shard: "Shard"
+        self,
+        shard: "Shard[Any]",
+        partition: Partition,
+        log: PartitionLog,
+        machine: CoordinatorMachine,
+        directories: LogDirectories,
+        ports: Ports,
+        *,
+        chunk_bytes: int,
     ) -> None:
-        self._node = node
+        self._directories = directories
+        self._deadlines = ports.deadlines
+        self._jobs = ports.jobs
+        self._reports = ports.reports
+        self._lifecycle = ports.lifecycle
+        self._chunk_bytes = chunk_bytes
         self._partition = partition
         self._log = log
         self._machine = machine
@@ -85,7 +104,7 @@ class Loader:
             if self._offset < log.log_end_offset:
                 span = log.read(
                     max(self._offset, log.log_start_offset),
-                    max_bytes=self._node.settings.offsets_load_buffer_size,
+                    max_bytes=self._chunk_bytes,
                     limit_offset=log.log_end_offset,
                     at_least_one=True,
                 )
@@ -97,11 +116,11 @@ class Loader:
             return
         self._rewrites = log.rewrites
         job = ReadChunk(span.file.path, span.position, span.size)
-        self._node.run(self._partition.directory, "loading", job, self._chunk_read)
+        self._jobs.run(self._partition.directory, "loading", job, self._chunk_read)
 
     @property
     def _is_pointless(self) -> bool:
-        return self._partition.is_deleted or self._shard.is_done or self._node.is_stopping
+        return self._partition.is_deleted or self._shard.is_done or self._lifecycle.is_stopping
 
     def _chunk_read(self, now: Now, result: Any) -> None:
         if self._partition.log is not self._log:
@@ -113,7 +132,7 @@ class Loader:
             elif is_transient(result):
                 self._shard.disk_refused(now, DiskFull(str(result)))
             else:
-                self._node.partitions.go_offline(now, self._partition.directory, result)
+                self._directories.go_offline(now, self._partition.directory, result)
                 self._shard.load_failed(now)
             return
         if isinstance(result, BaseException):
@@ -140,7 +159,7 @@ class Loader:
             self._skipped(self._offset, fault)
             self._shard.load_failed(now)
             return
-        self._node.deadlines.add(Instant(now.mono + PAUSE_SECONDS), self)
+        self._deadlines.add(Instant(now.mono + PAUSE_SECONDS), self)
 
     def _replayed(self, chunk: bytes) -> Iterator[None]:
         for position, header in batches(chunk):
@@ -180,7 +199,7 @@ class Loader:
 
     def _skipped(self, offset: int, fault: Exception) -> None:
         """For the operator: what could not be read, and where."""
-        self._node.report(
+        self._reports.report(
             "error",
             "coordinator_record_unreadable",
             partition=f"{self._partition.topic}-{self._partition.index}",

@@ -6,104 +6,144 @@ the machine: nobody can say what it had promised in its memory, so it is made an
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from headrace.base.time import Instant, Now
-from headrace.machines.coordination import Decision, Writer
+from headrace.machines.coordination import Caller, CoordinatorMachine, Decision
 from headrace.node.coordinators.loader import Loader
-from headrace.node.coordinators.tickets import Ticket
 from headrace.node.faults import FAULTS
-from headrace.node.parking import Waiter
+from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
-from headrace.node.request import Request
-from headrace.protocol.coordinator_records import Kinds, Record, encode
+from headrace.node.ports import Deadlines, Ports
+from headrace.node.routes import Request
+from headrace.node.waiting import Parked, Waiter, Waiting
+from headrace.protocol.coordinator_records import Kinds, encode
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.storage.errors import DiskFull, StorageError
-
-if TYPE_CHECKING:
-    from headrace.node.node import Node
-
+from headrace.storage.log import PartitionLog
 
 # A machine that was thrown away is made anew after a pause: a disk that is full stays so for a while.
 RELOAD_AFTER_MS = 1_000
 
 
-class Machine(Protocol):
-    def replay(self, record: Record, writer: Writer | None = None, /) -> None: ...
-
-    def replay_end(self, producer_id: int, is_committed: bool, /) -> None: ...
-
-    def loaded(self, now: Now, /) -> Decision: ...
-
-    def deadline(self) -> Instant | None: ...
-
-    def wake(self, now: Now, /) -> list[Decision]: ...
-
-    def abandon(self) -> list[Any]: ...
-
-    def state(self) -> Any: ...
-
-    def check(self) -> None: ...
+M = TypeVar("M", bound=CoordinatorMachine)
 
 
-class Shard(Waiter):
-    __slots__ = ("_act", "_alarm", "_backlog", "_loader", "_make", "_node", "kinds", "machine", "partition")
+def caller(request: Request) -> Caller:
+    """Who asks a coordinator, in the form in which Kafka remembers and shows addresses."""
+    return Caller(request.client_id or "", f"/{request.connection.address}")
+
+
+class Ticket(Parked):
+    """Waits until its coordinator answers, however long a rebalance takes: the machine has the timers."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, waiting: Waiting, request: Request, refused: Callable[[ErrorCode], Any]) -> None:
+        super().__init__(waiting, request)
+        self._refused = refused  # makes the reply that carries an error
+
+    def deadline(self) -> Instant | None:
+        return None
+
+    def reply(self, now: Now, *, is_expired: bool) -> Any:
+        return None
+
+    def settle(self, now: Now, reply: Any) -> None:
+        self.waiting.answer(now, self, reply)
+
+    def refuse(self, now: Now, code: ErrorCode) -> None:
+        if self.pending is not None:  # else its request is being answered right now, by whoever refuses it
+            self.waiting.answer(now, self, self._refused(code))
+
+
+class Shard(Waiter, Generic[M]):
+    __slots__ = (
+        "_act",
+        "_alarm",
+        "_backlog",
+        "_deadlines",
+        "_directories",
+        "_lifecycle",
+        "_loader",
+        "_make",
+        "_make_loader",
+        "_reports",
+        "_waiting",
+        "current",
+        "kinds",
+        "partition",
+    )
 
     def __init__(
         self,
-        node: "Node",
         partition: Partition,
         kinds: Kinds,
-        make: Callable[[Partition], Machine],
-        act: Callable[[Now, "Shard", Any], None],
+        make: Callable[[Partition], M],
+        act: "Callable[[Now, Shard[M], Any], None]",
+        make_loader: "Callable[[Shard[M], PartitionLog, M], Loader]",
+        directories: LogDirectories,
+        ports: Ports,
     ) -> None:
         super().__init__()
-        self._node = node
+        self._directories = directories
+        self._deadlines = ports.deadlines
+        self._reports = ports.reports
+        self._lifecycle = ports.lifecycle
+        self._waiting = ports.waiting
         self.partition = partition
         self.kinds = kinds
         self._make = make
         self._act = act  # carries out an effect, once what it follows from is committed
         self._backlog: deque[tuple[int, Decision]] = deque()  # end offset, what waits for it
         self._alarm: Alarm | None = None
+        self._make_loader = make_loader
         self._loader: Loader | None = None
-        self.machine: Any = None  # None: not loaded
+        self.current: M | None = None  # None: not loaded
+
+    @property
+    def machine(self) -> M:
+        """The machine of a shard that is loaded."""
+        machine = self.current
+        assert machine is not None, "whoever asks has asked first whether the shard is loaded"
+        return machine
 
     # --- loading -----------------------------------------------------------------------------------------
 
     def load(self, now: Now) -> None:
         """Make the machine from the log: at once when the log is empty, else a slice at a time."""
         self._reset(None)
-        if self._node.is_stopping:
+        if self._lifecycle.is_stopping:
             return
-        if self._loader is None and self.machine is None and not self.partition.is_offline:
+        if self._loader is None and self.current is None and not self.partition.is_offline:
             try:
                 log = self.partition.opened(now)
             except StorageError as fault:
                 self.disk_refused(now, fault)
                 return
-            self._loader = Loader(self._node, self.partition, log, self.fresh_machine(), self)
+            self._loader = self._make_loader(self, log, self.fresh_machine())
             self._loader.go_on(now)
 
-    def fresh_machine(self) -> Machine:
+    def fresh_machine(self) -> M:
         """One that knows nothing yet."""
         return self._make(self.partition)
 
-    def loaded(self, now: Now, machine: Machine) -> None:
+    def loaded(self, now: Now, machine: M) -> None:
         self._loader = None
-        self.machine = machine
+        self.current = machine
         self.carry_out(now, machine.loaded(now))
 
     def disk_refused(self, now: Now, fault: Exception) -> None:
         """The log cannot be read now: where the disk is full, it is tried again after a while; where its
         directory is offline, so is this coordinator.
         """
-        self._node.partitions.storage_failed(now, self.partition, fault)
+        self._directories.storage_failed(now, self.partition, fault)
         self.load_failed(now)
         if isinstance(fault, DiskFull):
-            self._reset(Alarm(self._node, now.after_ms(RELOAD_AFTER_MS), self.load))
+            self._reset(Alarm(self._deadlines, now.after_ms(RELOAD_AFTER_MS), self.load))
 
     def load_failed(self, now: Now) -> None:
         """Nobody can say what the log decides: this coordinator serves nobody."""
@@ -140,7 +180,7 @@ class Shard(Waiter):
                 self._release(now, decision)
             return ticket if reply is None else reply
         if reply is not None:
-            ticket = ticket or Ticket(self._node, request, refused)
+            ticket = ticket or Ticket(self._waiting, request, refused)
             decision.answers.append((ticket, reply))
         self._hold(decision)
         return ticket
@@ -167,8 +207,8 @@ class Shard(Waiter):
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         """An end marker was appended to this partition. A loader that is still at work will meet it."""
-        if self.machine is not None:
-            self.machine.replay_end(producer_id, is_committed)
+        if self.current is not None:
+            self.current.replay_end(producer_id, is_committed)
 
     def _append(self, now: Now, decision: Decision) -> bool:
         writer = decision.writer
@@ -235,24 +275,24 @@ class Shard(Waiter):
     # --- trouble -------------------------------------------------------------------------------------------
 
     def _fail(self, now: Now, fault: Exception) -> None:
-        self._node.report(
+        self._reports.report(
             "error",
             "coordinator_append_failed",
             partition=f"{self.partition.topic}-{self.partition.index}",
             error=str(fault),
         )
-        self._node.partitions.storage_failed(now, self.partition, fault)
+        self._directories.storage_failed(now, self.partition, fault)
         self._give_up(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._reset(Alarm(self._node, now.after_ms(RELOAD_AFTER_MS), self.load))
+        self._reset(Alarm(self._deadlines, now.after_ms(RELOAD_AFTER_MS), self.load))
 
     def _give_up(self, now: Now, code: ErrorCode) -> None:
         """Throw the machine away; whoever waits is sent to find the coordinator again."""
         self.leave()
         waiting = [ticket for _, decision in self._backlog for ticket, _ in decision.answers]
         self._backlog.clear()
-        if self.machine is not None:
-            waiting += self.machine.abandon()
-            self.machine = None
+        if self.current is not None:
+            waiting += self.current.abandon()
+            self.current = None
         for ticket in waiting:
             ticket.refuse(now, code)
 
@@ -269,7 +309,7 @@ class Shard(Waiter):
         """One alarm on the node's heap. It may ring too early, when what it was set for was put off."""
         at = self.machine.deadline()
         if at is not None and (self._alarm is None or at < self._alarm.at):
-            self._reset(Alarm(self._node, at, self._ring))
+            self._reset(Alarm(self._deadlines, at, self._ring))
 
     def _reset(self, alarm: "Alarm | None") -> None:
         if self._alarm is not None and not self._alarm.is_done:
@@ -278,12 +318,12 @@ class Shard(Waiter):
 
     def _ring(self, now: Now) -> None:
         self._alarm = None
-        if self.machine is None or self._node.is_stopping:
+        machine = self.current
+        if machine is None or self._lifecycle.is_stopping:
             return
-        machine = self.machine
         for decision in machine.wake(now):
             # what follows from a decision may fail, too, and cost the machine that made them all
-            if not self.carry_out(now, decision) or self.machine is not machine:
+            if not self.carry_out(now, decision) or self.current is not machine:
                 return
         self.arm(now)
 
@@ -291,14 +331,14 @@ class Shard(Waiter):
 class Alarm:
     """Something to be done at a moment, unless it is cancelled before."""
 
-    __slots__ = ("_act", "_node", "at", "is_done")
+    __slots__ = ("_act", "_deadlines", "at", "is_done")
 
-    def __init__(self, node: "Node", at: Instant, act: Callable[[Now], None]) -> None:
-        self._node = node
+    def __init__(self, deadlines: Deadlines, at: Instant, act: Callable[[Now], None]) -> None:
+        self._deadlines = deadlines
         self._act = act
         self.at = at
         self.is_done = False
-        node.deadlines.add(at, self)
+        deadlines.add(at, self)
 
     def expired(self, now: Now) -> None:
         self.is_done = True
@@ -306,4 +346,48 @@ class Alarm:
 
     def cancel(self) -> None:
         self.is_done = True
-        self._node.deadlines.cancelled()
+        self._deadlines.cancelled()
+
+
+def when_all_committed(
+    waiting: Waiting,
+    request: Request,
+    shards: Iterable[Shard[Any]],
+    reply: Any,
+    refused: Callable[[ErrorCode], Any],
+) -> Any:
+    """A reply that several shards had a part in: at once when each has committed what it had replayed, and
+    otherwise when it has.
+    """
+    uncommitted = [(shard.partition, shard.end_offset) for shard in shards if not shard.is_committed]
+    return Gathered(waiting, request, uncommitted, reply, refused) if uncommitted else reply
+
+
+class Gathered(Parked):
+    __slots__ = ("_refused", "_reply", "_uncommitted")
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        request: Request,
+        uncommitted: list[tuple[Partition, int]],
+        reply: Any,
+        refused: Callable[[ErrorCode], Any],
+    ) -> None:
+        super().__init__(waiting, request)
+        self._uncommitted = uncommitted
+        self._reply = reply
+        self._refused = refused
+        for partition in {partition: None for partition, _ in uncommitted}:
+            self.wait_for(partition)
+
+    def deadline(self) -> Instant | None:
+        return None
+
+    def reply(self, now: Now, *, is_expired: bool) -> Any:
+        for partition, end in self._uncommitted:
+            if partition.is_offline or partition.is_deleted:
+                return self._refused(ErrorCode.NOT_COORDINATOR)
+            if partition.leader.high_watermark < end:
+                return None
+        return self._reply

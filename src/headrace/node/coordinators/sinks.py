@@ -1,35 +1,59 @@
 """The coordinator of sinks: `__sink_sessions`, its shards, and the markers of their attempts."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
+from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.node.coordinators.coordinator import Coordinator, segment_bytes
-from headrace.node.coordinators.markers import write_markers
+from headrace.node.coordinators.markers import Markers
+from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
+from headrace.node.partitions import Partitions
+from headrace.node.ports import Ports
+from headrace.node.settings import LiveSettings
 from headrace.protocol.coordinator_records import SINK_RECORDS
 
 if TYPE_CHECKING:
     from headrace.machines.sinks.sinks import Sinks
-    from headrace.node.node import Node
 
 TOPIC = "__sink_sessions"
 # A sink has one record, written some times per batch: few shards serve many of them.
 PARTITIONS = 10
 
 
-class SinkCoordinator(Coordinator):
-    def __init__(self, node: "Node") -> None:
-        super().__init__(node, TOPIC, SINK_RECORDS, self._machine, partial(write_markers, node))
+class SinkCoordinator(Coordinator["Sinks"]):
+    def __init__(
+        self,
+        partitions: Partitions,
+        directories: LogDirectories,
+        metadata: MetadataLog,
+        decisions: ControllerDecisions,
+        settings: LiveSettings,
+        ports: Ports,
+        markers: Markers,
+    ) -> None:
+        super().__init__(
+            TOPIC,
+            SINK_RECORDS,
+            self._make_machine,
+            markers.write,
+            partitions,
+            directories,
+            metadata,
+            decisions,
+            settings,
+            ports,
+        )
 
-    def _machine(self, partition: Partition) -> "Sinks":
+    def _make_machine(self, partition: Partition) -> "Sinks":
         # a broker without sinks starts without loading what they need
         from headrace.machines.sinks.sinks import Sinks
 
-        return Sinks(self._node.settings.transaction_max_timeout_ms, partition.leader.epoch)
+        return Sinks(self._settings.current.transaction_max_timeout_ms, partition.leader.epoch)
 
     def create_topic(self, now: Now) -> None:
-        settings = self._node.settings
+        settings = self._settings.current
         self.ensure_topic(
             now,
             PARTITIONS,

@@ -3,19 +3,26 @@ belongs to an open transaction.
 """
 
 from dataclasses import fields
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
+from headrace.machines.metadata.controller.controller import ControllerDecisions
+from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.metadata.versions import TRANSACTION_VERSION
 from headrace.machines.transactions.settings import TransactionSettings
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.coordinator import Coordinator, segment_bytes, take_over
-from headrace.node.coordinators.markers import write_markers
+from headrace.node.coordinators.markers import Markers
 from headrace.node.coordinators.shard import Shard
+from headrace.node.coordinators.sinks import SinkCoordinator
 from headrace.node.faults import Refused
+from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
-from headrace.node.request import Request
+from headrace.node.partitions import Partitions
+from headrace.node.ports import Ports
+from headrace.node.routes import Request
+from headrace.node.settings import LiveSettings, Settings
 from headrace.protocol.coordinator_records import TRANSACTION_RECORDS
 from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
 from headrace.protocol.errors import ErrorCode
@@ -23,8 +30,8 @@ from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from headrace.records.batch import BatchHeader, read_header
 
 if TYPE_CHECKING:
+    from headrace.machines.sinks.sinks import Sinks
     from headrace.machines.transactions.transactions import Transactions
-    from headrace.node.node import Node
 
 TOPIC = "__transaction_state"
 
@@ -43,28 +50,53 @@ COORDINATOR_ERRORS = (
 )
 
 
-class TransactionCoordinator(Coordinator):
-    def __init__(self, node: "Node") -> None:
-        super().__init__(node, TOPIC, TRANSACTION_RECORDS, self._machine, partial(write_markers, node))
-        self._settings = transaction_settings(node)
+class TransactionCoordinator(Coordinator["Transactions"]):
+    def __init__(
+        self,
+        partitions: Partitions,
+        directories: LogDirectories,
+        metadata: MetadataLog,
+        decisions: ControllerDecisions,
+        settings: LiveSettings,
+        ports: Ports,
+        access: Access,
+        markers: Markers,
+        sinks: SinkCoordinator,
+    ) -> None:
+        super().__init__(
+            TOPIC,
+            TRANSACTION_RECORDS,
+            self._make_machine,
+            markers.write,
+            partitions,
+            directories,
+            metadata,
+            decisions,
+            settings,
+            ports,
+        )
+        self._access = access
+        self._sinks = sinks
+        self._transaction_settings = transaction_settings(settings.current, metadata.image)
 
-    def _machine(self, partition: Partition) -> "Transactions":
+    def _make_machine(self, partition: Partition) -> "Transactions":
         # a broker without transactions starts without loading what they need
         from headrace.machines.transactions.transactions import Transactions
 
-        return Transactions(self._settings, partition.leader.epoch)
+        return Transactions(self._transaction_settings, partition.leader.epoch)
 
     @property
     def verifies(self) -> bool:
         """Whether writes of the first protocol are checked too."""
-        return self._node.settings.transaction_partition_verification_enable
+        return self._settings.current.transaction_partition_verification_enable
 
     def configured(self) -> None:
         """The broker's settings changed. All shards share one object, which is changed in place."""
-        take_over(self._settings, transaction_settings(self._node))
+        fresh = transaction_settings(self._settings.current, self._metadata.image)
+        take_over(self._transaction_settings, fresh)
 
     def create_topic(self, now: Now) -> None:
-        settings = self._node.settings
+        settings = self._settings.current
         self.ensure_topic(
             now,
             settings.transaction_state_log_num_partitions,
@@ -76,21 +108,19 @@ class TransactionCoordinator(Coordinator):
                 "min.insync.replicas": str(
                     min(
                         settings.transaction_state_log_min_isr,
-                        len(self._node.metadata.image.live_brokers()),
+                        len(self._metadata.image.live_brokers()),
                     )
                 ),
                 "unclean.leader.election.enable": "false",
             },
         )
 
-    # --- the end of a transaction ------------------------------------------------------------------------
-
     # --- the beginning of one in a partition ------------------------------------------------------------
 
     def permit(self, request: Request, partition: Partition, records: memoryview) -> "WritePermit":
         """For a transactional batch of a produce request; Refused when it needs not even ask."""
         transactional_id = request.body.transactional_id
-        if transactional_id is None or not self._node.allows(
+        if transactional_id is None or not self._access.allows(
             request,
             Operation.WRITE,
             Resource.TRANSACTIONAL_ID,
@@ -108,15 +138,16 @@ class TransactionCoordinator(Coordinator):
         partition: Partition,
         *,
         adds: bool,
-    ) -> tuple[ErrorCode, Shard | None]:
+    ) -> tuple[ErrorCode, Shard[Any] | None]:
         """Whether this producer may write to the partition inside its transaction, and whose commit has to be
         awaited before it does: what is written may not outlive the record that says so.
 
         With the second transaction protocol the partition is added; with the first it must have been
         (KIP-890: a write of an older request must not open a transaction that nobody will end).
         """
+        shard: Shard[Transactions] | Shard[Sinks] | ErrorCode
         if transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):  # an attempt of a sink
-            shard = self._node.sinks.shard_of(now, transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX))
+            shard = self._sinks.shard_of(now, transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX))
         else:
             shard = self.shard_of(now, transactional_id)
         if isinstance(shard, ErrorCode):
@@ -136,7 +167,7 @@ class TransactionCoordinator(Coordinator):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
         return code, None if shard.is_committed else shard
 
-    def admit_commit(self, request: Request, partition: Partition) -> tuple[ErrorCode, Shard | None]:
+    def admit_commit(self, request: Request, partition: Partition) -> tuple[ErrorCode, Shard[Any] | None]:
         """Whether the transaction may commit offsets of groups that live in this partition, and whose commit
         has to be awaited before.
         """
@@ -179,7 +210,7 @@ class WritePermit:
         self._epoch = header.producer_epoch
         self._version = version  # of the produce request
 
-    def ask(self, now: Now) -> Shard | None:
+    def ask(self, now: Now) -> Shard[Any] | None:
         """None: append it now. A shard: ask again when it has committed what it has. Refused: never."""
         state = self._partition.opened(now).producer_state(now.wall_ms)
         if state.is_open(self._producer_id, self._epoch):
@@ -207,8 +238,8 @@ def older(code: ErrorCode, *, is_abortable_known: bool) -> ErrorCode:
     return code
 
 
-def transaction_settings(node: "Node") -> TransactionSettings:
+def transaction_settings(settings: Settings, image: ClusterImage) -> TransactionSettings:
     return TransactionSettings(
-        **{name: getattr(node.settings, name) for name in SETTINGS},
-        transaction_version=node.metadata.image.features.get(TRANSACTION_VERSION, 0),
+        **{name: getattr(settings, name) for name in SETTINGS},
+        transaction_version=image.features.get(TRANSACTION_VERSION, 0),
     )

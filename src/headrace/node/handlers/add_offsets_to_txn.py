@@ -2,39 +2,53 @@
 
 from typing import Any
 
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.faults import FAULTS
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: AddOffsetsToTxnRequest = request.body
-    if not node.allows(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.transactional_id):
-        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not node.allows(request, Operation.READ, Resource.GROUP, body.group_id):
-        return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    partition = node.groups.partition_of(body.group_id)
-    if partition is None:
-        # a producer asks this before it looks for the group's coordinator, which would create the topic
-        try:
-            node.groups.create_topic(request.now)
-        except FAULTS:
+class AddOffsetsToTxn:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        access: Access,
+    ) -> None:
+        self._groups = groups
+        self._transactions = transactions
+        self._access = access
+
+    def handle(self, request: Request) -> Any:
+        body: AddOffsetsToTxnRequest = request.body
+        if not self._access.allows(
+            request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.transactional_id
+        ):
+            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not self._access.allows(request, Operation.READ, Resource.GROUP, body.group_id):
+            return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        partition = self._groups.partition_of(body.group_id)
+        if partition is None:
+            # a producer asks this before it looks for the group's coordinator, which would create the topic
+            try:
+                self._groups.create_topic(request.now)
+            except FAULTS:
+                return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            partition = self._groups.partition_of(body.group_id)
+        if partition is None:
             return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partition = node.groups.partition_of(body.group_id)
-    if partition is None:
-        return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    # loaded while it is empty, in no time: the transaction's end will be written there, offsets or not
-    node.groups.shard_of(request.now, body.group_id)
-    shard = node.transactions.shard_of(request.now, body.transactional_id)
-    if isinstance(shard, ErrorCode):
-        return refused(shard)
-    decision = shard.machine.add_offsets(
-        request.now, body, (partition.topic, partition.index), version=request.version
-    )
-    return shard.answer(request, decision, refused)
+        # loaded while it is empty, in no time: the transaction's end will be written there, offsets or not
+        self._groups.shard_of(request.now, body.group_id)
+        shard = self._transactions.shard_of(request.now, body.transactional_id)
+        if isinstance(shard, ErrorCode):
+            return refused(shard)
+        decision = shard.machine.add_offsets(
+            request.now, body, (partition.topic, partition.index), version=request.version
+        )
+        return shard.answer(request, decision, refused)
 
 
 def refused(code: ErrorCode) -> AddOffsetsToTxnResponse:

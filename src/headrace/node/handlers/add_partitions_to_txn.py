@@ -7,12 +7,13 @@ only to verify (KIP-890).
 from typing import Any
 
 from headrace.machines.transactions import errors
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.coordinators.gathered import when_all_committed
-from headrace.node.coordinators.shard import Shard
-from headrace.node.node import Node
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.coordinators.groups import ImageTopics
+from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.partitions import INTERNAL_TOPICS
-from headrace.node.request import Request
+from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -29,34 +30,102 @@ BATCHED_SINCE = 4
 Place = tuple[str, int]
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: AddPartitionsToTxnRequest = request.body
-    is_batched = request.version >= BATCHED_SINCE
-    if is_batched and not node.allows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
-        return refused_whole(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    transactions = body.transactions if is_batched else [only_transaction(body)]
-    shards: list[Shard] = []
-    results = [
-        AddPartitionsToTxnResult(
-            transactional_id=transaction.transactional_id,
-            topic_results=added(node, request, transaction, shards),
-        )
-        for transaction in transactions
-    ]
+class AddPartitionsToTxn:
+    def __init__(
+        self,
+        topics: ImageTopics,
+        transactions: TransactionCoordinator,
+        access: Access,
+        waiting: Waiting,
+    ) -> None:
+        self._topics = topics
+        self._transactions = transactions
+        self._access = access
+        self._waiting = waiting
 
-    def refused(code: ErrorCode) -> AddPartitionsToTxnResponse:
+    def handle(self, request: Request) -> Any:
+        body: AddPartitionsToTxnRequest = request.body
+        is_batched = request.version >= BATCHED_SINCE
+        if is_batched and not self._access.allows(
+            request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
+        ):
+            return refused_whole(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        transactions = body.transactions if is_batched else [only_transaction(body)]
+        shards: list[Shard[Any]] = []
+        results = [
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=self._added(request, transaction, shards),
+            )
+            for transaction in transactions
+        ]
+
+        def refused(code: ErrorCode) -> AddPartitionsToTxnResponse:
+            if is_batched:
+                return refused_whole(code)
+            topics = transactions[0].topics
+            return AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=told(topics, dict.fromkeys(places(topics), code))
+            )
+
         if is_batched:
-            return refused_whole(code)
-        topics = transactions[0].topics
-        return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=told(topics, dict.fromkeys(places(topics), code))
+            reply = AddPartitionsToTxnResponse(results_by_transaction=results)
+        else:
+            reply = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+        return when_all_committed(self._waiting, request, shards, reply, refused)
+
+    def _added(
+        self, request: Request, transaction: AddPartitionsToTxnTransaction, shards: list[Shard[Any]]
+    ) -> list[AddPartitionsToTxnTopicResult]:
+        """The result of each partition; all of them are added, or none is."""
+        topics = transaction.topics
+        transactional_id = transaction.transactional_id
+        if request.version < BATCHED_SINCE and not self._access.allows(
+            request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
+        ):
+            return told(
+                topics, dict.fromkeys(places(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            )
+        wrong = {place: code for place in places(topics) if (code := self._fault_of(request, place))}
+        if wrong:
+            return told(
+                topics,
+                {place: wrong.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places(topics)},
+            )
+        shard = self._transactions.shard_of(request.now, transactional_id)
+        if isinstance(shard, ErrorCode):
+            return told(topics, dict.fromkeys(places(topics), shard))
+        decision = shard.machine.add_partitions(
+            request.now,
+            transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            places(topics),
+            verify_only=transaction.verify_only,
+            transaction_version=2 if request.version >= BATCHED_SINCE else 1,
+        )
+        if not shard.carry_out(request.now, decision):
+            return told(topics, dict.fromkeys(places(topics), ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        shards.append(shard)
+        return told(
+            topics,
+            {
+                place: errors.told(errors.ADD_PARTITIONS_TO_TXN, request.version, code)
+                for place, code in decision.reply.items()
+            },
         )
 
-    if is_batched:
-        reply = AddPartitionsToTxnResponse(results_by_transaction=results)
-    else:
-        reply = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
-    return when_all_committed(node, request, shards, reply, refused)
+    def _fault_of(self, request: Request, place: Place) -> ErrorCode:
+        topic, index = place
+        if request.version < BATCHED_SINCE and (
+            topic in INTERNAL_TOPICS
+            or not self._access.allows(request, Operation.WRITE, Resource.TOPIC, topic)
+        ):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        count = self._topics.partition_count(topic)
+        if count is None or not 0 <= index < count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
 
 
 def refused_whole(code: ErrorCode) -> AddPartitionsToTxnResponse:
@@ -72,60 +141,8 @@ def only_transaction(body: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTrans
     )
 
 
-def added(
-    node: Node, request: Request, transaction: AddPartitionsToTxnTransaction, shards: list[Shard]
-) -> list[AddPartitionsToTxnTopicResult]:
-    """The result of each partition; all of them are added, or none is."""
-    topics = transaction.topics
-    transactional_id = transaction.transactional_id
-    if request.version < BATCHED_SINCE and not node.allows(
-        request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
-    ):
-        return told(topics, dict.fromkeys(places(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    wrong = {place: code for place in places(topics) if (code := fault_of(node, request, place))}
-    if wrong:
-        return told(
-            topics,
-            {place: wrong.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places(topics)},
-        )
-    shard = node.transactions.shard_of(request.now, transactional_id)
-    if isinstance(shard, ErrorCode):
-        return told(topics, dict.fromkeys(places(topics), shard))
-    decision = shard.machine.add_partitions(
-        request.now,
-        transactional_id,
-        transaction.producer_id,
-        transaction.producer_epoch,
-        places(topics),
-        verify_only=transaction.verify_only,
-        transaction_version=2 if request.version >= BATCHED_SINCE else 1,
-    )
-    if not shard.carry_out(request.now, decision):
-        return told(topics, dict.fromkeys(places(topics), ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    shards.append(shard)
-    return told(
-        topics,
-        {
-            place: errors.told(errors.ADD_PARTITIONS_TO_TXN, request.version, code)
-            for place, code in decision.reply.items()
-        },
-    )
-
-
 def places(topics: list[AddPartitionsToTxnTopic]) -> list[Place]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
-
-
-def fault_of(node: Node, request: Request, place: Place) -> ErrorCode:
-    topic, index = place
-    if request.version < BATCHED_SINCE and (
-        topic in INTERNAL_TOPICS or not node.allows(request, Operation.WRITE, Resource.TOPIC, topic)
-    ):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    count = node.groups.topics.partition_count(topic)
-    if count is None or not 0 <= index < count:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
 
 
 def told(

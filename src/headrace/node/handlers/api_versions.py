@@ -1,4 +1,5 @@
-"""ApiVersions, key 18, versions 0–4: what this broker serves, and which features the cluster has settled on.
+"""ApiVersions, key 18, versions 0–4: what is served on the listener that it came by, and which features the
+cluster has settled on.
 
 The response header is always version 0, and a request in a version we do not know is answered too, in version
 0 with an error (KIP-511): a client asks this before it knows anything about us.
@@ -7,9 +8,8 @@ The response header is always version 0, and a request in a version we do not kn
 import re
 
 from headrace.machines.metadata.versions import SUPPORTED_FEATURES
-from headrace.node.node import Node
-from headrace.node.request import Request
-from headrace.node.routes import SERVED
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.routes import SERVED, Request, Routes
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import (
     ApiVersion,
@@ -25,36 +25,45 @@ TELLS_SOFTWARE_SINCE = 3
 FEATURES_FROM_ZERO_SINCE = 4
 
 
-def handle(node: Node, request: Request) -> ApiVersionsResponse:
-    body: ApiVersionsRequest = request.body
-    if request.version >= TELLS_SOFTWARE_SINCE:
-        software = (body.client_software_name, body.client_software_version)
-        if not all(SOFTWARE.fullmatch(part) for part in software):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        request.connection.client_software = software
-    metadata = node.metadata
-    return ApiVersionsResponse(
-        api_keys=[
-            ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-            for key, (_, lowest, highest) in sorted(SERVED.items())
-        ],
-        supported_features=[
-            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
-            # clients below v4 take a minimum of 0 for an error (KAFKA-17492)
-            if lowest > 0 or request.version >= FEATURES_FROM_ZERO_SINCE
-        ],
-        finalized_features_epoch=metadata.committed_offset,
-        finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in sorted(metadata.image.features.items())
-        ],
-    )
+class ApiVersions:
+    def __init__(
+        self,
+        routes: Routes,
+        metadata: MetadataLog,
+    ) -> None:
+        self._routes = routes
+        self._metadata = metadata
+
+    def handle(self, request: Request) -> ApiVersionsResponse:
+        body: ApiVersionsRequest = request.body
+        if request.version >= TELLS_SOFTWARE_SINCE:
+            software = (body.client_software_name, body.client_software_version)
+            if not all(SOFTWARE.fullmatch(part) for part in software):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            request.connection.client_software = software
+        metadata = self._metadata
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+                for key, lowest, highest in self._routes.advertised(request.connection.listener)
+            ],
+            supported_features=[
+                SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+                for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
+                # clients below v4 take a minimum of 0 for an error (KAFKA-17492)
+                if lowest > 0 or request.version >= FEATURES_FROM_ZERO_SINCE
+            ],
+            finalized_features_epoch=metadata.committed_offset,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+                for name, level in sorted(metadata.image.features.items())
+            ],
+        )
 
 
 def unsupported() -> ApiVersionsResponse:
     """For a version we do not know: the range in which the client may ask again."""
-    _, lowest, highest = SERVED[API_VERSIONS]
+    lowest, highest = SERVED[API_VERSIONS]
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(api_key=API_VERSIONS, min_version=lowest, max_version=highest)],

@@ -1,10 +1,10 @@
 """CreatePartitions, key 37, versions 0–3: more partitions for topics, a result for each of them."""
 
+from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.create_partitions import GrownTopic, MorePartitions
-from headrace.node.authorization import Operation, Resource
-from headrace.node.committed_reply import CommittedReply, propose, when_committed
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -14,24 +14,37 @@ from headrace.protocol.messages.create_partitions import (
 )
 
 
-def handle(node: Node, request: Request) -> CreatePartitionsResponse | CommittedReply:
-    body: CreatePartitionsRequest = request.body
-    refused: list[GrownTopic] = []
-    wanted: list[MorePartitions] = []
-    for topic in body.topics:
-        if node.allows(request, Operation.ALTER, Resource.TOPIC, topic.name):
-            wanted.append(MorePartitions(topic.name, topic.count, assignments(topic)))
-        else:
-            refused.append(GrownTopic(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    decision = node.metadata.controller.create_partitions(wanted, validate_only=body.validate_only)
-    offset = propose(node, request.now, decision)
-    response = CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=grown.name, error_code=grown.error, error_message=grown.message)
-            for grown in refused + decision.reply
-        ]
-    )
-    return when_committed(node, request, offset, response)
+class CreatePartitions:
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        decisions: ControllerDecisions,
+        access: Access,
+    ) -> None:
+        self._metadata = metadata
+        self._decisions = decisions
+        self._access = access
+
+    def handle(self, request: Request) -> CreatePartitionsResponse | CommittedReply:
+        body: CreatePartitionsRequest = request.body
+        refused: list[GrownTopic] = []
+        wanted: list[MorePartitions] = []
+        for topic in body.topics:
+            if self._access.allows(request, Operation.ALTER, Resource.TOPIC, topic.name):
+                wanted.append(MorePartitions(topic.name, topic.count, assignments(topic)))
+            else:
+                refused.append(GrownTopic(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        decision = self._decisions.create_partitions(wanted, validate_only=body.validate_only)
+        offset = propose(self._metadata, request.now, decision)
+        response = CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=grown.name, error_code=grown.error, error_message=grown.message
+                )
+                for grown in refused + decision.reply
+            ]
+        )
+        return self._metadata.when_committed(request, offset, response)
 
 
 def assignments(topic: CreatePartitionsTopic) -> list[list[int]] | None:

@@ -5,13 +5,14 @@ that were granted are durable. From version 5 on it tells the new topic's settin
 from collections import Counter
 
 from headrace.machines.configs.describe import describe_topic
+from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
-from headrace.node.authorization import Operation, Resource
-from headrace.node.committed_reply import CommittedReply, propose, when_committed
-from headrace.node.config_layers import broker_layers
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.config_changes import broker_layers
 from headrace.node.handlers.metadata import may_create
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.routes import Request
+from headrace.node.settings import LiveSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -24,41 +25,83 @@ from headrace.protocol.messages.create_topics import (
 CONFIGS_SINCE = 5
 
 
-def handle(node: Node, request: Request) -> CreateTopicsResponse | CommittedReply:
-    body: CreateTopicsRequest = request.body
-    results: list[CreatableTopicResult] = []
-    wanted: dict[str, CreatableTopic] = {}
-    topics: list[NewTopic] = []
-    for topic in body.topics:
-        refusal = refused(node, request, topic)
-        if refusal is not None:
-            results.append(refusal)
-            continue
-        wanted[topic.name] = topic
-        topics.append(new_topic(topic))
-    decision = node.metadata.controller.create_topics(topics, validate_only=body.validate_only)
-    offset = propose(node, request.now, decision)
-    results += [result(node, request, created, wanted[created.name]) for created in decision.reply]
-    return when_committed(node, request, offset, CreateTopicsResponse(topics=results))
+class CreateTopics:
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataLog,
+        decisions: ControllerDecisions,
+        settings: LiveSettings,
+        access: Access,
+    ) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._decisions = decisions
+        self._settings = settings
+        self._access = access
 
+    def handle(self, request: Request) -> CreateTopicsResponse | CommittedReply:
+        body: CreateTopicsRequest = request.body
+        results: list[CreatableTopicResult] = []
+        wanted: dict[str, CreatableTopic] = {}
+        topics: list[NewTopic] = []
+        for topic in body.topics:
+            refusal = self._refused(request, topic)
+            if refusal is not None:
+                results.append(refusal)
+                continue
+            wanted[topic.name] = topic
+            topics.append(new_topic(topic))
+        decision = self._decisions.create_topics(topics, validate_only=body.validate_only)
+        offset = propose(self._metadata, request.now, decision)
+        results += [self._result(request, created, wanted[created.name]) for created in decision.reply]
+        return self._metadata.when_committed(request, offset, CreateTopicsResponse(topics=results))
 
-def refused(node: Node, request: Request, topic: CreatableTopic) -> CreatableTopicResult | None:
-    """What this door refuses before the controller is asked."""
-    if not may_create(node, request, topic.name):
-        return CreatableTopicResult(
-            name=topic.name,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="Authorization failed.",
-        )
-    indexes = Counter(assignment.partition_index for assignment in topic.assignments)
-    for index, times in indexes.items():
-        if times > 1:
+    def _refused(self, request: Request, topic: CreatableTopic) -> CreatableTopicResult | None:
+        """What this door refuses before the controller is asked."""
+        if not may_create(self._access, request, topic.name):
             return CreatableTopicResult(
                 name=topic.name,
-                error_code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                error_message=f"Found multiple manual partition assignments for partition {index}",
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_message="Authorization failed.",
             )
-    return None
+        indexes = Counter(assignment.partition_index for assignment in topic.assignments)
+        for index, times in indexes.items():
+            if times > 1:
+                return CreatableTopicResult(
+                    name=topic.name,
+                    error_code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    error_message=f"Found multiple manual partition assignments for partition {index}",
+                )
+        return None
+
+    def _result(self, request: Request, created: CreatedTopic, topic: CreatableTopic) -> CreatableTopicResult:
+        if created.error is not ErrorCode.NONE:
+            return CreatableTopicResult(
+                name=created.name, error_code=created.error, error_message=created.message
+            )
+        answer = CreatableTopicResult(name=created.name, topic_id=created.topic_id, error_message=None)
+        if request.version < CONFIGS_SINCE:
+            return answer
+        if not self._access.allows(request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, created.name):
+            answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return answer
+        answer.num_partitions = created.partitions
+        answer.replication_factor = created.replication_factor
+        overrides = {config.name: config.value for config in topic.configs if config.value is not None}
+        answer.configs = [
+            CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                read_only=config.is_read_only,
+                config_source=config.source,
+                is_sensitive=config.is_sensitive,
+            )
+            for config in describe_topic(
+                overrides, broker_layers(self._broker_id, self._metadata, self._settings)
+            )
+        ]
+        return answer
 
 
 def new_topic(topic: CreatableTopic) -> NewTopic:
@@ -69,32 +112,3 @@ def new_topic(topic: CreatableTopic) -> NewTopic:
         {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments},
         {config.name: config.value for config in topic.configs},
     )
-
-
-def result(
-    node: Node, request: Request, created: CreatedTopic, topic: CreatableTopic
-) -> CreatableTopicResult:
-    if created.error is not ErrorCode.NONE:
-        return CreatableTopicResult(
-            name=created.name, error_code=created.error, error_message=created.message
-        )
-    answer = CreatableTopicResult(name=created.name, topic_id=created.topic_id, error_message=None)
-    if request.version < CONFIGS_SINCE:
-        return answer
-    if not node.allows(request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, created.name):
-        answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return answer
-    answer.num_partitions = created.partitions
-    answer.replication_factor = created.replication_factor
-    overrides = {config.name: config.value for config in topic.configs if config.value is not None}
-    answer.configs = [
-        CreatableTopicConfigs(
-            name=config.name,
-            value=config.value,
-            read_only=config.is_read_only,
-            config_source=config.source,
-            is_sensitive=config.is_sensitive,
-        )
-        for config in describe_topic(overrides, broker_layers(node))
-    ]
-    return answer

@@ -3,10 +3,10 @@
 from typing import Any
 
 from headrace.node.authorization import Operation
-from headrace.node.coordinators.gathered import when_all_committed
-from headrace.node.coordinators.shard import Shard
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -15,29 +15,40 @@ from headrace.protocol.messages.delete_groups import (
 )
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: DeleteGroupsRequest = request.body
-    names = list(dict.fromkeys(body.groups_names))  # one that is named twice is deleted once
-    shards: list[Shard] = []
-    results = [
-        DeletableGroupResult(group_id=name, error_code=deleted(node, request, name, shards)) for name in names
-    ]
+class DeleteGroups:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        waiting: Waiting,
+    ) -> None:
+        self._groups = groups
+        self._waiting = waiting
 
-    def refused(code: ErrorCode) -> DeleteGroupsResponse:
-        return DeleteGroupsResponse(
-            results=[DeletableGroupResult(group_id=name, error_code=code) for name in names]
+    def handle(self, request: Request) -> Any:
+        body: DeleteGroupsRequest = request.body
+        names = list(dict.fromkeys(body.groups_names))  # one that is named twice is deleted once
+        shards: list[Shard[Any]] = []
+        results = [
+            DeletableGroupResult(group_id=name, error_code=self._deleted(request, name, shards))
+            for name in names
+        ]
+
+        def refused(code: ErrorCode) -> DeleteGroupsResponse:
+            return DeleteGroupsResponse(
+                results=[DeletableGroupResult(group_id=name, error_code=code) for name in names]
+            )
+
+        return when_all_committed(
+            self._waiting, request, shards, DeleteGroupsResponse(results=results), refused
         )
 
-    return when_all_committed(node, request, shards, DeleteGroupsResponse(results=results), refused)
-
-
-def deleted(node: Node, request: Request, name: str, shards: list[Shard]) -> ErrorCode:
-    shard = node.groups.asked(request, Operation.DELETE, name)
-    if isinstance(shard, ErrorCode):
-        return shard
-    decision = shard.machine.delete_group(request.now, name)
-    code: ErrorCode = decision.reply
-    if not shard.carry_out(request.now, decision):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    shards.append(shard)
-    return code
+    def _deleted(self, request: Request, name: str, shards: list[Shard[Any]]) -> ErrorCode:
+        shard = self._groups.asked(request, Operation.DELETE, name)
+        if isinstance(shard, ErrorCode):
+            return shard
+        decision = shard.machine.delete_group(request.now, name)
+        code: ErrorCode = decision.reply
+        if not shard.carry_out(request.now, decision):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        shards.append(shard)
+        return code

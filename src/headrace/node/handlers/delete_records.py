@@ -7,13 +7,14 @@ starts to be durable, and until then nobody is told of them: what was deleted on
 from typing import Any
 
 from headrace.base.time import Instant, Now
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.node import Node
-from headrace.node.parking import Parked, Waitable
+from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
-from headrace.node.partitions import INTERNAL_TOPICS
-from headrace.node.request import Request
+from headrace.node.partitions import INTERNAL_TOPICS, Partitions
+from headrace.node.ports import Jobs
+from headrace.node.routes import Request
+from headrace.node.waiting import Parked, Waitable, Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -40,7 +41,7 @@ class Deletion:
         self.result = result
         self.is_settled = False
 
-    def settle(self, node: Node, now: Now, outcome: Any) -> None:
+    def settle(self, now: Now, outcome: Any, directories: LogDirectories, waiting: Waiting) -> None:
         """The start is durable, or `outcome` says why it is not."""
         self.is_settled = True
         partition, result = self.partition, self.result
@@ -49,54 +50,72 @@ class Deletion:
             return
         if isinstance(outcome, OSError):
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            node.partitions.job_failed(now, partition.directory, outcome)
+            directories.job_failed(now, partition.directory, outcome)
             return
         try:
             log = partition.opened(now)
             doomed = log.advance_log_start(self.offset, now.wall_ms)
             if doomed:
-                node.housekeeping.remove_later(now, partition, doomed)
+                partition.remove_later(now, doomed)
         except FAULTS as fault:
             result.error_code = code_of(fault)
             return
         result.low_watermark = log.log_start_offset
-        node.wake_waiters(partition)  # a fetch that waits below the new start learns of it
+        waiting.wake(partition)  # a fetch that waits below the new start learns of it
 
 
-def handle(node: Node, request: Request) -> DeleteRecordsResponse | Parked:
-    body: DeleteRecordsRequest = request.body
-    deletions: list[Deletion] = []
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=topic_results(node, request, topic, deletions)
-            )
-            for topic in body.topics
+class DeleteRecords:
+    def __init__(
+        self,
+        partitions: Partitions,
+        directories: LogDirectories,
+        access: Access,
+        jobs: Jobs,
+        waiting: Waiting,
+    ) -> None:
+        self._partitions = partitions
+        self._directories = directories
+        self._access = access
+        self._jobs = jobs
+        self._waiting = waiting
+
+    def handle(self, request: Request) -> DeleteRecordsResponse | Parked:
+        body: DeleteRecordsRequest = request.body
+        deletions: list[Deletion] = []
+        response = DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(
+                    name=topic.name, partitions=self._topic_results(request, topic, deletions)
+                )
+                for topic in body.topics
+            ]
+        )
+        if not deletions:
+            return response
+        return ParkedDeletion(self._waiting, self._jobs, self._directories, request, response, deletions)
+
+    def _topic_results(
+        self, request: Request, topic: DeleteRecordsTopic, deletions: list[Deletion]
+    ) -> list[DeleteRecordsPartitionResult]:
+        asked = {
+            partition.partition_index: partition for partition in topic.partitions
+        }  # the last one counts
+        code = ErrorCode.NONE
+        partitions = self._partitions.of_name(topic.name)
+        if not self._access.allows(request, Operation.DELETE, Resource.TOPIC, topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic.name in INTERNAL_TOPICS:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION  # coordinators rebuild their state from all of it
+        elif partitions is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if code is not ErrorCode.NONE or partitions is None:
+            return [failed(index, code) for index in asked]
+        return [
+            delete(request.now, partitions[index], partition, deletions)
+            if 0 <= index < len(partitions)
+            else failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for index, partition in asked.items()
         ]
-    )
-    return ParkedDeletion(node, request, response, deletions) if deletions else response
-
-
-def topic_results(
-    node: Node, request: Request, topic: DeleteRecordsTopic, deletions: list[Deletion]
-) -> list[DeleteRecordsPartitionResult]:
-    asked = {partition.partition_index: partition for partition in topic.partitions}  # the last one counts
-    code = ErrorCode.NONE
-    partitions = node.partitions.of_name(topic.name)
-    if not node.allows(request, Operation.DELETE, Resource.TOPIC, topic.name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    elif topic.name in INTERNAL_TOPICS:
-        code = ErrorCode.INVALID_TOPIC_EXCEPTION  # coordinators rebuild their state from all of it
-    elif partitions is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if code is not ErrorCode.NONE or partitions is None:
-        return [failed(index, code) for index in asked]
-    return [
-        delete(request.now, partitions[index], partition, deletions)
-        if 0 <= index < len(partitions)
-        else failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for index, partition in asked.items()
-    ]
 
 
 def delete(
@@ -129,12 +148,20 @@ def failed(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 class ParkedDeletion(Parked):
     """Answered when the new starts of all its partitions are durable, or when the client's time is over."""
 
-    __slots__ = ("_at", "_deletions", "_response")
+    __slots__ = ("_at", "_deletions", "_directories", "_jobs", "_response")
 
     def __init__(
-        self, node: Node, request: Request, response: DeleteRecordsResponse, deletions: list[Deletion]
+        self,
+        waiting: Waiting,
+        jobs: Jobs,
+        directories: LogDirectories,
+        request: Request,
+        response: DeleteRecordsResponse,
+        deletions: list[Deletion],
     ) -> None:
-        super().__init__(node, request)
+        super().__init__(waiting, request)
+        self._jobs = jobs
+        self._directories = directories
         self._response = response
         self._deletions = deletions
         self._at = request.now.after_ms(max(request.body.timeout_ms, 0))
@@ -145,20 +172,18 @@ class ParkedDeletion(Parked):
             self._order(directory, group)
 
     def _order(self, directory: str, group: list[Deletion]) -> None:
-        node = self.node
         kept = Waitable()
         self.wait_for(kept)
 
         def finished(now: Now, outcome: Any) -> None:
             for deletion in group:
-                deletion.settle(node, now, outcome)
-            node.wake_waiters(kept)
+                deletion.settle(now, outcome, self._directories, self.waiting)
+            self.waiting.wake(kept)
 
         starts = {(one.partition.topic, one.partition.index): one.offset for one in group}
         # in the lane of the other checkpoints: an older one must not be written over this one
-        node.run(
-            directory, CHECKPOINT_LANE, node.partitions.directories[directory].log_start_job(starts), finished
-        )
+        job = self._directories[directory].log_start_job(starts)
+        self._jobs.run(directory, CHECKPOINT_LANE, job, finished)
 
     def deadline(self) -> Instant:
         return self._at

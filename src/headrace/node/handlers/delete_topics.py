@@ -1,11 +1,12 @@
 """DeleteTopics, key 20, versions 1–6: by name, from version 6 on by name or id."""
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
+from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic, resolve
-from headrace.node.authorization import Operation, Resource
-from headrace.node.committed_reply import CommittedReply, propose, when_committed
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.routes import Request
+from headrace.node.settings import LiveSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -17,53 +18,65 @@ BY_ID_SINCE = 6
 DISABLED_ERROR_SINCE = 3
 
 
-def handle(node: Node, request: Request) -> DeleteTopicsResponse | CommittedReply:
-    body: DeleteTopicsRequest = request.body
-    if request.version >= BY_ID_SINCE:
-        asked = [DoomedTopic(topic.name, TopicId(topic.topic_id)) for topic in body.topics]
-    else:
-        asked = [DoomedTopic(name) for name in body.topic_names]
-    refused: list[DeletedTopic] = []
-    doomed: list[DoomedTopic] = []
-    for topic in asked:
-        refusal = refusal_of(node, request, topic)
-        if refusal is None:
-            doomed.append(topic)
+class DeleteTopics:
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        decisions: ControllerDecisions,
+        settings: LiveSettings,
+        access: Access,
+    ) -> None:
+        self._metadata = metadata
+        self._decisions = decisions
+        self._settings = settings
+        self._access = access
+
+    def handle(self, request: Request) -> DeleteTopicsResponse | CommittedReply:
+        body: DeleteTopicsRequest = request.body
+        if request.version >= BY_ID_SINCE:
+            asked = [DoomedTopic(topic.name, TopicId(topic.topic_id)) for topic in body.topics]
         else:
-            refused.append(refusal)
-    decision = node.metadata.controller.delete_topics(doomed)
-    offset = propose(node, request.now, decision)
-    response = DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(
-                name=deleted.name,
-                topic_id=deleted.topic_id,
-                error_code=deleted.error,
-                error_message=deleted.message,
+            asked = [DoomedTopic(name) for name in body.topic_names]
+        refused: list[DeletedTopic] = []
+        doomed: list[DoomedTopic] = []
+        for topic in asked:
+            refusal = self._refusal_of(request, topic)
+            if refusal is None:
+                doomed.append(topic)
+            else:
+                refused.append(refusal)
+        decision = self._decisions.delete_topics(doomed)
+        offset = propose(self._metadata, request.now, decision)
+        response = DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(
+                    name=deleted.name,
+                    topic_id=deleted.topic_id,
+                    error_code=deleted.error,
+                    error_message=deleted.message,
+                )
+                for deleted in refused + decision.reply
+            ]
+        )
+        return self._metadata.when_committed(request, offset, response)
+
+    def _refusal_of(self, request: Request, topic: DoomedTopic) -> DeletedTopic | None:
+        """What this door refuses before the controller is asked."""
+        if not self._settings.current.delete_topic_enable:
+            code = (
+                ErrorCode.TOPIC_DELETION_DISABLED
+                if request.version >= DISABLED_ERROR_SINCE
+                else ErrorCode.INVALID_REQUEST
             )
-            for deleted in refused + decision.reply
-        ]
-    )
-    return when_committed(node, request, offset, response)
-
-
-def refusal_of(node: Node, request: Request, topic: DoomedTopic) -> DeletedTopic | None:
-    """What this door refuses before the controller is asked."""
-    if not node.settings.delete_topic_enable:
-        code = (
-            ErrorCode.TOPIC_DELETION_DISABLED
-            if request.version >= DISABLED_ERROR_SINCE
-            else ErrorCode.INVALID_REQUEST
-        )
-        return DeletedTopic(topic.name, topic.topic_id, code, "Topic deletion is disabled.")
-    meant = resolve(node.metadata.image, topic)
-    name = meant.name
-    if name is None or node.allows(request, Operation.DELETE, Resource.TOPIC, name):
-        return None
-    if topic.name is None and not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
-        # whoever may not even see the topic does not learn which name the id belongs to
-        return DeletedTopic(
-            None, topic.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
-        )
-    topic_id = topic.topic_id if topic.name is None else NO_TOPIC_ID
-    return DeletedTopic(name, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+            return DeletedTopic(topic.name, topic.topic_id, code, "Topic deletion is disabled.")
+        meant = resolve(self._metadata.image, topic)
+        name = meant.name
+        if name is None or self._access.allows(request, Operation.DELETE, Resource.TOPIC, name):
+            return None
+        if topic.name is None and not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
+            # whoever may not even see the topic does not learn which name the id belongs to
+            return DeletedTopic(
+                None, topic.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
+            )
+        topic_id = topic.topic_id if topic.name is None else NO_TOPIC_ID
+        return DeletedTopic(name, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")

@@ -1,9 +1,9 @@
 """DescribeCluster, key 60, versions 0–2: the cluster's name and its brokers, fenced ones when asked for."""
 
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource, operations_bits
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource, operations_bits
+from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -15,38 +15,51 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-def handle(node: Node, request: Request) -> DescribeClusterResponse | CommittedReply:
-    body: DescribeClusterRequest = request.body
-    if body.endpoint_type == CONTROLLERS:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="The request was sent to an endpoint of type BROKER, "
-            "but we wanted an endpoint of type CONTROLLER",
-        )
-    if body.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"Unsupported endpoint type {body.endpoint_type}",
-        )
-    listener = request.connection.listener
-    response = DescribeClusterResponse(
-        cluster_id=node.partitions.cluster_id,
-        controller_id=node.id,
-        brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.id,
-                host=endpoint.host,
-                port=endpoint.port,
-                rack=broker.rack,
-                is_fenced=broker.is_fenced,
+class DescribeCluster:
+    def __init__(
+        self,
+        broker_id: int,
+        directories: LogDirectories,
+        metadata: MetadataLog,
+        access: Access,
+    ) -> None:
+        self._broker_id = broker_id
+        self._directories = directories
+        self._metadata = metadata
+        self._access = access
+
+    def handle(self, request: Request) -> DescribeClusterResponse | CommittedReply:
+        body: DescribeClusterRequest = request.body
+        if body.endpoint_type == CONTROLLERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="The request was sent to an endpoint of type BROKER, "
+                "but we wanted an endpoint of type CONTROLLER",
             )
-            for _, broker in sorted(node.metadata.image.brokers.items())
-            if (endpoint := broker.endpoints.get(listener)) is not None
-            and (body.include_fenced_brokers or not broker.is_fenced)
-        ],
-    )
-    if body.include_cluster_authorized_operations and node.allows(
-        request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
-    ):
-        response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
-    return when_committed(node, request, node.metadata.end_offset, response)
+        if body.endpoint_type != BROKERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message=f"Unsupported endpoint type {body.endpoint_type}",
+            )
+        listener = request.connection.listener
+        response = DescribeClusterResponse(
+            cluster_id=self._directories.cluster_id,
+            controller_id=self._broker_id,
+            brokers=[
+                DescribeClusterBroker(
+                    broker_id=broker.id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=broker.rack,
+                    is_fenced=broker.is_fenced,
+                )
+                for _, broker in sorted(self._metadata.image.brokers.items())
+                if (endpoint := broker.endpoints.get(listener)) is not None
+                and (body.include_fenced_brokers or not broker.is_fenced)
+            ],
+        )
+        if body.include_cluster_authorized_operations and self._access.allows(
+            request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
+        ):
+            response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
+        return self._metadata.when_committed(request, self._metadata.end_offset, response)

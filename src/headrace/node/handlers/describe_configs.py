@@ -26,13 +26,14 @@ from headrace.machines.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.committed_reply import when_committed
-from headrace.node.config_layers import broker_layers
-from headrace.node.node import Node
-from headrace.node.parking import Parked
-from headrace.node.request import Request
-from headrace.node.sliced_reply import SlicedReply, spliced
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.config_changes import broker_layers
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.routes import Request
+from headrace.node.settings import LiveSettings
+from headrace.node.sliced_reply import Slicing
+from headrace.node.spliced import spliced
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -47,25 +48,51 @@ from headrace.protocol.messages.describe_configs import (
 RESOURCES_AT_ONCE = 10
 
 
-def handle(node: Node, request: Request) -> DescribeConfigsResponse | Parked:
-    body: DescribeConfigsRequest = request.body
-    teller = Teller(node, request)
-    if len(body.resources) > RESOURCES_AT_ONCE:
-        results = (teller.result(asked) for asked in body.resources)
-        steps = spliced(request, DescribeConfigsResponse(), "results", results, together=RESOURCES_AT_ONCE)
-        return SlicedReply(node, request, steps, units=1)
-    response = DescribeConfigsResponse(results=[teller.result(asked) for asked in body.resources])
-    return when_committed(node, request, node.metadata.end_offset, response)
+class DescribeConfigs:
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataLog,
+        settings: LiveSettings,
+        access: Access,
+        slicing: Slicing,
+    ) -> None:
+        self._broker_id = broker_id
+        self._settings = settings
+        self._access = access
+        self._metadata = metadata
+        self._slicing = slicing
+
+    def handle(self, request: Request) -> DescribeConfigsResponse | Parked:
+        body: DescribeConfigsRequest = request.body
+        teller = Teller(self._broker_id, self._metadata, self._settings, self._access, request)
+        if len(body.resources) > RESOURCES_AT_ONCE:
+            results = (teller.result(asked) for asked in body.resources)
+            steps = spliced(
+                request, DescribeConfigsResponse(), "results", results, together=RESOURCES_AT_ONCE
+            )
+            return self._slicing.reply(request, steps, units=1)
+        response = DescribeConfigsResponse(results=[teller.result(asked) for asked in body.resources])
+        return self._metadata.when_committed(request, self._metadata.end_offset, response)
 
 
 class Teller:
     """Tells the resources of one request. Those that set nothing themselves share what is told of them."""
 
-    def __init__(self, node: Node, request: Request) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataLog,
+        settings: LiveSettings,
+        access: Access,
+        request: Request,
+    ) -> None:
         body: DescribeConfigsRequest = request.body
-        self._node = node
+        self._broker_id = broker_id
+        self._image = metadata.image
+        self._access = access
         self._request = request
-        self._layers = broker_layers(node)
+        self._layers = broker_layers(broker_id, metadata, settings)
         self._tells_synonyms = body.include_synonyms
         self._tells_texts = body.include_documentation
         self._room = CONFIGS_PER_RESPONSE_MAX
@@ -98,7 +125,7 @@ class Teller:
             return self._group(name, wanted)
         if kind not in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
-        if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+        if not self._access.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
             raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
         is_cluster_default = kind == BROKER_RESOURCE and name == ALL_BROKERS
         if not is_cluster_default:
@@ -132,7 +159,7 @@ class Teller:
         ]
 
     def _check_broker(self, name: str) -> None:
-        own = self._node.id
+        own = self._broker_id
         node_id = whole_number(name, INT32_MAX)
         if node_id is None:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
@@ -143,10 +170,10 @@ class Teller:
             )
 
     def _topic(self, name: str, wanted: tuple[str, ...]) -> list[DescribeConfigsResourceResult]:
-        if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
+        if not self._access.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
             raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         check_topic_name(name)
-        image = self._node.metadata.image
+        image = self._image
         if name not in image.topics:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         keys, overrides = topic_config_keys(), image.topic_config(name)
@@ -157,11 +184,11 @@ class Teller:
         )
 
     def _group(self, name: str, wanted: tuple[str, ...]) -> list[DescribeConfigsResourceResult]:
-        if not self._node.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.GROUP, name):
+        if not self._access.allows(self._request, Operation.DESCRIBE_CONFIGS, Resource.GROUP, name):
             raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Authorization failed.")
         if not name:
             raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        keys, overrides = group_config_keys(), self._node.metadata.image.group_config(name)
+        keys, overrides = group_config_keys(), self._image.group_config(name)
         return self._with(
             self._once((GROUP_RESOURCE, "", wanted), lambda: describe_group({}, self._layers, wanted)),
             overrides,

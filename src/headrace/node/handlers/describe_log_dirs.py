@@ -7,14 +7,16 @@ twice: where it lies, and where it is going to as a future one, with how far its
 from collections import defaultdict
 from collections.abc import Callable
 
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.faults import FAULTS
-from headrace.node.node import Node
-from headrace.node.parking import Parked
+from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
-from headrace.node.replica_moves import Move
-from headrace.node.request import Request
-from headrace.node.sliced_reply import SlicedReply, Steps, at_once
+from headrace.node.partitions import Partitions
+from headrace.node.replica_moves import Move, ReplicaMoves
+from headrace.node.routes import Request
+from headrace.node.sliced_reply import Slicing, at_once
+from headrace.node.spliced import Steps
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -32,63 +34,75 @@ PARTITIONS_AT_ONCE = 20
 UNITS_OF_OPENING = 20
 
 
-def handle(node: Node, request: Request) -> DescribeLogDirsResponse | Parked:
-    body: DescribeLogDirsRequest = request.body
-    if not node.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
-        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    partitions = asked_partitions(node, body)
-    steps = described(node, request, partitions)
-    if len(partitions) > PARTITIONS_AT_ONCE:
-        return SlicedReply(node, request, steps, units=PARTITIONS_AT_ONCE)
-    response: DescribeLogDirsResponse = at_once(steps)
-    return response
+class DescribeLogDirs:
+    def __init__(
+        self,
+        partitions: Partitions,
+        directories: LogDirectories,
+        moves: ReplicaMoves,
+        access: Access,
+        slicing: Slicing,
+    ) -> None:
+        self._partitions = partitions
+        self._directories = directories
+        self._moves = moves
+        self._access = access
+        self._slicing = slicing
 
+    def handle(self, request: Request) -> DescribeLogDirsResponse | Parked:
+        body: DescribeLogDirsRequest = request.body
+        if not self._access.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+            return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        partitions = self._asked_partitions(body)
+        steps = self._described(request, partitions)
+        if len(partitions) > PARTITIONS_AT_ONCE:
+            return self._slicing.reply(request, steps, units=PARTITIONS_AT_ONCE)
+        response: DescribeLogDirsResponse = at_once(steps)
+        return response
 
-def described(node: Node, request: Request, partitions: list[Partition]) -> Steps:
-    """The response, step by step."""
-    by_directory: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
-    for partition in partitions:
-        if partition.is_deleted:
-            continue  # since the last slice
-        topics = by_directory.setdefault(partition.directory, defaultdict(list))
-        units = UNITS_OF_OPENING if partition.log is None else 1
-        size = size_of(request, partition)
-        topics[partition.topic].append(
-            DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
+    def _described(self, request: Request, partitions: list[Partition]) -> Steps:
+        """The response, step by step."""
+        by_directory: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
+        for partition in partitions:
+            if partition.is_deleted:
+                continue  # since the last slice
+            topics = by_directory.setdefault(partition.directory, defaultdict(list))
+            units = UNITS_OF_OPENING if partition.log is None else 1
+            size = size_of(request, partition)
+            topics[partition.topic].append(
+                DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
+            )
+            for _ in range(units):
+                yield
+        for move in self._moves.under_way():
+            if request.body.topics is None or move.partition in partitions:
+                topics = by_directory.setdefault(move.target, defaultdict(list))
+                topics[move.partition.topic].append(coming(move))
+        return DescribeLogDirsResponse(
+            results=[self._directory(name, by_directory.get(name, {})) for name in self._directories]
         )
-        for _ in range(units):
-            yield
-    for move in node.partitions.moves.under_way():
-        if request.body.topics is None or move.partition in partitions:
-            topics = by_directory.setdefault(move.target, defaultdict(list))
-            topics[move.partition.topic].append(coming(move))
-    return DescribeLogDirsResponse(
-        results=[directory(node, name, by_directory.get(name, {})) for name in node.partitions.directories]
-    )
 
+    def _asked_partitions(self, body: DescribeLogDirsRequest) -> list[Partition]:
+        if body.topics is None:
+            return self._partitions.all()
+        found: list[Partition] = []
+        for topic in body.topics:
+            partitions = self._partitions.of_name(topic.topic) or []
+            found += [partitions[index] for index in topic.partitions if 0 <= index < len(partitions)]
+        return found
 
-def asked_partitions(node: Node, body: DescribeLogDirsRequest) -> list[Partition]:
-    if body.topics is None:
-        return node.partitions.all()
-    found: list[Partition] = []
-    for topic in body.topics:
-        partitions = node.partitions.of_name(topic.topic) or []
-        found += [partitions[index] for index in topic.partitions if 0 <= index < len(partitions)]
-    return found
-
-
-def directory(
-    node: Node, name: str, topics: dict[str, list[DescribeLogDirsPartition]]
-) -> DescribeLogDirsResult:
-    if node.partitions.directories[name].is_offline:
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=name)
-    disk = node.partitions.disks[name]
-    return DescribeLogDirsResult(
-        log_dir=name,
-        topics=[DescribeLogDirsTopic(name=topic, partitions=told) for topic, told in topics.items()],
-        total_bytes=asked(disk.total_bytes),
-        usable_bytes=asked(disk.free_bytes),
-    )
+    def _directory(
+        self, name: str, topics: dict[str, list[DescribeLogDirsPartition]]
+    ) -> DescribeLogDirsResult:
+        if self._directories[name].is_offline:
+            return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=name)
+        disk = self._directories.disks[name]
+        return DescribeLogDirsResult(
+            log_dir=name,
+            topics=[DescribeLogDirsTopic(name=topic, partitions=told) for topic, told in topics.items()],
+            total_bytes=asked(disk.total_bytes),
+            usable_bytes=asked(disk.free_bytes),
+        )
 
 
 def coming(move: Move) -> DescribeLogDirsPartition:

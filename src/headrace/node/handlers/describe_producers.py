@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from headrace.base.time import Now
 from headrace.machines.metadata.controller.names import name_fault
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.node import Node
 from headrace.node.partition import Partition
-from headrace.node.request import Request
+from headrace.node.partitions import Partitions
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -19,38 +19,46 @@ from headrace.protocol.messages.describe_producers import (
 )
 
 
-def handle(node: Node, request: Request) -> DescribeProducersResponse:
-    body: DescribeProducersRequest = request.body
-    # each partition once: an answer may be long, and its length must not be multiplied by the client
-    asked: dict[str, dict[int, None]] = {}
-    for topic in body.topics:
-        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(name=name, partitions=topic_results(node, request, name, indexes))
-            for name, indexes in asked.items()
-        ]
-    )
+class DescribeProducers:
+    def __init__(
+        self,
+        partitions: Partitions,
+        access: Access,
+    ) -> None:
+        self._partitions = partitions
+        self._access = access
 
-
-def topic_results(node: Node, request: Request, name: str, indexes: Iterable[int]) -> list[PartitionResponse]:
-    if not node.allows(request, Operation.READ, Resource.TOPIC, name):
-        return [failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in indexes]
-    fault = name_fault(name)
-    if fault is not None:
-        message = f"Topic name is invalid: {fault}"
-        return [failed(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message) for index in indexes]
-    partitions = node.partitions.of_name(name) or []
-    return [
-        described(request.now, partitions[index])
-        if 0 <= index < len(partitions)
-        else failed(
-            index,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            "This server does not host this topic-partition.",
+    def handle(self, request: Request) -> DescribeProducersResponse:
+        body: DescribeProducersRequest = request.body
+        # each partition once: an answer may be long, and its length must not be multiplied by the client
+        asked: dict[str, dict[int, None]] = {}
+        for topic in body.topics:
+            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(name=name, partitions=self._topic_results(request, name, indexes))
+                for name, indexes in asked.items()
+            ]
         )
-        for index in indexes
-    ]
+
+    def _topic_results(self, request: Request, name: str, indexes: Iterable[int]) -> list[PartitionResponse]:
+        if not self._access.allows(request, Operation.READ, Resource.TOPIC, name):
+            return [failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in indexes]
+        fault = name_fault(name)
+        if fault is not None:
+            message = f"Topic name is invalid: {fault}"
+            return [failed(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message) for index in indexes]
+        partitions = self._partitions.of_name(name) or []
+        return [
+            described(request.now, partitions[index])
+            if 0 <= index < len(partitions)
+            else failed(
+                index,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                "This server does not host this topic-partition.",
+            )
+            for index in indexes
+        ]
 
 
 def described(now: Now, partition: Partition) -> PartitionResponse:

@@ -5,12 +5,13 @@ A page ends after a number of partitions, and its cursor says where the next one
 
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import TopicState
-from headrace.node.authorization import Operation, Resource, operations_bits
-from headrace.node.committed_reply import CommittedReply, when_committed
+from headrace.node.authorization import Access, Operation, Resource, operations_bits
 from headrace.node.handlers.metadata import View
-from headrace.node.node import Node
-from headrace.node.partitions import INTERNAL_TOPICS
-from headrace.node.request import Request
+from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.partitions import INTERNAL_TOPICS, Partitions
+from headrace.node.routes import Request
+from headrace.node.settings import LiveSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -21,40 +22,59 @@ from headrace.protocol.messages.describe_topic_partitions import (
 )
 
 
-def handle(node: Node, request: Request) -> DescribeTopicPartitionsResponse | CommittedReply:
-    body: DescribeTopicPartitionsRequest = request.body
-    asked = {topic.name for topic in body.topics}
-    cursor = body.cursor
-    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        return DescribeTopicPartitionsResponse(
-            topics=[failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(asked)]
+class DescribeTopicPartitions:
+    def __init__(
+        self,
+        broker_id: int,
+        partitions: Partitions,
+        directories: LogDirectories,
+        metadata: MetadataLog,
+        settings: LiveSettings,
+        access: Access,
+    ) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._directories = directories
+        self._metadata = metadata
+        self._settings = settings
+        self._access = access
+
+    def handle(self, request: Request) -> DescribeTopicPartitionsResponse | CommittedReply:
+        body: DescribeTopicPartitionsRequest = request.body
+        asked = {topic.name for topic in body.topics}
+        cursor = body.cursor
+        if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+            return DescribeTopicPartitionsResponse(
+                topics=[failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(asked)]
+            )
+        start = cursor.topic_name if cursor is not None else ""
+        names = sorted(name for name in asked or self._metadata.image.topics if name >= start)
+        room = max(
+            1, min(body.response_partition_limit, self._settings.current.max_request_partition_size_limit)
         )
-    start = cursor.topic_name if cursor is not None else ""
-    names = sorted(name for name in asked or node.metadata.image.topics if name >= start)
-    room = max(1, min(body.response_partition_limit, node.settings.max_request_partition_size_limit))
-    view = View(node, request)
-    response = DescribeTopicPartitionsResponse()
-    for name in names:
-        if not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
-            if asked:
-                response.topics.append(failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-            continue
-        topic = node.metadata.image.topics.get(name)
-        if topic is None:
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_fault(name) else None
-            response.topics.append(failed(name, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            continue
-        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        if room == 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=first)
-            break
-        last = min(first + room, len(topic.partitions))
-        response.topics.append(described(view, topic, first, last))
-        room -= max(0, last - first)
-        if last < len(topic.partitions):
-            response.next_cursor = Cursor(topic_name=name, partition_index=last)
-            break
-    return when_committed(node, request, node.metadata.end_offset, response)
+        view = View(self._broker_id, self._partitions, self._directories, self._metadata.image, request)
+        response = DescribeTopicPartitionsResponse()
+        for name in names:
+            if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
+                if asked:
+                    response.topics.append(failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                continue
+            topic = self._metadata.image.topics.get(name)
+            if topic is None:
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_fault(name) else None
+                response.topics.append(failed(name, code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+            if room == 0:
+                response.next_cursor = Cursor(topic_name=name, partition_index=first)
+                break
+            last = min(first + room, len(topic.partitions))
+            response.topics.append(described(view, topic, first, last))
+            room -= max(0, last - first)
+            if last < len(topic.partitions):
+                response.next_cursor = Cursor(topic_name=name, partition_index=last)
+                break
+        return self._metadata.when_committed(request, self._metadata.end_offset, response)
 
 
 def described(view: View, topic: TopicState, first: int, last: int) -> DescribeTopicPartitionsResponseTopic:

@@ -4,11 +4,11 @@ Null topics are all; then partitions that need no election are left out of the a
 in it, as in Kafka.
 """
 
+from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.committed_reply import CommittedReply, propose, when_committed
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -18,30 +18,45 @@ from headrace.protocol.messages.elect_leaders import (
 )
 
 
-def handle(node: Node, request: Request) -> ElectLeadersResponse | CommittedReply:
-    body: ElectLeadersRequest = request.body
-    if not node.allows(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
-        return refused(body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
-    if body.election_type not in tuple(Election):
-        return refused(body, ErrorCode.INVALID_REQUEST, f"Unknown election type {body.election_type}")
-    image = node.metadata.image
-    asked = (
-        [(topic.name, list(topic.partitions)) for topic in image.topics.values()]
-        if body.topic_partitions is None
-        else [(topic.topic, topic.partitions) for topic in body.topic_partitions]
-    )
-    decision = node.metadata.controller.elect_leaders(
-        Election(body.election_type), [(topic, index) for topic, indexes in asked for index in indexes]
-    )
-    offset = propose(node, request.now, decision)
-    elected = iter(decision.reply)
-    results = []
-    for topic, indexes in asked:
-        partitions = [next(elected) for _ in indexes]
-        if body.topic_partitions is None:
-            partitions = [one for one in partitions if one.error is not ErrorCode.ELECTION_NOT_NEEDED]
-        results.append(ReplicaElectionResult(topic=topic, partition_result=[told(one) for one in partitions]))
-    return when_committed(node, request, offset, ElectLeadersResponse(replica_election_results=results))
+class ElectLeaders:
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        decisions: ControllerDecisions,
+        access: Access,
+    ) -> None:
+        self._metadata = metadata
+        self._decisions = decisions
+        self._access = access
+
+    def handle(self, request: Request) -> ElectLeadersResponse | CommittedReply:
+        body: ElectLeadersRequest = request.body
+        if not self._access.allows(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+            return refused(body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
+        if body.election_type not in tuple(Election):
+            return refused(body, ErrorCode.INVALID_REQUEST, f"Unknown election type {body.election_type}")
+        image = self._metadata.image
+        asked = (
+            [(topic.name, list(topic.partitions)) for topic in image.topics.values()]
+            if body.topic_partitions is None
+            else [(topic.topic, topic.partitions) for topic in body.topic_partitions]
+        )
+        decision = self._decisions.elect_leaders(
+            Election(body.election_type), [(topic, index) for topic, indexes in asked for index in indexes]
+        )
+        offset = propose(self._metadata, request.now, decision)
+        elected = iter(decision.reply)
+        results = []
+        for topic, indexes in asked:
+            partitions = [next(elected) for _ in indexes]
+            if body.topic_partitions is None:
+                partitions = [one for one in partitions if one.error is not ErrorCode.ELECTION_NOT_NEEDED]
+            results.append(
+                ReplicaElectionResult(topic=topic, partition_result=[told(one) for one in partitions])
+            )
+        return self._metadata.when_committed(
+            request, offset, ElectLeadersResponse(replica_election_results=results)
+        )
 
 
 def told(partition: ElectedPartition) -> PartitionResult:

@@ -11,14 +11,15 @@ from typing import Any
 
 from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.time import Instant, Now
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.fetch_sessions import NO_SESSION, FetchPlan, SessionRefused
-from headrace.node.leadership import endpoints, leadership_fault
-from headrace.node.node import Node
-from headrace.node.parking import Parked, Waitable
+from headrace.node.fetch_sessions import NO_SESSION, FetchPlan, FetchSessions, SessionRefused
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import READ_COMMITTED, Partition
-from headrace.node.request import Request
+from headrace.node.partitions import Partitions
+from headrace.node.routes import Request
+from headrace.node.settings import LiveSettings
+from headrace.node.waiting import Parked, Waitable, Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
     AbortedTransaction,
@@ -40,49 +41,79 @@ ENDPOINTS_VERSION_MIN = 16
 FEW_PARTITIONS = 4  # so many are looked at as quickly as added up
 
 
-def handle(node: Node, request: Request) -> FetchResponse | Parked:
-    body: FetchRequest = request.body
-    uses_ids = request.version >= IDS_VERSION_MIN
-    wanted: list[tuple[str | bytes, Any]] = [
-        (topic.topic_id if uses_ids else topic.topic, partition)
-        for topic in body.topics
-        for partition in topic.partitions
-    ]
-    if len(wanted) > 1:
-        # each once, as Kafka does: a fetch that waits looks at all of them again at every append
-        wanted = [(key[0], last) for key, last in {(t, p.partition): p for t, p in wanted}.items()]
-    try:
-        plan = node.fetch_sessions.plan(
-            request.now,
-            body.session_id,
-            body.session_epoch,
-            uses_ids,
-            wanted,
-            [
-                (topic.topic_id if uses_ids else topic.topic, index)
-                for topic in body.forgotten_topics_data
-                for index in topic.partitions
-            ],
+class Fetch:
+    def __init__(
+        self,
+        broker_id: int,
+        partitions: Partitions,
+        metadata: MetadataLog,
+        fetch_sessions: FetchSessions,
+        settings: LiveSettings,
+        access: Access,
+        waiting: Waiting,
+    ) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._metadata = metadata
+        self._fetch_sessions = fetch_sessions
+        self._settings = settings
+        self._access = access
+        self._waiting = waiting
+
+    def handle(self, request: Request) -> FetchResponse | Parked:
+        body: FetchRequest = request.body
+        uses_ids = request.version >= IDS_VERSION_MIN
+        wanted: list[tuple[str | bytes, Any]] = [
+            (topic.topic_id if uses_ids else topic.topic, partition)
+            for topic in body.topics
+            for partition in topic.partitions
+        ]
+        if len(wanted) > 1:
+            # each once, as Kafka does: a fetch that waits looks at all of them again at every append
+            wanted = [(key[0], last) for key, last in {(t, p.partition): p for t, p in wanted}.items()]
+        try:
+            plan = self._fetch_sessions.plan(
+                request.now,
+                body.session_id,
+                body.session_epoch,
+                uses_ids,
+                wanted,
+                [
+                    (topic.topic_id if uses_ids else topic.topic, index)
+                    for topic in body.forgotten_topics_data
+                    for index in topic.partitions
+                ],
+            )
+        except SessionRefused as refused:
+            return FetchResponse(error_code=refused.code, session_id=NO_SESSION)
+        gathering = Gathering(
+            request,
+            plan,
+            self._settings.current.fetch_max_bytes,
+            self._broker_id,
+            self._partitions,
+            self._metadata,
+            self._access,
         )
-    except SessionRefused as refused:
-        return FetchResponse(error_code=refused.code, session_id=NO_SESSION)
-    gathering = Gathering(node, request, plan)
-    gathering.gather(request.now)
-    if body.max_wait_ms <= 0 or gathering.is_enough or not plan.wanted or not node.has_room_to_park:
-        return gathering.response()
-    return ParkedFetch(node, request, gathering)
+        gathering.gather(request.now)
+        if body.max_wait_ms <= 0 or gathering.is_enough or not plan.wanted or not self._waiting.has_room:
+            return gathering.response()
+        return ParkedFetch(self._waiting, request, gathering)
 
 
 class Gathering:
     """What a fetch finds in its partitions: looking up costs no I/O."""
 
     __slots__ = (
+        "_access",
         "_body",
+        "_broker_id",
         "_found",
         "_is_complete",
         "_leaders",
         "_limit",
-        "_node",
+        "_metadata",
+        "_partitions",
         "_plan",
         "_request",
         "_total",
@@ -91,12 +122,24 @@ class Gathering:
         "wanted",
     )
 
-    def __init__(self, node: Node, request: Request, plan: FetchPlan) -> None:
-        self._node = node
+    def __init__(
+        self,
+        request: Request,
+        plan: FetchPlan,
+        bytes_max: int,
+        broker_id: int,
+        partitions: Partitions,
+        metadata: MetadataLog,
+        access: Access,
+    ) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._metadata = metadata
+        self._access = access
         self._request = request
         self._body: FetchRequest = request.body
         self._plan = plan
-        self._limit = min(self._body.max_bytes, node.settings.fetch_max_bytes)
+        self._limit = min(self._body.max_bytes, bytes_max)
         self.min_bytes = min(self._body.min_bytes, self._limit)  # more would never fit
         self._found: list[tuple[str | bytes, PartitionData]] = []
         self._total = 0
@@ -110,7 +153,7 @@ class Gathering:
         return self._is_complete or self._total >= self.min_bytes
 
     def gather(self, now: Now) -> None:
-        node = self._node
+        access = self._access
         self._found = []
         self._total = 0
         self._is_complete = False
@@ -118,7 +161,7 @@ class Gathering:
         self.wanted = {}
         self.sizes = {}
         uses_ids = self._request.version >= IDS_VERSION_MIN
-        table = node.partitions
+        table = self._partitions
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if uses_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for topic, wanted in self._plan.wanted:
             partitions = table.of_id(topic) if uses_ids else table.of_name(topic)  # type: ignore[arg-type]
@@ -126,7 +169,7 @@ class Gathering:
                 self._fail(topic, wanted, unknown)
             elif not 0 <= wanted.partition < len(partitions):
                 self._fail(topic, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif node.authorizer is not None and not node.allows(
+            elif access.authorizer is not None and not access.allows(
                 self._request, Operation.READ, Resource.TOPIC, partitions[0].topic
             ):
                 self._fail(topic, wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -134,7 +177,7 @@ class Gathering:
                 self._gather_partition(now, topic, wanted, partitions[wanted.partition])
 
     def _gather_partition(self, now: Now, topic: str | bytes, wanted: Any, partition: Partition) -> None:
-        fault = leadership_fault(partition, wanted.current_leader_epoch)
+        fault = partition.leadership_fault(wanted.current_leader_epoch)
         if fault is not None:
             data = self._fail(topic, wanted, fault)
             if fault is not ErrorCode.UNKNOWN_LEADER_EPOCH and self._request.version >= LEADER_VERSION_MIN:
@@ -151,7 +194,9 @@ class Gathering:
                 end = partition.visible_end(isolation)
             else:
                 end = log.log_end_offset
-                if replica_id >= 0 and (replica_id not in partition.replicas or replica_id == self._node.id):
+                if replica_id >= 0 and (
+                    replica_id not in partition.replicas or replica_id == self._broker_id
+                ):
                     self._fail(topic, wanted, _stranger(wanted))
                     return
             data = PartitionData(
@@ -198,7 +243,7 @@ class Gathering:
             or partition.is_offline
             or self._replica_id() != CONSUMER
             or wanted.last_fetched_epoch >= 0
-            or leadership_fault(partition, wanted.current_leader_epoch) is not None
+            or partition.leadership_fault(wanted.current_leader_epoch) is not None
         ):
             return None
         end = partition.visible_end(self._body.isolation_level)
@@ -255,7 +300,11 @@ class Gathering:
             last.partitions.append(data)
         response = FetchResponse(session_id=plan.session_id, responses=topics)
         if self._leaders and self._request.version >= ENDPOINTS_VERSION_MIN:
-            response.node_endpoints = endpoints(self._node, self._request, self._leaders, NodeEndpoint)
+            listener = self._request.connection.listener
+            response.node_endpoints = [
+                NodeEndpoint(node_id=id, host=endpoint.host, port=endpoint.port)
+                for id, endpoint in self._metadata.image.endpoints(self._leaders, listener)
+            ]
         return response
 
 
@@ -308,8 +357,8 @@ class Tally:
 class ParkedFetch(Parked):
     __slots__ = ("_at", "_gathering", "_tally")
 
-    def __init__(self, node: Node, request: Request, gathering: Gathering) -> None:
-        super().__init__(node, request)
+    def __init__(self, waiting: Waiting, request: Request, gathering: Gathering) -> None:
+        super().__init__(waiting, request)
         self._gathering = gathering
         self._at = request.now.after_ms(min(request.body.max_wait_ms, FETCH_WAIT_MS_MAX))
         self._tally: Tally | None = None

@@ -3,20 +3,27 @@
 from typing import Any
 
 from headrace.node.authorization import Operation
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: HeartbeatRequest = request.body
-    shard = node.groups.asked(request, Operation.READ, body.group_id)
-    if isinstance(shard, ErrorCode):
-        # a member whose group is being loaded has done nothing wrong: it is not sent to join again
-        is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return refused(ErrorCode.NONE if is_loading else shard)
-    return shard.answer(request, shard.machine.heartbeat(request.now, body), refused)
+class Heartbeat:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+    ) -> None:
+        self._groups = groups
+
+    def handle(self, request: Request) -> Any:
+        body: HeartbeatRequest = request.body
+        shard = self._groups.asked(request, Operation.READ, body.group_id)
+        if isinstance(shard, ErrorCode):
+            # a member whose group is being loaded has done nothing wrong: it is not sent to join again
+            is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return refused(ErrorCode.NONE if is_loading else shard)
+        return shard.answer(request, shard.machine.heartbeat(request.now, body), refused)
 
 
 def refused(code: ErrorCode) -> HeartbeatResponse:

@@ -1,10 +1,9 @@
 """IncrementalAlterConfigs, key 44, versions 0–1: set, delete, append to and subtract from single settings."""
 
 from headrace.machines.metadata.controller.alter_configs import KeyChange, ResourceChange
-from headrace.node.committed_reply import CommittedReply
-from headrace.node.config_changes import alter_configs
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.config_changes import ConfigChanges
+from headrace.node.metadata_log import CommittedReply
+from headrace.node.routes import Request
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -12,14 +11,23 @@ from headrace.protocol.messages.incremental_alter_configs import (
 )
 
 
-def handle(node: Node, request: Request) -> IncrementalAlterConfigsResponse | CommittedReply:
-    body: IncrementalAlterConfigsRequest = request.body
-    wanted = [
-        ResourceChange(
-            resource.resource_type,
-            resource.resource_name,
-            [KeyChange(config.name, config.config_operation, config.value) for config in resource.configs],
+class IncrementalAlterConfigs:
+    def __init__(self, changes: ConfigChanges) -> None:
+        self._changes = changes
+
+    def handle(self, request: Request) -> IncrementalAlterConfigsResponse | CommittedReply:
+        body: IncrementalAlterConfigsRequest = request.body
+        wanted = [
+            ResourceChange(
+                resource.resource_type,
+                resource.resource_name,
+                [
+                    KeyChange(config.name, config.config_operation, config.value)
+                    for config in resource.configs
+                ],
+            )
+            for resource in body.resources
+        ]
+        return self._changes.alter(
+            request, wanted, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
         )
-        for resource in body.resources
-    ]
-    return alter_configs(node, request, wanted, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse)

@@ -3,28 +3,37 @@
 from typing import Any
 
 from headrace.node.authorization import Operation
-from headrace.node.coordinators.callers import caller
-from headrace.node.coordinators.tickets import Ticket
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.coordinators.groups import GroupCoordinator
+from headrace.node.coordinators.shard import Ticket, caller
+from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: JoinGroupRequest = request.body
+class JoinGroup:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        waiting: Waiting,
+    ) -> None:
+        self._groups = groups
+        self._waiting = waiting
 
-    def refused(code: ErrorCode) -> JoinGroupResponse:
-        # versions below 7 cannot say null, and nobody reads the name beside an error
-        return JoinGroupResponse(error_code=code, member_id=body.member_id, protocol_name="")
+    def handle(self, request: Request) -> Any:
+        body: JoinGroupRequest = request.body
 
-    shard = node.groups.asked(request, Operation.READ, body.group_id)
-    if isinstance(shard, ErrorCode):
-        return refused(shard)
-    size = sum(len(protocol.name) + len(protocol.metadata) for protocol in body.protocols)
-    refusal = node.groups.member_memory.refusal(request.now, shard, body.group_id, body.member_id, [size])
-    if refusal is not None:
-        return refused(refusal)
-    ticket = Ticket(node, request, refused)
-    decision = shard.machine.join(request.now, body, request.version, caller(request), ticket)
-    return shard.answer(request, decision, refused, ticket)
+        def refused(code: ErrorCode) -> JoinGroupResponse:
+            # versions below 7 cannot say null, and nobody reads the name beside an error
+            return JoinGroupResponse(error_code=code, member_id=body.member_id, protocol_name="")
+
+        shard = self._groups.asked(request, Operation.READ, body.group_id)
+        if isinstance(shard, ErrorCode):
+            return refused(shard)
+        size = sum(len(protocol.name) + len(protocol.metadata) for protocol in body.protocols)
+        refusal = self._groups.member_refusal(request.now, shard, body.group_id, body.member_id, [size])
+        if refusal is not None:
+            return refused(refusal)
+        ticket = Ticket(self._waiting, request, refused)
+        decision = shard.machine.join(request.now, body, request.version, caller(request), ticket)
+        return shard.answer(request, decision, refused, ticket)

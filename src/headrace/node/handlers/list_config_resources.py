@@ -11,10 +11,9 @@ from headrace.machines.metadata.image import (
     TOPIC_RESOURCE,
     ClusterImage,
 )
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -26,25 +25,34 @@ CLIENT_METRICS_RESOURCE = 16
 LISTED = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
 
-def handle(node: Node, request: Request) -> ListConfigResourcesResponse | CommittedReply:
-    body: ListConfigResourcesRequest = request.body
-    if not node.allows(request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
-        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if request.version == 0:
-        return ListConfigResourcesResponse()
-    asked = set(body.resource_types) or set(LISTED)
-    if not asked <= set(LISTED):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    image = node.metadata.image
-    response = ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in LISTED
-            if kind in asked
-            for name in sorted(names(image, kind))
-        ]
-    )
-    return when_committed(node, request, node.metadata.end_offset, response)
+class ListConfigResources:
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        access: Access,
+    ) -> None:
+        self._metadata = metadata
+        self._access = access
+
+    def handle(self, request: Request) -> ListConfigResourcesResponse | CommittedReply:
+        body: ListConfigResourcesRequest = request.body
+        if not self._access.allows(request, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+            return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if request.version == 0:
+            return ListConfigResourcesResponse()
+        asked = set(body.resource_types) or set(LISTED)
+        if not asked <= set(LISTED):
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        image = self._metadata.image
+        response = ListConfigResourcesResponse(
+            config_resources=[
+                ConfigResource(resource_name=name, resource_type=kind)
+                for kind in LISTED
+                if kind in asked
+                for name in sorted(names(image, kind))
+            ]
+        )
+        return self._metadata.when_committed(request, self._metadata.end_offset, response)
 
 
 def names(image: ClusterImage, kind: int) -> list[str]:

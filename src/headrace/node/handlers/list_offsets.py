@@ -8,13 +8,13 @@ from collections import Counter
 from typing import Any
 
 from headrace.base.time import Instant, Now
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.leadership import NO_EPOCH, leadership_fault
-from headrace.node.node import Node
-from headrace.node.parking import Parked, Waitable
-from headrace.node.partition import Partition
-from headrace.node.request import Request
+from headrace.node.partition import NO_EPOCH, Partition
+from headrace.node.partitions import Partitions
+from headrace.node.ports import Jobs
+from headrace.node.routes import Request
+from headrace.node.waiting import Parked, Waitable, Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -48,41 +48,56 @@ TOLD = 0  # instead of how often a partition is named, once that was refused
 EPOCH_VERSION_MIN = 4
 
 
-def handle(node: Node, request: Request) -> ListOffsetsResponse | Parked:
-    body: ListOffsetsRequest = request.body
-    times = Counter(
-        (topic.name, asked.partition_index) for topic in body.topics for asked in topic.partitions
-    )
-    open_look_ups: list[LookUp] = []
-    topics = []
-    for topic in body.topics:
-        partitions = node.partitions.of_name(topic.name)
-        allowed = node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
-        results = []
-        for asked in topic.partitions:
-            if not allowed:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif (named := times[topic.name, asked.partition_index]) != 1:
-                if named == TOLD:
+class ListOffsets:
+    def __init__(
+        self,
+        partitions: Partitions,
+        access: Access,
+        jobs: Jobs,
+        waiting: Waiting,
+    ) -> None:
+        self._partitions = partitions
+        self._access = access
+        self._jobs = jobs
+        self._waiting = waiting
+
+    def handle(self, request: Request) -> ListOffsetsResponse | Parked:
+        body: ListOffsetsRequest = request.body
+        times = Counter(
+            (topic.name, asked.partition_index) for topic in body.topics for asked in topic.partitions
+        )
+        open_look_ups: list[LookUp] = []
+        topics = []
+        for topic in body.topics:
+            partitions = self._partitions.of_name(topic.name)
+            allowed = self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+            results = []
+            for asked in topic.partitions:
+                if not allowed:
+                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif (named := times[topic.name, asked.partition_index]) != 1:
+                    if named == TOLD:
+                        continue
+                    times[topic.name, asked.partition_index] = TOLD
+                    code = ErrorCode.INVALID_REQUEST
+                elif partitions is None or not 0 <= asked.partition_index < len(partitions):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif asked.timestamp < 0 and request.version < _SINCE.get(asked.timestamp, 2**15):
+                    code = ErrorCode.UNSUPPORTED_VERSION
+                else:
+                    look_up = LookUp(
+                        self._jobs, self._waiting, request, partitions[asked.partition_index], asked
+                    )
+                    if not look_up.go_on(request.now):
+                        open_look_ups.append(look_up)
+                    results.append(look_up.answer)
                     continue
-                times[topic.name, asked.partition_index] = TOLD
-                code = ErrorCode.INVALID_REQUEST
-            elif partitions is None or not 0 <= asked.partition_index < len(partitions):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif asked.timestamp < 0 and request.version < _SINCE.get(asked.timestamp, 2**15):
-                code = ErrorCode.UNSUPPORTED_VERSION
-            else:
-                look_up = LookUp(request, partitions[asked.partition_index], asked)
-                if not look_up.go_on(request.now):
-                    open_look_ups.append(look_up)
-                results.append(look_up.answer)
-                continue
-            results.append(
-                ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
-            )
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
-    response = ListOffsetsResponse(topics=topics)
-    return ParkedLookUps(node, request, response, open_look_ups) if open_look_ups else response
+                results.append(
+                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+                )
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
+        response = ListOffsetsResponse(topics=topics)
+        return ParkedLookUps(self._waiting, request, response, open_look_ups) if open_look_ups else response
 
 
 class LookUp(Waitable):
@@ -91,16 +106,22 @@ class LookUp(Waitable):
     __slots__ = (
         "_asked",
         "_isolation",
+        "_jobs",
         "_opener",
         "_partition",
         "_tells_epoch",
         "_uses_log_end",
+        "_waiting",
         "answer",
         "is_over",
     )
 
-    def __init__(self, request: Request, partition: Partition, asked: Any) -> None:
+    def __init__(
+        self, jobs: Jobs, waiting: Waiting, request: Request, partition: Partition, asked: Any
+    ) -> None:
         super().__init__()
+        self._jobs = jobs
+        self._waiting = waiting
         body: ListOffsetsRequest = request.body
         self._partition = partition
         self._asked = asked
@@ -115,7 +136,7 @@ class LookUp(Waitable):
         """Whether it is over. If not, a job is on its way, and this is called again."""
         partition = self._partition
         try:
-            fault = leadership_fault(partition, self._asked.current_leader_epoch)
+            fault = partition.leadership_fault(self._asked.current_leader_epoch)
             if partition.is_deleted:
                 fault = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if fault is not None:
@@ -155,8 +176,6 @@ class LookUp(Waitable):
         # nothing is tiered here: the two remaining questions have the answer "none"
 
     def _run(self, job: LookJob) -> None:
-        node = self._partition.node
-
         def finished(now: Now, result: Any) -> None:
             if isinstance(result, Exception) and not isinstance(result, FAULTS):
                 # the segment went meanwhile, or the job's process did: the client asks again
@@ -166,9 +185,9 @@ class LookUp(Waitable):
                 self._opener.tell(job, result)
                 self.go_on(now)
             if self.is_over:
-                node.wake_waiters(self)
+                self._waiting.wake(self)
 
-        node.run(self._partition.directory, LANE, job, finished)
+        self._jobs.run(self._partition.directory, LANE, job, finished)
 
 
 class ParkedLookUps(Parked):
@@ -177,9 +196,9 @@ class ParkedLookUps(Parked):
     __slots__ = ("_look_ups", "_response")
 
     def __init__(
-        self, node: Node, request: Request, response: ListOffsetsResponse, look_ups: list[LookUp]
+        self, waiting: Waiting, request: Request, response: ListOffsetsResponse, look_ups: list[LookUp]
     ) -> None:
-        super().__init__(node, request)
+        super().__init__(waiting, request)
         self._response = response
         self._look_ups = look_ups
         for look_up in look_ups:

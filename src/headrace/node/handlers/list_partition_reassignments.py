@@ -4,10 +4,9 @@ Null topics are all. What is not there is left out, as in Kafka.
 """
 
 from headrace.machines.metadata.image import ClusterImage, PartitionState
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.committed_reply import CommittedReply, when_committed
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -17,16 +16,25 @@ from headrace.protocol.messages.list_partition_reassignments import (
 )
 
 
-def handle(node: Node, request: Request) -> ListPartitionReassignmentsResponse | CommittedReply:
-    body: ListPartitionReassignmentsRequest = request.body
-    if not node.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
-        return ListPartitionReassignmentsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="Authorization failed."
+class ListPartitionReassignments:
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        access: Access,
+    ) -> None:
+        self._metadata = metadata
+        self._access = access
+
+    def handle(self, request: Request) -> ListPartitionReassignmentsResponse | CommittedReply:
+        body: ListPartitionReassignmentsRequest = request.body
+        if not self._access.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+            return ListPartitionReassignmentsResponse(
+                error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="Authorization failed."
+            )
+        response = ListPartitionReassignmentsResponse(
+            error_message=None, topics=under_way(self._metadata.image, body)
         )
-    response = ListPartitionReassignmentsResponse(
-        error_message=None, topics=under_way(node.metadata.image, body)
-    )
-    return when_committed(node, request, node.metadata.end_offset, response)
+        return self._metadata.when_committed(request, self._metadata.end_offset, response)
 
 
 def under_way(image: ClusterImage, body: ListPartitionReassignmentsRequest) -> list[OngoingTopicReassignment]:

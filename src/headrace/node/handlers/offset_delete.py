@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from headrace.node.authorization import Operation, Resource
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -15,25 +15,36 @@ from headrace.protocol.messages.offset_delete import (
 )
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: OffsetDeleteRequest = request.body
-    shard = node.groups.asked(request, Operation.DELETE, body.group_id)
-    if isinstance(shard, ErrorCode):
-        return refused(shard)
-    rest: list[OffsetDeleteResponseTopic] = []
-    known: list[OffsetDeleteRequestTopic] = []
-    for topic in body.topics:
-        if not node.allows(request, Operation.READ, Resource.TOPIC, topic.name):
-            rest.append(refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        elif node.groups.topics.partition_count(topic.name) is None:
-            rest.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        else:
-            known.append(topic)
-    body.topics = known
-    decision = shard.machine.delete_offsets(request.now, body)
-    if not decision.reply.error_code:
-        decision.reply.topics += rest
-    return shard.answer(request, decision, refused)
+class OffsetDelete:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        topics: ImageTopics,
+        access: Access,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._access = access
+
+    def handle(self, request: Request) -> Any:
+        body: OffsetDeleteRequest = request.body
+        shard = self._groups.asked(request, Operation.DELETE, body.group_id)
+        if isinstance(shard, ErrorCode):
+            return refused(shard)
+        rest: list[OffsetDeleteResponseTopic] = []
+        known: list[OffsetDeleteRequestTopic] = []
+        for topic in body.topics:
+            if not self._access.allows(request, Operation.READ, Resource.TOPIC, topic.name):
+                rest.append(refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif self._topics.partition_count(topic.name) is None:
+                rest.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                known.append(topic)
+        body.topics = known
+        decision = shard.machine.delete_offsets(request.now, body)
+        if not decision.reply.error_code:
+            decision.reply.topics += rest
+        return shard.answer(request, decision, refused)
 
 
 def refused(code: ErrorCode) -> OffsetDeleteResponse:

@@ -4,11 +4,11 @@ from version 10 on with topics named by id.
 
 from typing import Any
 
-from headrace.node.authorization import Operation, Resource
-from headrace.node.coordinators.gathered import when_all_committed
-from headrace.node.coordinators.shard import Shard
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
+from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -27,18 +27,88 @@ IDS_SINCE = 10
 NO_OFFSET = -1
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: OffsetFetchRequest = request.body
-    asked = body.groups if request.version >= GROUPS_SINCE else [only_group(body)]
-    shards: list[Shard] = []
-    groups = [fetched(node, request, group, body.require_stable, shards) for group in asked]
+class OffsetFetch:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        topics: ImageTopics,
+        access: Access,
+        waiting: Waiting,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._access = access
+        self._waiting = waiting
 
-    def refused(code: ErrorCode) -> OffsetFetchResponse:
-        return replied(
-            request, [OffsetFetchResponseGroup(group_id=one.group_id, error_code=code) for one in asked]
-        )
+    def handle(self, request: Request) -> Any:
+        body: OffsetFetchRequest = request.body
+        asked = body.groups if request.version >= GROUPS_SINCE else [only_group(body)]
+        shards: list[Shard[Any]] = []
+        groups = [self._fetched(request, group, body.require_stable, shards) for group in asked]
 
-    return when_all_committed(node, request, shards, replied(request, groups), refused)
+        def refused(code: ErrorCode) -> OffsetFetchResponse:
+            return replied(
+                request, [OffsetFetchResponseGroup(group_id=one.group_id, error_code=code) for one in asked]
+            )
+
+        return when_all_committed(self._waiting, request, shards, replied(request, groups), refused)
+
+    def _fetched(
+        self,
+        request: Request,
+        group: OffsetFetchRequestGroup,
+        require_stable: bool,
+        shards: list[Shard[Any]],
+    ) -> OffsetFetchResponseGroup:
+        """One group's offsets; `shards` gets the one that told them."""
+        shard = self._groups.asked(request, Operation.DESCRIBE, group.group_id)
+        if isinstance(shard, ErrorCode):
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=shard)
+        shards.append(shard)
+        wants_all = group.topics is None
+        refused: list[OffsetFetchResponseTopics] = []
+        if group.topics is not None:
+            known: list[OffsetFetchRequestTopics] = []
+            for topic in group.topics:
+                code = self._fault_of(request, topic)
+                if code is ErrorCode.NONE:
+                    known.append(topic)
+                else:
+                    refused.append(refused_topic(topic, code))
+            group.topics = known
+        reply: OffsetFetchResponseGroup = shard.machine.fetch_offsets(request.now, group, require_stable)
+        if reply.error_code:
+            return reply
+        if wants_all and self._access.authorizer is not None:
+            reply.topics = [
+                topic
+                for topic in reply.topics
+                if self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+            ]
+        if request.version >= IDS_SINCE:
+            self._name_by_id(reply)
+        reply.topics += refused
+        return reply
+
+    def _fault_of(self, request: Request, topic: OffsetFetchRequestTopics) -> ErrorCode:
+        if request.version >= IDS_SINCE:
+            name = self._topics.name_of(topic.topic_id)
+            if name is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            topic.name = name
+        if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
+    def _name_by_id(self, reply: OffsetFetchResponseGroup) -> None:
+        """Topics that are gone have no id, and nothing to read either: they are left out."""
+        named: list[OffsetFetchResponseTopics] = []
+        for topic in reply.topics:
+            topic_id = self._topics.id_of(topic.name)
+            if topic_id is not None:
+                topic.topic_id = topic_id
+                named.append(topic)
+        reply.topics = named
 
 
 def only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -94,66 +164,6 @@ def replied(request: Request, groups: list[OffsetFetchResponseGroup]) -> OffsetF
             for topic in body.topics or ()
         ]
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
-
-
-def fetched(
-    node: Node,
-    request: Request,
-    group: OffsetFetchRequestGroup,
-    require_stable: bool,
-    shards: list[Shard],
-) -> OffsetFetchResponseGroup:
-    """One group's offsets; `shards` gets the one that told them."""
-    shard = node.groups.asked(request, Operation.DESCRIBE, group.group_id)
-    if isinstance(shard, ErrorCode):
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=shard)
-    shards.append(shard)
-    wants_all = group.topics is None
-    refused: list[OffsetFetchResponseTopics] = []
-    if group.topics is not None:
-        known: list[OffsetFetchRequestTopics] = []
-        for topic in group.topics:
-            code = fault_of(node, request, topic)
-            if code is ErrorCode.NONE:
-                known.append(topic)
-            else:
-                refused.append(refused_topic(topic, code))
-        group.topics = known
-    reply: OffsetFetchResponseGroup = shard.machine.fetch_offsets(request.now, group, require_stable)
-    if reply.error_code:
-        return reply
-    if wants_all and node.authorizer is not None:
-        reply.topics = [
-            topic
-            for topic in reply.topics
-            if node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
-        ]
-    if request.version >= IDS_SINCE:
-        name_by_id(node, reply)
-    reply.topics += refused
-    return reply
-
-
-def fault_of(node: Node, request: Request, topic: OffsetFetchRequestTopics) -> ErrorCode:
-    if request.version >= IDS_SINCE:
-        name = node.groups.topics.name_of(topic.topic_id)
-        if name is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        topic.name = name
-    if not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ErrorCode.NONE
-
-
-def name_by_id(node: Node, reply: OffsetFetchResponseGroup) -> None:
-    """Topics that are gone have no id, and nothing to read either: they are left out."""
-    named: list[OffsetFetchResponseTopics] = []
-    for topic in reply.topics:
-        topic_id = node.groups.topics.id_of(topic.name)
-        if topic_id is not None:
-            topic.topic_id = topic_id
-            named.append(topic)
-    reply.topics = named
 
 
 def refused_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:

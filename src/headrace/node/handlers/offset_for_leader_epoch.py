@@ -5,12 +5,11 @@ truncation.
 from typing import Any
 
 from headrace.base.time import Now
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.leadership import leadership_fault
-from headrace.node.node import Node
 from headrace.node.partition import Partition
-from headrace.node.request import Request
+from headrace.node.partitions import Partitions
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,29 +19,38 @@ from headrace.protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(node: Node, request: Request) -> OffsetForLeaderEpochResponse:
-    body: OffsetForLeaderEpochRequest = request.body
-    topics = []
-    for topic in body.topics:
-        partitions = node.partitions.of_name(topic.topic)
-        allowed = node.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
-        results = []
-        for asked in topic.partitions:
-            if not allowed:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif partitions is None or not 0 <= asked.partition < len(partitions):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                results.append(look_up(request.now, partitions[asked.partition], asked))
-                continue
-            results.append(EpochEndOffset(partition=asked.partition, error_code=code))
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
-    return OffsetForLeaderEpochResponse(topics=topics)
+class OffsetForLeaderEpoch:
+    def __init__(
+        self,
+        partitions: Partitions,
+        access: Access,
+    ) -> None:
+        self._partitions = partitions
+        self._access = access
+
+    def handle(self, request: Request) -> OffsetForLeaderEpochResponse:
+        body: OffsetForLeaderEpochRequest = request.body
+        topics = []
+        for topic in body.topics:
+            partitions = self._partitions.of_name(topic.topic)
+            allowed = self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+            results = []
+            for asked in topic.partitions:
+                if not allowed:
+                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif partitions is None or not 0 <= asked.partition < len(partitions):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    results.append(look_up(request.now, partitions[asked.partition], asked))
+                    continue
+                results.append(EpochEndOffset(partition=asked.partition, error_code=code))
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
+        return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def look_up(now: Now, partition: Partition, asked: Any) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition)
-    fault = leadership_fault(partition, asked.current_leader_epoch)
+    fault = partition.leadership_fault(asked.current_leader_epoch)
     if fault is not None:
         answer.error_code = fault
         return answer

@@ -10,15 +10,18 @@ This is the hot path: no work per record, no copy of records, no object that is 
 from typing import Any
 
 from headrace.base.time import Instant, Now
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.faults import FAULTS, Refused, refusal_of
-from headrace.node.leadership import endpoints
-from headrace.node.node import Node
-from headrace.node.parking import Parked
+from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.metrics import Metrics
 from headrace.node.partition import Partition
 from headrace.node.partition_gate import HeldBatch, Permit
-from headrace.node.partitions import INTERNAL_TOPICS
-from headrace.node.request import Request
+from headrace.node.partitions import INTERNAL_TOPICS, Partitions
+from headrace.node.ports import Reports
+from headrace.node.routes import Request
+from headrace.node.waiting import Parked, Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -44,114 +47,148 @@ UNUSUAL = CODEC_MASK | TRANSACTIONAL
 ONE_BATCH = "a produce request holds exactly one record batch of message format 2 per partition"
 
 
-def handle(node: Node, request: Request) -> ProduceResponse | Parked | None:
-    body: ProduceRequest = request.body
-    uses_ids = request.version >= IDS_VERSION_MIN
-    waits: list[Wait] = []
-    failure: ErrorCode | None = None
-    leaders: list[int] = []  # of partitions that are led elsewhere
-    responses: list[TopicProduceResponse] = []
-    for topic in body.topic_data:
-        partitions = (
-            node.partitions.of_id(topic.topic_id) if uses_ids else node.partitions.of_name(topic.name)
+class Produce:
+    def __init__(
+        self,
+        broker_id: int,
+        partitions: Partitions,
+        directories: LogDirectories,
+        metadata: MetadataLog,
+        transactions: TransactionCoordinator,
+        access: Access,
+        reports: Reports,
+        waiting: Waiting,
+        metrics: Metrics,
+    ) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._directories = directories
+        self._metadata = metadata
+        self._transactions = transactions
+        self._access = access
+        self._reports = reports
+        self._waiting = waiting
+        self._metrics = metrics
+
+    def handle(self, request: Request) -> ProduceResponse | Parked | None:
+        body: ProduceRequest = request.body
+        uses_ids = request.version >= IDS_VERSION_MIN
+        waits: list[Wait] = []
+        failure: ErrorCode | None = None
+        leaders: list[int] = []  # of partitions that are led elsewhere
+        responses: list[TopicProduceResponse] = []
+        for topic in body.topic_data:
+            partitions = (
+                self._partitions.of_id(topic.topic_id) if uses_ids else self._partitions.of_name(topic.name)
+            )
+            results: list[PartitionProduceResponse] = []
+            for data in topic.partition_data:
+                try:
+                    partition = self._addressed(request, partitions, data.index)
+                    result = self._append(request, partition, data, waits)
+                except Refused as refusal:
+                    failure = refusal.code
+                    result = refused(data.index, refusal)
+                    if (
+                        failure is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                        and partitions is not None
+                        and request.version >= LEADER_VERSION_MIN
+                    ):
+                        result.current_leader = leader_of(partitions[data.index])
+                        leaders.append(partitions[data.index].leader_id)
+                except FAULTS as fault:
+                    reason = refusal_of(fault)
+                    failure = reason.code
+                    result = refused(data.index, reason, partition)
+                    self._directories.storage_failed(request.now, partition, fault)
+                results.append(result)
+            responses.append(
+                TopicProduceResponse(topic_id=topic.topic_id, partition_responses=results)
+                if uses_ids
+                else TopicProduceResponse(name=topic.name, partition_responses=results)
+            )
+        if body.acks == 0:
+            if failure is not None:
+                # the client awaits no answer: a broken connection is the only way to tell it (as Kafka does)
+                self._reports.close(request.connection, f"produce with acks=0 failed: {failure.name}")
+            return None
+        response = ProduceResponse(responses=responses)
+        if leaders:
+            listener = request.connection.listener
+            response.node_endpoints = [
+                NodeEndpoint(node_id=id, host=endpoint.host, port=endpoint.port)
+                for id, endpoint in self._metadata.image.endpoints(leaders, listener)
+            ]
+        if waits:
+            return ParkedProduce(self._waiting, request, response, waits, body.timeout_ms)
+        return response
+
+    def _addressed(self, request: Request, partitions: list[Partition] | None, index: int) -> Partition:
+        """The partition that is meant, if the client may write to it and this broker leads it."""
+        if partitions is None:
+            by_id = request.version >= IDS_VERSION_MIN
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._access.authorizer is not None and not self._access.allows(
+            request, Operation.WRITE, Resource.TOPIC, partitions[0].topic
+        ):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not 0 <= index < len(partitions):
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = partitions[index]
+        if partition.leader_id != self._broker_id:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition.topic in INTERNAL_TOPICS:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators write to an internal topic")
+        return partition
+
+    def _append(
+        self, request: Request, partition: Partition, data: Any, waits: "list[Wait]"
+    ) -> PartitionProduceResponse:
+        """Append the batch; `waits` gets what is still missing for the answer to be true."""
+        acks = request.body.acks
+        records = data.records
+        if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
+            raise Refused(ErrorCode.INVALID_RECORD, ONE_BATCH)
+        permit: Permit | None = None
+        if records[ATTRIBUTES_AT + 1] & UNUSUAL:
+            permit = self._admissible(request, partition, records)
+        if acks != 1 and acks != 0:
+            if acks != ALL:
+                raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+            if len(partition.leader.isr) < partition.min_insync_replicas:
+                raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+        if partition.is_closed:
+            must_be_opened = must_be_opened_first(records, partition.config)
+            return hold(request, partition, data, waits, must_be_opened=must_be_opened, permit=permit)
+        if permit is not None and permit.ask(request.now) is not None:
+            return hold(request, partition, data, waits, must_be_opened=False, permit=permit)
+        try:
+            appended = partition.append(records, request.now)
+        except MustBeOpenedFirst:
+            return hold(request, partition, data, waits, must_be_opened=True, permit=permit)
+        metrics = self._metrics
+        metrics.produced_batches += 1
+        metrics.produced_bytes += len(records)
+        result = PartitionProduceResponse(
+            index=data.index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.log_append_time_ms,
+            log_start_offset=appended.log_start_offset,
         )
-        results: list[PartitionProduceResponse] = []
-        for data in topic.partition_data:
-            try:
-                partition = addressed(node, request, partitions, data.index)
-                result = append(node, request, partition, data, waits)
-            except Refused as refusal:
-                failure = refusal.code
-                result = refused(data.index, refusal)
-                if (
-                    failure is ErrorCode.NOT_LEADER_OR_FOLLOWER
-                    and partitions is not None
-                    and request.version >= LEADER_VERSION_MIN
-                ):
-                    result.current_leader = leader_of(partitions[data.index])
-                    leaders.append(partitions[data.index].leader_id)
-            except FAULTS as fault:
-                reason = refusal_of(fault)
-                failure = reason.code
-                result = refused(data.index, reason, partition)
-                node.partitions.storage_failed(request.now, partition, fault)
-            results.append(result)
-        responses.append(
-            TopicProduceResponse(topic_id=topic.topic_id, partition_responses=results)
-            if uses_ids
-            else TopicProduceResponse(name=topic.name, partition_responses=results)
-        )
-    if body.acks == 0:
-        if failure is not None:
-            # the client awaits no answer, so a broken connection is the only way to tell it (as Kafka does)
-            node.close(request.connection, f"produce with acks=0 failed: {failure.name}")
-        return None
-    response = ProduceResponse(responses=responses)
-    if leaders:
-        response.node_endpoints = endpoints(node, request, leaders, NodeEndpoint)
-    if waits:
-        return ParkedProduce(node, request, response, waits, body.timeout_ms)
-    return response
+        end = appended.last_offset + 1
+        for_flush = partition.counts_messages and partition.must_await_flush(appended)
+        if for_flush or (acks == ALL and end > partition.leader.high_watermark):
+            waits.append(Wait(partition, result, end, for_high_watermark=acks == ALL, for_flush=for_flush))
+        return result
 
-
-def addressed(node: Node, request: Request, partitions: list[Partition] | None, index: int) -> Partition:
-    """The partition that is meant, if the client may write to it and this broker leads it."""
-    if partitions is None:
-        by_id = request.version >= IDS_VERSION_MIN
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if node.authorizer is not None and not node.allows(
-        request, Operation.WRITE, Resource.TOPIC, partitions[0].topic
-    ):
-        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if not 0 <= index < len(partitions):
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = partitions[index]
-    if partition.leader_id != node.id:
-        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if partition.topic in INTERNAL_TOPICS:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators write to an internal topic")
-    return partition
-
-
-def append(
-    node: Node, request: Request, partition: Partition, data: Any, waits: "list[Wait]"
-) -> PartitionProduceResponse:
-    """Append the batch; `waits` gets what is still missing for the answer to be true."""
-    acks = request.body.acks
-    records = data.records
-    if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
-        raise Refused(ErrorCode.INVALID_RECORD, ONE_BATCH)
-    permit: Permit | None = None
-    if records[ATTRIBUTES_AT + 1] & UNUSUAL:
-        permit = admissible(node, request, partition, records)
-    if acks != 1 and acks != 0:
-        if acks != ALL:
-            raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
-        if len(partition.leader.isr) < partition.min_insync_replicas:
-            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-    if partition.is_closed:
-        must_be_opened = must_be_opened_first(records, partition.config)
-        return hold(request, partition, data, waits, must_be_opened=must_be_opened, permit=permit)
-    if permit is not None and permit.ask(request.now) is not None:
-        return hold(request, partition, data, waits, must_be_opened=False, permit=permit)
-    try:
-        appended = partition.append(records, request.now)
-    except MustBeOpenedFirst:
-        return hold(request, partition, data, waits, must_be_opened=True, permit=permit)
-    metrics = node.metrics
-    metrics.produced_batches += 1
-    metrics.produced_bytes += len(records)
-    result = PartitionProduceResponse(
-        index=data.index,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=appended.log_start_offset,
-    )
-    end = appended.last_offset + 1
-    for_flush = partition.counts_messages and partition.must_await_flush(appended)
-    if for_flush or (acks == ALL and end > partition.leader.high_watermark):
-        waits.append(Wait(partition, result, end, for_high_watermark=acks == ALL, for_flush=for_flush))
-    return result
+    def _admissible(self, request: Request, partition: Partition, records: memoryview) -> Permit | None:
+        """Refuses what a produce request of this version may not carry, whatever the log thinks of it. What a
+        transactional batch still needs is returned.
+        """
+        attributes = records[ATTRIBUTES_AT + 1]
+        if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION_MIN:
+            raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
+        return self._transactions.permit(request, partition, records) if attributes & TRANSACTIONAL else None
 
 
 def hold(
@@ -173,16 +210,6 @@ def hold(
     waits.append(Wait(partition, result, NO_OFFSET, for_high_watermark=acks == ALL, held=held))
     gate.hold(request.now, held, must_be_opened=must_be_opened)
     return result
-
-
-def admissible(node: Node, request: Request, partition: Partition, records: memoryview) -> Permit | None:
-    """Refuses what a produce request of this version may not carry, whatever the log thinks of it. What a
-    transactional batch still needs is returned.
-    """
-    attributes = records[ATTRIBUTES_AT + 1]
-    if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION_MIN:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-    return node.transactions.permit(request, partition, records) if attributes & TRANSACTIONAL else None
 
 
 def refused(index: int, refusal: Refused, partition: Partition | None = None) -> PartitionProduceResponse:
@@ -278,9 +305,14 @@ class ParkedProduce(Parked):
     __slots__ = ("_at", "_open", "_response")
 
     def __init__(
-        self, node: Node, request: Request, response: ProduceResponse, waits: list[Wait], timeout_ms: int
+        self,
+        waiting: Waiting,
+        request: Request,
+        response: ProduceResponse,
+        waits: list[Wait],
+        timeout_ms: int,
     ) -> None:
-        super().__init__(node, request)
+        super().__init__(waiting, request)
         self._response = response
         self._open = waits
         self._at = request.now.after_ms(max(timeout_ms, 0))
@@ -290,7 +322,7 @@ class ParkedProduce(Parked):
             if wait.held is not None:
                 self.wait_for(wait.held)
                 if wait.held.outcome is not None:  # it was let through, or refused, at once
-                    node.wake_waiters(wait.held)
+                    waiting.wake(wait.held)
 
     def deadline(self) -> Instant:
         return self._at

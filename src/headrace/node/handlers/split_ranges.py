@@ -4,12 +4,11 @@ Told from segment bases and offset indexes: no batch is read.
 """
 
 from headrace.base.limits import SPLITS_PER_RANGE_MAX
-from headrace.node.authorization import Operation, Resource
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.leadership import leadership_fault
-from headrace.node.node import Node
 from headrace.node.partition import Partition
-from headrace.node.request import Request
+from headrace.node.partitions import Partitions
+from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.split_ranges import (
     SplitPartition,
@@ -20,47 +19,54 @@ from headrace.protocol.messages.split_ranges import (
 )
 
 
-def handle(node: Node, request: Request) -> SplitRangesResponse:
-    body: SplitRangesRequest = request.body
-    topics = []
-    for topic in body.topics:
-        partitions = node.partitions.of_id(topic.topic_id)
-        results = [_answer(node, request, partitions, asked) for asked in topic.partitions]
-        topics.append(SplitTopicResponse(topic_id=topic.topic_id, partitions=results))
-    return SplitRangesResponse(topics=topics)
+class SplitRanges:
+    def __init__(
+        self,
+        partitions: Partitions,
+        access: Access,
+    ) -> None:
+        self._partitions = partitions
+        self._access = access
 
+    def handle(self, request: Request) -> SplitRangesResponse:
+        body: SplitRangesRequest = request.body
+        topics = []
+        for topic in body.topics:
+            partitions = self._partitions.of_id(topic.topic_id)
+            results = [self._answer(request, partitions, asked) for asked in topic.partitions]
+            topics.append(SplitTopicResponse(topic_id=topic.topic_id, partitions=results))
+        return SplitRangesResponse(topics=topics)
 
-def _answer(
-    node: Node, request: Request, partitions: list[Partition] | None, asked: SplitPartition
-) -> SplitPartitionResponse:
-    answer = SplitPartitionResponse(partition_index=asked.partition_index, split_offsets=[])
-    fault = _fault(node, request, partitions, asked)
-    if fault is not None:
-        answer.error_code = fault
+    def _answer(
+        self, request: Request, partitions: list[Partition] | None, asked: SplitPartition
+    ) -> SplitPartitionResponse:
+        answer = SplitPartitionResponse(partition_index=asked.partition_index, split_offsets=[])
+        fault = self._fault(request, partitions, asked)
+        if fault is not None:
+            answer.error_code = fault
+            return answer
+        assert partitions is not None
+        try:
+            log = partitions[asked.partition_index].opened(request.now)
+            start = max(asked.start_offset, log.log_start_offset)
+            end = min(asked.end_offset, log.log_end_offset)
+            answer.log_start_offset = log.log_start_offset
+            answer.total_bytes = log.bytes_between(start, end)
+            part_bytes = max(asked.bytes_per_split, -(-answer.total_bytes // SPLITS_PER_RANGE_MAX))
+            answer.split_offsets = log.split_offsets(start, end, part_bytes)
+        except FAULTS as fault_of_disk:
+            answer.error_code = code_of(fault_of_disk)
         return answer
-    assert partitions is not None
-    try:
-        log = partitions[asked.partition_index].opened(request.now)
-        start = max(asked.start_offset, log.log_start_offset)
-        end = min(asked.end_offset, log.log_end_offset)
-        answer.log_start_offset = log.log_start_offset
-        answer.total_bytes = log.bytes_between(start, end)
-        part_bytes = max(asked.bytes_per_split, -(-answer.total_bytes // SPLITS_PER_RANGE_MAX))
-        answer.split_offsets = log.split_offsets(start, end, part_bytes)
-    except FAULTS as fault_of_disk:
-        answer.error_code = code_of(fault_of_disk)
-    return answer
 
-
-def _fault(
-    node: Node, request: Request, partitions: list[Partition] | None, asked: SplitPartition
-) -> ErrorCode | None:
-    if partitions is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if not node.allows(request, Operation.DESCRIBE, Resource.TOPIC, partitions[0].topic):
-        return ErrorCode.UNKNOWN_TOPIC_ID  # as with Fetch: a name is not told to whom it is not for
-    if not 0 <= asked.partition_index < len(partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if asked.bytes_per_split < 1 or not 0 <= asked.start_offset <= asked.end_offset:
-        return ErrorCode.INVALID_REQUEST
-    return leadership_fault(partitions[asked.partition_index])
+    def _fault(
+        self, request: Request, partitions: list[Partition] | None, asked: SplitPartition
+    ) -> ErrorCode | None:
+        if partitions is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, partitions[0].topic):
+            return ErrorCode.UNKNOWN_TOPIC_ID  # as with Fetch: a name is not told to whom it is not for
+        if not 0 <= asked.partition_index < len(partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if asked.bytes_per_split < 1 or not 0 <= asked.start_offset <= asked.end_offset:
+            return ErrorCode.INVALID_REQUEST
+        return partitions[asked.partition_index].leadership_fault()

@@ -9,11 +9,12 @@ from typing import Any
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision
-from headrace.node.authorization import Operation, Resource
-from headrace.node.coordinators.shard import Shard
-from headrace.node.coordinators.tickets import Ticket
-from headrace.node.node import Node
-from headrace.node.request import Request
+from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
+from headrace.node.coordinators.shard import Shard, Ticket
+from headrace.node.coordinators.transactions import TransactionCoordinator
+from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -24,40 +25,59 @@ from headrace.protocol.messages.txn_offset_commit import (
 )
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: TxnOffsetCommitRequest = request.body
-    asked = body.topics
+class TxnOffsetCommit:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        topics: ImageTopics,
+        transactions: TransactionCoordinator,
+        access: Access,
+        waiting: Waiting,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._transactions = transactions
+        self._access = access
+        self._waiting = waiting
 
-    def refused(code: ErrorCode) -> TxnOffsetCommitResponse:
-        return TxnOffsetCommitResponse(topics=[refused_topic(topic, code) for topic in asked])
+    def handle(self, request: Request) -> Any:
+        body: TxnOffsetCommitRequest = request.body
+        asked = body.topics
 
-    if not node.allows(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.transactional_id):
-        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    shard = node.groups.asked(request, Operation.READ, body.group_id)
-    if isinstance(shard, ErrorCode):
-        return refused(shard)
-    rest: list[TxnOffsetCommitResponseTopic] = []
-    body.topics = []
-    for topic in asked:
-        if not node.allows(request, Operation.READ, Resource.TOPIC, topic.name):
-            rest.append(refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        elif node.groups.topics.partition_count(topic.name) is None:
-            rest.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        else:
-            body.topics.append(topic)
-    if not body.topics:
-        return TxnOffsetCommitResponse(topics=rest)
-    code, awaited = node.transactions.admit_commit(request, shard.partition)
-    if code is not ErrorCode.NONE:
-        return refused(code)
-    if awaited is not None:
-        ticket = AfterCommit(node, request, refused, shard, rest)
-        awaited.await_commit(request.now, ticket)
-        return ticket
-    return shard.answer(request, committed(request.now, shard, request, rest), refused)
+        def refused(code: ErrorCode) -> TxnOffsetCommitResponse:
+            return TxnOffsetCommitResponse(topics=[refused_topic(topic, code) for topic in asked])
+
+        if not self._access.allows(
+            request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.transactional_id
+        ):
+            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        shard = self._groups.asked(request, Operation.READ, body.group_id)
+        if isinstance(shard, ErrorCode):
+            return refused(shard)
+        rest: list[TxnOffsetCommitResponseTopic] = []
+        body.topics = []
+        for topic in asked:
+            if not self._access.allows(request, Operation.READ, Resource.TOPIC, topic.name):
+                rest.append(refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif self._topics.partition_count(topic.name) is None:
+                rest.append(refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                body.topics.append(topic)
+        if not body.topics:
+            return TxnOffsetCommitResponse(topics=rest)
+        code, awaited = self._transactions.admit_commit(request, shard.partition)
+        if code is not ErrorCode.NONE:
+            return refused(code)
+        if awaited is not None:
+            ticket = AfterCommit(self._waiting, request, refused, shard, rest)
+            awaited.await_commit(request.now, ticket)
+            return ticket
+        return shard.answer(request, committed(request.now, shard, request, rest), refused)
 
 
-def committed(now: Now, shard: Shard, request: Request, rest: list[TxnOffsetCommitResponseTopic]) -> Decision:
+def committed(
+    now: Now, shard: Shard[Any], request: Request, rest: list[TxnOffsetCommitResponseTopic]
+) -> Decision:
     decision: Decision = shard.machine.commit_transactional(now, request.body, request.version)
     decision.reply.topics += rest
     return decision
@@ -70,13 +90,13 @@ class AfterCommit(Ticket):
 
     def __init__(
         self,
-        node: Node,
+        waiting: Waiting,
         request: Request,
         refused: Callable[[ErrorCode], Any],
-        shard: Shard,
+        shard: Shard[Any],
         rest: list[TxnOffsetCommitResponseTopic],
     ) -> None:
-        super().__init__(node, request, refused)
+        super().__init__(waiting, request, refused)
         self._shard = shard
         self._rest = rest
 
@@ -85,7 +105,7 @@ class AfterCommit(Ticket):
         if reply is not None:
             super().settle(now, reply)
             return
-        if self._shard.machine is None:
+        if self._shard.current is None:
             self.refuse(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         decision = committed(now, self._shard, self.request, self._rest)

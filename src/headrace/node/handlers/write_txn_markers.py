@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.machines.transactions.effects import WriteMarkers
-from headrace.node.authorization import CLUSTER_NAME, Operation, Resource
-from headrace.node.coordinators.gathered import Gathered
-from headrace.node.coordinators.markers import append_marker, is_ended
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.coordinators.markers import Markers, is_ended
+from headrace.node.coordinators.shard import Gathered
 from headrace.node.faults import FAULTS, code_of
-from headrace.node.node import Node
+from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
-from headrace.node.request import Request
+from headrace.node.partitions import Partitions
+from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -26,48 +28,64 @@ from headrace.protocol.messages.write_txn_markers import (
 )
 
 
-def handle(node: Node, request: Request) -> Any:
-    body: WriteTxnMarkersRequest = request.body
-    if not may_end_transactions(node, request):
-        return told(body, lambda *_: ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    appended: list[tuple[Partition, int]] = []
+class WriteTxnMarkers:
+    def __init__(
+        self,
+        partitions: Partitions,
+        directories: LogDirectories,
+        markers: Markers,
+        access: Access,
+        waiting: Waiting,
+    ) -> None:
+        self._partitions = partitions
+        self._directories = directories
+        self._markers = markers
+        self._access = access
+        self._waiting = waiting
 
-    def write(marker: WritableTxnMarker, topic: str, index: int) -> ErrorCode:
-        partitions = node.partitions.of_name(topic) or []
-        if not 0 <= index < len(partitions):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partition = partitions[index]
-        order = WriteMarkers(
-            transactional_id="",
-            producer_id=marker.producer_id,
-            epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            is_commit=marker.transaction_result,
-            partitions=[(topic, index)],
-            transaction_version=marker.transaction_version,
+    def handle(self, request: Request) -> Any:
+        body: WriteTxnMarkersRequest = request.body
+        if not self._may_end_transactions(request):
+            return told(body, lambda *_: ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        appended: list[tuple[Partition, int]] = []
+
+        def write(marker: WritableTxnMarker, topic: str, index: int) -> ErrorCode:
+            partitions = self._partitions.of_name(topic) or []
+            if not 0 <= index < len(partitions):
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partition = partitions[index]
+            order = WriteMarkers(
+                transactional_id="",
+                producer_id=marker.producer_id,
+                epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                is_commit=marker.transaction_result,
+                partitions=[(topic, index)],
+                transaction_version=marker.transaction_version,
+            )
+            try:
+                if is_ended(request.now, partition, order):
+                    return ErrorCode.INVALID_PRODUCER_EPOCH
+                appended.append((partition, self._markers.append(request.now, partition, order)))
+            except FAULTS as fault:
+                self._directories.storage_failed(request.now, partition, fault)
+                return code_of(fault)
+            return ErrorCode.NONE
+
+        reply = told(body, write)
+        uncommitted = [
+            (partition, end) for partition, end in appended if partition.leader.high_watermark < end
+        ]
+        if not uncommitted:
+            return reply
+        return Gathered(self._waiting, request, uncommitted, reply, lambda code: told(body, lambda *_: code))
+
+    def _may_end_transactions(self, request: Request) -> bool:
+        """A coordinator on another broker, or whoever may change the cluster."""
+        return any(
+            self._access.allows(request, operation, Resource.CLUSTER, CLUSTER_NAME)
+            for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
         )
-        try:
-            if is_ended(request.now, partition, order):
-                return ErrorCode.INVALID_PRODUCER_EPOCH
-            appended.append((partition, append_marker(node, request.now, partition, order)))
-        except FAULTS as fault:
-            node.partitions.storage_failed(request.now, partition, fault)
-            return code_of(fault)
-        return ErrorCode.NONE
-
-    reply = told(body, write)
-    uncommitted = [(partition, end) for partition, end in appended if partition.leader.high_watermark < end]
-    if not uncommitted:
-        return reply
-    return Gathered(node, request, uncommitted, reply, lambda code: told(body, lambda *_: code))
-
-
-def may_end_transactions(node: Node, request: Request) -> bool:
-    """A coordinator on another broker, or whoever may change the cluster."""
-    return any(
-        node.allows(request, operation, Resource.CLUSTER, CLUSTER_NAME)
-        for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
-    )
 
 
 def told(

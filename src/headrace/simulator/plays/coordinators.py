@@ -191,6 +191,6 @@ def _ends(machine: Machine) -> dict[str, tuple[int, int]]:
     assert machine.node is not None
     return {
         f"{one.topic}-{one.index}": (one.visible_end(READ_COMMITTED), one.leader.high_watermark)
-        for one in machine.node.partitions.all()
+        for one in machine.node.broker.partitions.all()
         if one.log is not None
     }

@@ -6,7 +6,7 @@ from random import Random
 from typing import TypeVar
 
 from headrace.machines.metadata.controller.brokers import Registration
-from headrace.machines.metadata.controller.controller import Controller
+from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.decision import Decision
 from headrace.machines.metadata.image import ClusterImage, Endpoint
 from headrace.machines.metadata.versions import encode
@@ -22,7 +22,9 @@ class Cluster:
         self.image = ClusterImage()
         self.dice = Random(7)
         self.end_offset = 0
-        self.controller = Controller(self.image, self.dice, static or {}, partitions=1, replication_factor=1)
+        self.controller = ControllerDecisions(
+            self.image, self.dice, static or {}, partitions=1, replication_factor=1
+        )
         for broker in range(1, brokers + 1):
             self.start(broker, directories)
 

@@ -82,7 +82,7 @@ class TestElectLeaders:
 
     def test_not_everybody_may(self) -> None:
         desk = desk_with_topics()
-        desk.node.authorizer = Nobody()
+        desk.node.access.authorizer = Nobody()
         response = self.elect(desk, 2, ("orders", [0]))
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert self.codes(response) == {"orders": [(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]}
@@ -115,7 +115,7 @@ class TestAlterReplicaLogDirs:
     @pytest.mark.parametrize("version", [1, 2])
     def test_where_it_is_it_stays_and_elsewhere_it_goes(self, version: int) -> None:
         desk = self.desk()
-        partitions = desk.node.partitions.of_name("orders") or []
+        partitions = desk.node.broker.partitions.of_name("orders") or []
         before = [partition.directory for partition in partitions]
         assert sorted(before) == ["one", "two"]
         answers = self.place(desk, (before[0], "orders", [0, 1]), version=version)
@@ -130,13 +130,13 @@ class TestAlterReplicaLogDirs:
 
     def test_the_last_directory_named_counts(self) -> None:
         desk = self.desk()
-        (first, _) = desk.node.partitions.of_name("orders") or []
+        (first, _) = desk.node.broker.partitions.of_name("orders") or []
         answers = self.place(desk, ("/nowhere", "orders", [0]), (first.directory, "orders", [0]))
         assert answers == {"orders": {0: ErrorCode.NONE}}
 
     def test_not_everybody_may(self) -> None:
         desk = self.desk()
-        desk.node.authorizer = Nobody()
+        desk.node.access.authorizer = Nobody()
         answers = self.place(desk, ("one", "orders", [0]))
         assert answers == {"orders": {0: ErrorCode.CLUSTER_AUTHORIZATION_FAILED}}
 
@@ -155,7 +155,7 @@ class TestListPartitionReassignments:
     @pytest.mark.parametrize("asks_for_all", [True, False])
     def test_what_is_being_moved_is_told(self, asks_for_all: bool) -> None:
         desk = desk_with_topics()
-        desk.node.metadata.image.topics["orders"].partitions[1].adding_replicas = (5,)
+        desk.node.controller.metadata.image.topics["orders"].partitions[1].adding_replicas = (5,)
         named = [reassignments.ListPartitionReassignmentsTopics(name="orders", partition_indexes=[0, 1])]
         request = reassignments.ListPartitionReassignmentsRequest(topics=None if asks_for_all else named)
         (topic,) = desk.ask(request, 0).topics
@@ -164,7 +164,7 @@ class TestListPartitionReassignments:
 
     def test_not_everybody_may(self) -> None:
         desk = desk_with_topics()
-        desk.node.authorizer = Nobody()
+        desk.node.access.authorizer = Nobody()
         response = desk.ask(reassignments.ListPartitionReassignmentsRequest(), 0)
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -188,7 +188,7 @@ class TestDescribeQuorum:
         response = desk.ask(self.request(("__cluster_metadata", [0])), version)
         (partition,) = response.topics[0].partitions
         (voter,) = partition.current_voters
-        metadata = desk.node.metadata
+        metadata = desk.node.controller.metadata
         assert (response.error_code, partition.error_code, partition.observers) == (0, 0, [])
         assert (partition.leader_id, partition.leader_epoch) == (1, metadata.epoch)
         assert partition.high_watermark == metadata.committed_offset == voter.log_end_offset > 0
@@ -196,7 +196,7 @@ class TestDescribeQuorum:
         if version >= 1:
             assert voter.last_fetch_timestamp == voter.last_caught_up_timestamp == desk.clock.now().wall_ms
         if version >= 2:
-            assert voter.replica_directory_id == desk.node.partitions.directories["data"].directory_id
+            assert voter.replica_directory_id == desk.node.directories["data"].directory_id
             ((node_id, (listener,)),) = [(node.node_id, node.listeners) for node in response.nodes]
             assert (node_id, listener.name, listener.host, listener.port) == (
                 1,
@@ -235,7 +235,7 @@ class TestDescribeQuorum:
 
     def test_not_everybody_may(self) -> None:
         desk = desk_with_topics()
-        desk.node.authorizer = Nobody()
+        desk.node.access.authorizer = Nobody()
         response = desk.ask(self.request(("__cluster_metadata", [0])), 2)
         assert (response.error_code, response.topics) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
@@ -309,7 +309,7 @@ class TestUpdateFeatures:
 
     def test_not_everybody_may(self) -> None:
         desk = Desk()
-        desk.node.authorizer = Nobody()
+        desk.node.access.authorizer = Nobody()
         response = self.update(desk, "test.version", 1)
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert "test.version" not in self.finalized(desk)
@@ -361,5 +361,5 @@ class TestListConfigResources:
 
     def test_not_everybody_may(self) -> None:
         desk = self.desk()
-        desk.node.authorizer = Nobody()
+        desk.node.access.authorizer = Nobody()
         assert self.listed(desk) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])

@@ -127,17 +127,17 @@ class TestAlter:
         for each in (desk, Desk(disks=desk.disks, seed=5)):
             (config,) = describe(each, TOPIC, "t", "retention.ms").configs
             assert config.value == "77"
-            (partition,) = each.node.partitions.of_name("t") or []
+            (partition,) = each.node.broker.partitions.of_name("t") or []
             assert partition.config.retention_ms == 77
         alter(desk, TOPIC, "t", ("retention.ms", DELETE, None))
-        (partition,) = desk.node.partitions.of_name("t") or []
+        (partition,) = desk.node.broker.partitions.of_name("t") or []
         assert partition.config.retention_ms == 604_800_000
 
     def test_append_and_subtract(self) -> None:
         desk = Desk()
         desk.create_topic("t")
         alter(desk, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
-        (partition,) = desk.node.partitions.of_name("t") or []
+        (partition,) = desk.node.broker.partitions.of_name("t") or []
         assert partition.config.cleanup_policy == {"delete", "compact"}
         alter(desk, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
         assert partition.config.cleanup_policy == {"compact"}
@@ -147,8 +147,8 @@ class TestAlter:
         desk.create_topic("own", retention_ms="5")
         desk.create_topic("default")
         assert alter(desk, BROKER, "", ("log.retention.ms", SET, "70000")).error_code == 0
-        (own,) = desk.node.partitions.of_name("own") or []
-        (default,) = desk.node.partitions.of_name("default") or []
+        (own,) = desk.node.broker.partitions.of_name("own") or []
+        (default,) = desk.node.broker.partitions.of_name("default") or []
         assert (own.config.retention_ms, default.config.retention_ms) == (5, 70_000)
         alter(desk, BROKER, "1", ("log.retention.ms", SET, "60000"))
         assert default.config.retention_ms == 60_000
@@ -181,7 +181,7 @@ class TestAlter:
         desk.create_topic("t")
         assert alter(desk, TOPIC, "t", ("retention.ms", SET, "77"), validate_only=True).error_code == 0
         assert alter(desk, TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True).error_code == 40
-        assert desk.node.metadata.image.topic_config("t") == {}
+        assert desk.node.controller.metadata.image.topic_config("t") == {}
 
     @pytest.mark.parametrize(
         ("kind", "name", "code"),
@@ -209,7 +209,7 @@ class TestAlter:
         )
         (response,) = desk.ask(legacy.AlterConfigsRequest(resources=[resource]), version).responses
         assert response.error_code == 0
-        assert desk.node.metadata.image.topic_config("t") == {"segment.ms": "7777"}
+        assert desk.node.controller.metadata.image.topic_config("t") == {"segment.ms": "7777"}
 
 
 class TestGroups:
@@ -225,9 +225,9 @@ class TestGroups:
                 (self.SESSION, 8),
                 (f"group.{self.SESSION}", 5),
             ]
-            assert each.node.metadata.image.group_config("readers") == {self.SESSION: "50000"}
+            assert each.node.controller.metadata.image.group_config("readers") == {self.SESSION: "50000"}
         alter(desk, GROUP, "readers", (self.SESSION, DELETE, None))
-        assert desk.node.metadata.image.group_config("readers") == {}
+        assert desk.node.controller.metadata.image.group_config("readers") == {}
 
     def test_a_group_that_nobody_joined_has_all_the_settings(self) -> None:
         told = describe(Desk(), GROUP, "nobody")
@@ -247,7 +247,9 @@ class TestGroups:
         resource = legacy.AlterConfigsResource(resource_type=GROUP, resource_name="readers", configs=[config])
         (response,) = desk.ask(legacy.AlterConfigsRequest(resources=[resource]), 2).responses
         assert response.error_code == 0
-        assert desk.node.metadata.image.group_config("readers") == {"consumer.heartbeat.interval.ms": "6000"}
+        assert desk.node.controller.metadata.image.group_config("readers") == {
+            "consumer.heartbeat.interval.ms": "6000"
+        }
 
     def test_a_group_without_a_name(self) -> None:
         desk = Desk()
@@ -256,8 +258,8 @@ class TestGroups:
 
     def test_not_everybody_may(self) -> None:
         desk = Desk()
-        desk.node.authorizer = Nobody()
+        desk.node.access.authorizer = Nobody()
         assert describe(desk, GROUP, "readers").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
         refused = alter(desk, GROUP, "readers", (self.SESSION, SET, "50000"))
         assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert desk.node.metadata.image.group_config("readers") == {}
+        assert desk.node.controller.metadata.image.group_config("readers") == {}

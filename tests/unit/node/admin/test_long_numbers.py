@@ -4,8 +4,8 @@ import pytest
 
 from harness.desk import Desk
 from headrace.base.numbers import INT32_MAX, whole_number
+from headrace.node.controller import Controller
 from headrace.node.effects import Report
-from headrace.node.metadata_log import MetadataLog
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_configs import AlterConfigsRequest
 from headrace.protocol.messages.alter_configs import AlterConfigsResource as Resource
@@ -76,7 +76,7 @@ def test_settings_that_the_node_could_not_take_are_refused(name: str, key: str, 
 def test_settings_that_an_older_version_wrote_do_not_keep_a_node_from_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MetadataLog, "_check_settings", lambda *_: None)
+    monkeypatch.setattr(Controller, "_check_settings", lambda *_: None)
     desk = Desk()
     config = AlterableConfig(name="max.connections.per.ip.overrides", config_operation=0, value="no address")
     resource = AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[config])

@@ -41,9 +41,9 @@ class TestMetadata:
         assert [(one.partition_index, one.leader_id) for one in topic.partitions] == [(0, 1), (1, 1)]
         assert all(one.replica_nodes == one.isr_nodes == [1] for one in topic.partitions)
         if version >= 10:
-            assert topic.topic_id == desk.node.metadata.image.topics["t"].id
+            assert topic.topic_id == desk.node.controller.metadata.image.topics["t"].id
         if version >= 2:
-            assert response.cluster_id == desk.node.partitions.cluster_id
+            assert response.cluster_id == desk.node.directories.cluster_id
 
     def test_null_is_all_and_an_empty_list_is_none_except_in_version_0(self) -> None:
         desk = Desk()
@@ -59,7 +59,7 @@ class TestMetadata:
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         (topic,) = desk.ask(named("t", allow_auto_topic_creation=True), 12).topics
         assert (topic.error_code, len(topic.partitions)) == (0, 3)
-        assert desk.node.partitions.of_name("t") is not None
+        assert desk.node.broker.partitions.of_name("t") is not None
         forbidding = Desk({"auto.create.topics.enable": "false"})
         (topic,) = forbidding.ask(named("t", allow_auto_topic_creation=True), 12).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -73,7 +73,7 @@ class TestMetadata:
         desk = Desk()
         (topic,) = desk.ask(named(name, allow_auto_topic_creation=True), 12).topics
         assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert desk.node.metadata.image.topics == {}
+        assert desk.node.controller.metadata.image.topics == {}
 
     def test_a_topic_asked_for_twice_is_told_once(self) -> None:
         desk = Desk()
@@ -82,7 +82,7 @@ class TestMetadata:
     def test_by_id_from_version_12(self) -> None:
         desk = Desk()
         desk.create_topic("t")
-        known = desk.node.metadata.image.topics["t"].id
+        known = desk.node.controller.metadata.image.topics["t"].id
         asked = MetadataRequest(
             topics=[
                 MetadataRequestTopic(topic_id=known, name=None),
@@ -126,7 +126,7 @@ class TestMetadata:
         desk = Desk(settings, disks={"broken": broken, "sound": MemoryDisk()})
         topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
         desk.ask(CreateTopicsRequest(topics=[topic]), 7)
-        homes = [partition.directory for partition in desk.node.partitions.of_name("t") or []]
+        homes = [partition.directory for partition in desk.node.broker.partitions.of_name("t") or []]
         broken.faults.append(Fault(Fail(), "append", ".log"))
         for index in range(2):
             records = build_batch([(0, None, b"value", ())])
@@ -151,11 +151,11 @@ def test_names_that_may_not_be_seen_are_not_leaked() -> None:
     desk = Desk()
     desk.create_topic("open")
     desk.create_topic("secret")
-    desk.node.authorizer = Forbidding()
+    desk.node.access.authorizer = Forbidding()
     assert [topic.name for topic in desk.ask(MetadataRequest(topics=None), 12).topics] == ["open"]
     exists, absent = desk.ask(named("secret", "secret-and-absent"), 12).topics
     assert exists.error_code == absent.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    by_id = MetadataRequestTopic(topic_id=desk.node.metadata.image.topics["secret"].id, name=None)
+    by_id = MetadataRequestTopic(topic_id=desk.node.controller.metadata.image.topics["secret"].id, name=None)
     (topic,) = desk.ask(MetadataRequest(topics=[by_id]), 12).topics
     assert (topic.error_code, topic.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
 
@@ -167,7 +167,7 @@ class TestApiVersions:
         response = Desk().ask(request, version)
         assert response.error_code == 0
         listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        assert listed == {key: (low, high) for key, (_, low, high) in SERVED.items()}
+        assert listed == {key: (low, high) for key, (low, high) in SERVED.items()}
         assert listed[0][0] == 0, "old librdkafka switches compression off otherwise (KAFKA-18659)"
         if version >= 3:
             finalized = {one.name: one.max_version_level for one in response.finalized_features}
@@ -206,7 +206,7 @@ class TestDescribeCluster:
     def test_the_cluster(self) -> None:
         desk = Desk({"broker.rack": "r1"})
         response = desk.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 2)
-        assert response.cluster_id == desk.node.partitions.cluster_id
+        assert response.cluster_id == desk.node.directories.cluster_id
         assert response.controller_id == 1
         (broker,) = response.brokers
         assert (broker.broker_id, broker.rack, broker.is_fenced) == (1, "r1", False)

@@ -10,8 +10,7 @@ import pytest
 from harness.desk import Desk
 from headrace.machines.metadata.snapshot import image_hash
 from headrace.machines.raft.quorum_state import QuorumState
-from headrace.node.metadata_files import load, snapshots
-from headrace.node.metadata_log import DIRECTORY
+from headrace.node.metadata_files import METADATA_DIRECTORY, load, snapshots
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -40,11 +39,11 @@ class TestCommit:
         desk.send(reader, MetadataRequest(topics=None), 12)
         assert desk.receive(creator) is None
         assert desk.receive(reader) is None, "a read does not tell what could still be lost"
-        assert desk.node.partitions.of_name("t") is None
+        assert desk.node.broker.partitions.of_name("t") is None
         desk.run_jobs()
         assert desk.receive(creator).topics[0].error_code == 0
         assert [topic.name for topic in desk.receive(reader).topics] == ["t"]
-        assert desk.node.partitions.of_name("t") is not None
+        assert desk.node.broker.partitions.of_name("t") is not None
 
     def test_many_decisions_share_one_fsync(self) -> None:
         desk = Desk()
@@ -60,7 +59,7 @@ class TestCommit:
         desk.run_jobs()
         for connection, was_answered in zip(connections, answered, strict=True):
             assert was_answered or desk.receive(connection).topics[0].error_code == 0
-        assert desk.node.metadata.is_committed
+        assert desk.node.controller.metadata.is_committed
 
     def test_not_ready_before_the_registration_is_durable(self) -> None:
         class Slow(Desk):
@@ -88,33 +87,33 @@ class TestRestart:
     def test_everything_is_there_again_in_a_new_epoch(self) -> None:
         desk = Desk()
         desk.create_topic("t", 3, retention_ms="5")
-        before = desk.node.metadata
+        before = desk.node.controller.metadata
         again = restarted(desk)
-        after = again.node.metadata
+        after = again.node.controller.metadata
         assert after.epoch == before.epoch + 1
         assert after.image.brokers[1].epoch > before.image.brokers[1].epoch
         topic = after.image.topics["t"]
         assert topic.id == before.image.topics["t"].id
         assert [state.leader_epoch for state in topic.partitions.values()] == [1, 1, 1]
         assert after.image.topic_config("t") == {"retention.ms": "5"}
-        state = QuorumState.from_bytes(read_whole(again.disks["data"], f"{DIRECTORY}/quorum-state"))
+        state = QuorumState.from_bytes(read_whole(again.disks["data"], f"{METADATA_DIRECTORY}/quorum-state"))
         assert state == QuorumState(leader_id=1, leader_epoch=after.epoch)
 
     def test_the_cluster_keeps_its_name_and_producer_ids_are_not_given_twice(self) -> None:
         desk = Desk()
-        first = desk.node.producer_ids.take(desk.clock.now())[0]
+        first = desk.node.broker.producer_ids.take(desk.clock.now())[0]
         again = restarted(desk)
-        assert again.node.partitions.cluster_id == desk.node.partitions.cluster_id
-        assert again.node.producer_ids.take(again.clock.now())[0] >= first + 1000
+        assert again.node.directories.cluster_id == desk.node.directories.cluster_id
+        assert again.node.broker.producer_ids.take(again.clock.now())[0] >= first + 1000
 
     def test_ten_restarts_end_in_the_same_image_as_the_log_tells(self) -> None:
         desk = Desk()
         desk.create_topic("t", 2)
         for _ in range(10):
             desk = restarted(desk)
-        loaded = load(desk.disks["data"], DIRECTORY)
-        assert image_hash(loaded.image) == image_hash(desk.node.metadata.image)
-        assert loaded.end_offset == desk.node.metadata.end_offset
+        loaded = load(desk.disks["data"], METADATA_DIRECTORY)
+        assert image_hash(loaded.image) == image_hash(desk.node.controller.metadata.image)
+        assert loaded.end_offset == desk.node.controller.metadata.end_offset
 
 
 class TestSnapshots:
@@ -126,25 +125,27 @@ class TestSnapshots:
             desk.create_topic(f"t{number}", 2)
         desk.advance(61)
         disk = desk.disks["data"]
-        (snapshot,) = snapshots(disk, DIRECTORY)
-        segments = [name for name in disk.list(DIRECTORY) if name.endswith(".log")]
+        (snapshot,) = snapshots(disk, METADATA_DIRECTORY)
+        segments = [name for name in disk.list(METADATA_DIRECTORY) if name.endswith(".log")]
         assert snapshot.end_offset > 0
         assert min(int(name[:20]) for name in segments) > 0, "segments below the snapshot are gone"
         again = restarted(desk)
-        assert sorted(again.node.metadata.image.topics) == sorted(f"t{number}" for number in range(20))
-        loaded = load(disk, DIRECTORY)
-        assert image_hash(loaded.image) == image_hash(again.node.metadata.image)
+        assert sorted(again.node.controller.metadata.image.topics) == sorted(
+            f"t{number}" for number in range(20)
+        )
+        loaded = load(disk, METADATA_DIRECTORY)
+        assert image_hash(loaded.image) == image_hash(again.node.controller.metadata.image)
 
     def test_an_unfinished_snapshot_is_no_snapshot(self) -> None:
         desk = Desk()
         desk.create_topic("t")
         disk = desk.disks["data"]
         for name in (f"{5:020d}-{1:010d}.checkpoint.part", f"{4:020d}-{1:010d}.checkpoint"):
-            file = disk.open(f"{DIRECTORY}/{name}", create=True)
+            file = disk.open(f"{METADATA_DIRECTORY}/{name}", create=True)
             file.append(b"half a snapsh")
             file.close()
-        assert sorted(restarted(desk).node.metadata.image.topics) == ["t"]
-        assert not [name for name in disk.list(DIRECTORY) if name.endswith(".part")]
+        assert sorted(restarted(desk).node.controller.metadata.image.topics) == ["t"]
+        assert not [name for name in disk.list(METADATA_DIRECTORY) if name.endswith(".part")]
 
     def test_a_failed_snapshot_does_no_harm(self) -> None:
         disk = FaultyDisk(MemoryDisk(), [Fault(Fail(errno.ENOSPC), "append", ".checkpoint")])
@@ -152,8 +153,8 @@ class TestSnapshots:
         for number in range(40):
             desk.create_topic(f"t{number}", 2)
         assert desk.halted is None
-        assert len(snapshots(disk, DIRECTORY)) == 1, "the next one succeeded"
-        assert len(restarted(desk).node.metadata.image.topics) == 40
+        assert len(snapshots(disk, METADATA_DIRECTORY)) == 1, "the next one succeeded"
+        assert len(restarted(desk).node.controller.metadata.image.topics) == 40
 
     def test_a_failure_while_the_log_is_trimmed_ends_the_node(self) -> None:
         """The snapshot is whole, and the disk refuses to rename the segments before it."""
@@ -165,9 +166,9 @@ class TestSnapshots:
             desk.create_topic(f"t{made}", 2)
         assert desk.halted is not None
         assert desk.halted.startswith("the metadata directory data failed")
-        assert desk.node.partitions.directories["data"].is_offline
-        assert len(snapshots(disk, DIRECTORY)) == 1
-        assert len(restarted(desk).node.metadata.image.topics) == made
+        assert desk.node.directories["data"].is_offline
+        assert len(snapshots(disk, METADATA_DIRECTORY)) == 1
+        assert len(restarted(desk).node.controller.metadata.image.topics) == made
 
 
 class TestTrouble:
@@ -175,27 +176,27 @@ class TestTrouble:
         disk = FaultyDisk(MemoryDisk())
         desk = Desk(disks={"data": disk})
         desk.create_topic("before")
-        end = desk.node.metadata.end_offset
+        end = desk.node.controller.metadata.end_offset
         disk.space_bytes = 10
         (result,) = desk.ask(create("t"), 7).topics
         assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "t" not in desk.node.metadata.image.topics
-        assert desk.node.metadata.end_offset == end
+        assert "t" not in desk.node.controller.metadata.image.topics
+        assert desk.node.controller.metadata.end_offset == end
         asked = MetadataRequest(topics=[MetadataRequestTopic(name="auto")])
         (topic,) = desk.ask(asked, 12).topics
         assert topic.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         disk.space_bytes = None
         (result,) = desk.ask(create("t"), 7).topics
         assert result.error_code == 0
-        assert sorted(restarted(desk).node.metadata.image.topics) == ["before", "t"]
+        assert sorted(restarted(desk).node.controller.metadata.image.topics) == ["before", "t"]
 
     def test_a_failed_append_ends_the_node_too(self) -> None:
         disk = FaultyDisk(MemoryDisk())
         desk = Desk(disks={"data": disk})
-        disk.faults.append(Fault(Fail(), "append", DIRECTORY, times=100))
+        disk.faults.append(Fault(Fail(), "append", METADATA_DIRECTORY, times=100))
         (result,) = desk.ask(create("t"), 7).topics
         assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "t" not in desk.node.metadata.image.topics
+        assert "t" not in desk.node.controller.metadata.image.topics
         assert desk.halted is not None
 
     def test_a_directory_that_fails_while_another_decision_waits_ends_the_node(self) -> None:
@@ -222,7 +223,7 @@ class TestTrouble:
     def test_a_failed_fsync_ends_the_node_and_answers_nothing(self) -> None:
         disk = FaultyDisk(MemoryDisk())
         desk = Desk(disks={"data": disk})
-        disk.faults.append(Fault(Fail(), "sync", DIRECTORY, times=100))
+        disk.faults.append(Fault(Fail(), "sync", METADATA_DIRECTORY, times=100))
         assert desk.ask(create("t"), 7) is None
         assert desk.halted is not None
         assert "metadata" in desk.halted
@@ -265,9 +266,11 @@ def test_what_was_answered_survives_a_crash_at_every_disk_call(kind: str) -> Non
         left = memory.crash(kind, Random(place))  # type: ignore[arg-type]
         boot_id = "boot-1" if kind == "killed" else "boot-2"
         desk = Desk(disks={"data": left}, seed=place, boot_id=boot_id)
-        topics = set(desk.node.metadata.image.topics)
+        topics = set(desk.node.controller.metadata.image.topics)
         assert history.made - history.doomed <= topics, f"lost at disk call {place}"
         assert not topics & history.removed, f"came back at disk call {place}"
         assert desk.node.is_ready
         assert desk.ask(create("after"), 7).topics[0].error_code == 0
-        assert set(restarted(desk, boot_id=boot_id).node.metadata.image.topics) == topics | {"after"}
+        assert set(restarted(desk, boot_id=boot_id).node.controller.metadata.image.topics) == topics | {
+            "after"
+        }

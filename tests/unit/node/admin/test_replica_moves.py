@@ -52,7 +52,7 @@ def produce(desk: Desk, number: int, **producer: int) -> int:
 
 
 def home(desk: Desk) -> str:
-    (partition,) = desk.node.partitions.of_name("t") or []
+    (partition,) = desk.node.broker.partitions.of_name("t") or []
     return partition.directory
 
 
@@ -71,7 +71,7 @@ def move(desk: Desk, path: str) -> int:
 def values(desk: Desk) -> list[bytes]:
     """Every record, read as a consumer would."""
     found: list[bytes] = []
-    (held,) = desk.node.partitions.of_name("t") or []
+    (held,) = desk.node.broker.partitions.of_name("t") or []
     offset = held.opened(desk.clock.now()).log_start_offset
     while True:
         wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -126,8 +126,8 @@ def test_a_partition_moves_with_all_it_has_and_is_found_there_after_a_restart() 
     assert told(desk) == {before: [], other(before): [False]}
     assert produce(desk, 10) == 0
     assert values(desk) == expected(*range(11))
-    image = desk.node.metadata.image.topics["t"].partitions[0]
-    assert image.directories == (desk.node.partitions.directories[other(before)].directory_id,)
+    image = desk.node.controller.metadata.image.topics["t"].partitions[0]
+    assert image.directories == (desk.node.directories[other(before)].directory_id,)
     desk.advance(120)
     assert [name for name in desk.disks[before].list("") if name.startswith("t-0")] == []
     for boot_id in ("boot-1", "boot-2"):
@@ -207,7 +207,7 @@ def test_an_acknowledgement_that_waits_for_a_flush_comes_also_when_the_log_moves
     desk.jobs.append(flush)  # it looks for files that were renamed
     desk.run_jobs()
     assert desk.receive(connection).responses[0].partition_responses[0].error_code == 0
-    assert not desk.node.partitions.directories[before].is_offline
+    assert not desk.node.directories[before].is_offline
     assert values(desk) == expected(*range(4))
 
 
@@ -285,7 +285,7 @@ def test_what_retention_takes_on_the_way_is_not_in_the_copy() -> None:
     move(desk, other(before))
     for _ in range(4):
         assert step(desk)
-    (partition,) = desk.node.partitions.of_name("t") or []
+    (partition,) = desk.node.broker.partitions.of_name("t") or []
     desk.runs_jobs = True
     desk.advance(600)
     assert home(desk) == other(before)
@@ -303,14 +303,14 @@ def test_a_target_that_fails(code: int, is_offline: bool) -> None:
     desk.create_topic("t", **SEGMENT)
     move(desk, "one")  # where the metadata log lies, whose failure would end the node
     before, target = "one", "two"
-    disks[target] = desk.node.partitions.disks[target] = FaultyDisk(
+    disks[target] = desk.node.directories.disks[target] = FaultyDisk(
         disks[target], [Fault(Fail(code), operation="append", path="-future")]
     )
     for number in range(10):
         produce(desk, number)
     assert move(desk, target) == 0
     assert home(desk) == before
-    assert desk.node.partitions.directories[target].is_offline is is_offline
+    assert desk.node.directories[target].is_offline is is_offline
     assert any(isinstance(one, Report) and one.event == "move_failed" for one in desk.effects)
     assert produce(desk, 10) == 0
     assert values(desk) == expected(*range(11))
@@ -398,7 +398,7 @@ def test_a_move_that_a_kill_cut_short_waits_for_a_target_that_cannot_be_read() -
         for _ in range(2):
             again = Desk(settings, disks={"one": unreadable, "two": left["two"]}, seed=5)
             again.advance(120)
-            (held,) = again.node.partitions.of_name("t") or []
+            (held,) = again.node.broker.partitions.of_name("t") or []
             assert held.is_offline or held.opened(again.clock.now()).log_end_offset == 3
         whole = Desk(settings, disks=dict[str, Disk](left), seed=6)
         assert values(whole) == expected(*range(3))

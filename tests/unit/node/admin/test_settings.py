@@ -132,7 +132,7 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         ("listeners", "SSL://:9093", "SSL is not served yet"),
         ("listeners", "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093", "SASL_PLAINTEXT is not served yet"),
         ("process.roles", "broker", "no clusters yet"),
-        ("process.roles", "controller", "no clusters yet"),
+        ("process.roles", "controller", "controller.listener.names"),
         ("controller.quorum.voters", "3@localhost:9093,4@other:9093", "4@other:9093 names another node"),
         ("controller.quorum.voters", "localhost:9093", "expected id@host:port"),
         ("controller.quorum.bootstrap.servers", "localhost:9093,other:9093", "=other:9093 is not"),

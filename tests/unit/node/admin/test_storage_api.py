@@ -51,7 +51,7 @@ class TestDeleteRecords:
         desk = filled()
         result = delete(desk, "t", 0, 4, version)
         assert (result.error_code, result.low_watermark) == (0, 4)
-        (first, _) = desk.node.partitions.of_name("t") or []
+        (first, _) = desk.node.broker.partitions.of_name("t") or []
         assert first.log is not None
         assert first.log.log_start_offset == 4
 

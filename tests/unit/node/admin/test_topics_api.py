@@ -47,15 +47,15 @@ class TestCreateTopics:
         assert (made.error_code, defaulted.error_code) == (0, 0)
         assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert "bad name" in refused.error_message
-        assert len(desk.node.partitions.of_name("a") or []) == 3
-        assert len(desk.node.partitions.of_name("b") or []) == 4
+        assert len(desk.node.broker.partitions.of_name("a") or []) == 3
+        assert len(desk.node.broker.partitions.of_name("b") or []) == 4
         if version >= 5:
             assert (made.num_partitions, made.replication_factor) == (3, 1)
             told = {config.name: (config.value, config.config_source) for config in made.configs}
             assert told["retention.ms"] == ("5", 1)
             assert told["segment.bytes"] == ("1073741824", 5)
         if version >= 7:
-            assert made.topic_id == desk.node.metadata.image.topics["a"].id
+            assert made.topic_id == desk.node.controller.metadata.image.topics["a"].id
 
     @pytest.mark.parametrize("version", [2, 7])
     def test_what_a_refusal_quotes_is_cut(self, version: int) -> None:
@@ -69,7 +69,7 @@ class TestCreateTopics:
     def test_settings_reach_the_log(self) -> None:
         desk = Desk()
         desk.create_topic("t", cleanup_policy="compact", segment_bytes="2097152", flush_messages="1")
-        (partition,) = desk.node.partitions.of_name("t") or []
+        (partition,) = desk.node.broker.partitions.of_name("t") or []
         assert partition.config.cleanup_policy == {"compact"}
         assert (partition.config.segment_bytes, partition.config.flush_messages) == (2_097_152, 1)
 
@@ -84,7 +84,7 @@ class TestCreateTopics:
         request = CreateTopicsRequest(topics=[creatable("t", 2)], validate_only=True)
         (result,) = desk.ask(request, 7).topics
         assert (result.error_code, result.num_partitions) == (0, 2)
-        assert desk.node.metadata.image.topics == {}
+        assert desk.node.controller.metadata.image.topics == {}
 
     def test_ten_thousand_topics_in_one_request_and_a_million_partitions(self) -> None:
         desk = Desk()
@@ -101,10 +101,10 @@ class TestCreateTopics:
                 return operation is not Operation.CREATE
 
         desk = Desk()
-        desk.node.authorizer = Nothing()
+        desk.node.access.authorizer = Nothing()
         (result,) = desk.ask(CreateTopicsRequest(topics=[creatable("t")]), 7).topics
         assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert desk.node.metadata.image.topics == {}
+        assert desk.node.controller.metadata.image.topics == {}
 
 
 class TestDeleteTopics:
@@ -119,13 +119,13 @@ class TestDeleteTopics:
         deleted, missing = desk.ask(request, version).responses
         assert (deleted.name, deleted.error_code) == ("t", 0)
         assert (missing.name, missing.error_code) == ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert desk.node.partitions.of_name("t") is None
-        assert desk.node.metadata.image.topics == {}
+        assert desk.node.broker.partitions.of_name("t") is None
+        assert desk.node.controller.metadata.image.topics == {}
 
     def test_by_id(self) -> None:
         desk = Desk()
         desk.create_topic("t")
-        topic_id = desk.node.metadata.image.topics["t"].id
+        topic_id = desk.node.controller.metadata.image.topics["t"].id
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)])
         (result,) = desk.ask(request, 6).responses
         assert (result.name, result.error_code) == ("t", 0)
@@ -140,17 +140,20 @@ class TestDeleteTopics:
         desk.create_topic("t")
         (result,) = desk.ask(DeleteTopicsRequest(topic_names=["t"]), version).responses
         assert result.error_code == code
-        assert "t" in desk.node.metadata.image.topics
+        assert "t" in desk.node.controller.metadata.image.topics
 
     def test_a_recreated_topic_is_empty_and_has_another_id(self) -> None:
         desk = Desk()
         desk.create_topic("t")
-        first = desk.node.metadata.image.topics["t"].id
+        first = desk.node.controller.metadata.image.topics["t"].id
         desk.ask(DeleteTopicsRequest(topic_names=["t"]), 4)
         desk.create_topic("t")
-        assert desk.node.metadata.image.topics["t"].id != first
+        assert desk.node.controller.metadata.image.topics["t"].id != first
         again = Desk(disks=desk.disks, seed=5)
-        assert again.node.metadata.image.topics["t"].id == desk.node.metadata.image.topics["t"].id
+        assert (
+            again.node.controller.metadata.image.topics["t"].id
+            == desk.node.controller.metadata.image.topics["t"].id
+        )
 
 
 class TestCreatePartitions:
@@ -167,7 +170,7 @@ class TestCreatePartitions:
         grown, missing = desk.ask(request, version).results
         assert (grown.name, grown.error_code, grown.error_message) == ("t", 0, None)
         assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert len(desk.node.partitions.of_name("t") or []) == 4
+        assert len(desk.node.broker.partitions.of_name("t") or []) == 4
 
     def test_by_hand(self) -> None:
         desk = Desk()

@@ -17,7 +17,7 @@ ONE_SHARD = {**SETTINGS, "offsets.topic.num.partitions": "1", "log.cleaner.backo
 
 
 def log_of(desk: Desk):
-    partition = desk.node.partitions.of_name(OFFSETS)[0]
+    partition = desk.node.broker.partitions.of_name(OFFSETS)[0]
     return partition.opened(desk.clock.now())
 
 

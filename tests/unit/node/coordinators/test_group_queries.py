@@ -87,12 +87,12 @@ def test_a_group_is_deleted_once_with_its_offsets(desk: Desk) -> None:
 
 
 def test_without_the_right_nothing_is_told_or_deleted(desk: Desk) -> None:
-    desk.node.authorizer = Nobody()
+    desk.node.access.authorizer = Nobody()
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert [one.error_code for one in classic(desk, "plain")] == [refused]
     assert [one.error_code for one in consumer(desk, "new")] == [refused]
     assert deleted(desk, "plain") == [("plain", refused)]
-    desk.node.authorizer = None
+    desk.node.access.authorizer = None
     assert classic(desk, "plain")[0].group_state == "Empty"
 
 

@@ -108,15 +108,17 @@ def test_the_topic_is_made_when_a_coordinator_is_looked_for() -> None:
     desk = Desk(SETTINGS)
     found = find(desk, "g")
     assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
-    assert len(desk.node.partitions.of_name("__consumer_offsets") or ()) == 3
-    config = desk.node.metadata.image.topic_config("__consumer_offsets")
+    assert len(desk.node.broker.partitions.of_name("__consumer_offsets") or ()) == 3
+    config = desk.node.controller.metadata.image.topic_config("__consumer_offsets")
     assert config["cleanup.policy"] == "compact"
 
 
 def test_a_segment_smaller_than_topics_may_have_is_no_reason_to_have_no_coordinator() -> None:
     desk = Desk({**SETTINGS, "offsets.topic.segment.bytes": "2000"})
     assert find(desk, "g").error_code == 0
-    assert desk.node.metadata.image.topic_config("__consumer_offsets")["segment.bytes"] == "1048576"
+    assert (
+        desk.node.controller.metadata.image.topic_config("__consumer_offsets")["segment.bytes"] == "1048576"
+    )
 
 
 def test_without_the_topic_nobody_coordinates() -> None:
@@ -261,7 +263,7 @@ def test_offsets_by_topic_id_name_the_ids_that_nobody_has() -> None:
     desk.create_topic("t")
     find(desk, "g")
     assert commit(desk, "g", "t", 7) == 0
-    there, gone = desk.node.partitions.of_name("t")[0].topic_id, bytes(range(16))
+    there, gone = desk.node.broker.partitions.of_name("t")[0].topic_id, bytes(range(16))
     topics = [OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (gone, there)]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
     (answer,) = desk.ask(request, 10).groups

@@ -6,7 +6,7 @@ import pytest
 
 from harness.desk import Desk
 from headrace.base.limits import MEMBER_BYTES_MAX
-from headrace.node.coordinators import member_memory
+from headrace.node.coordinators import groups
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -60,11 +60,11 @@ def test_all_members_together_are_limited_until_their_sessions_are_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever joins and goes, again and again under new names, fills the memory until then."""
-    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(groups, "MEMBERS_BYTES_MAX", 1_000_000)
     desk = desk_with_coordinator()
     codes = [join(desk, f"g{number}", bytes(90_000))[0] for number in range(20)]
     assert codes == [ErrorCode.NONE] * 10 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 10
-    assert desk.node.groups.members_bytes() <= 1_000_000
+    assert desk.node.broker.groups.members_bytes() <= 1_000_000
     new = ConsumerGroupHeartbeatRequest(
         group_id="n",
         member_id="m",
@@ -75,12 +75,12 @@ def test_all_members_together_are_limited_until_their_sessions_are_over(
     )
     assert desk.ask(new, 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     desk.advance(30)
-    assert desk.node.groups.members_bytes() == 0
+    assert desk.node.broker.groups.members_bytes() == 0
     assert join(desk, "g", bytes(90_000))[0] == ErrorCode.NONE
 
 
 def test_assignments_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(groups, "MEMBERS_BYTES_MAX", 1_000_000)
     desk = desk_with_coordinator()
     members = [join(desk, f"g{number}", b"")[1] for number in range(20)]
     codes = [sync(desk, f"g{number}", member, bytes(90_000)) for number, member in enumerate(members)]
@@ -88,7 +88,7 @@ def test_assignments_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_joins_again_and_again_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(groups, "MEMBERS_BYTES_MAX", 1_000_000)
     desk = desk_with_coordinator()
     _, member_id = join(desk, "g", bytes(90_000))
     for _ in range(60):
@@ -98,7 +98,7 @@ def test_who_joins_again_and_again_is_counted_once(monkeypatch: pytest.MonkeyPat
 
 def test_who_is_in_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who fill the memory do not stop the groups of others."""
-    monkeypatch.setattr(member_memory, "MEMBERS_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(groups, "MEMBERS_BYTES_MAX", 1_000_000)
     desk = desk_with_coordinator()
     _, member_id = join(desk, "g", bytes(500))
     while join(desk, f"g{desk._correlation}", bytes(90_000))[0] == ErrorCode.NONE:

@@ -43,7 +43,7 @@ def desk() -> Desk:
     for name, offset in (("open", 5), ("secret", 6)):
         (topic,) = desk.ask(commit_of("g", name, offset), 9).topics
         assert topic.partitions[0].error_code == 0
-    desk.node.authorizer = AllButOne()
+    desk.node.access.authorizer = AllButOne()
     return desk
 
 
@@ -80,7 +80,7 @@ def test_offsets_are_committed_of_the_topics_that_may_be_read(desk: Desk) -> Non
         "open": ErrorCode.NONE,
         "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    desk.node.authorizer = None
+    desk.node.access.authorizer = None
     assert fetched(desk, ["secret", "open"]) == {"secret": (ErrorCode.NONE, 6), "open": (ErrorCode.NONE, 7)}
 
 
@@ -95,7 +95,7 @@ def test_offsets_are_deleted_of_the_topics_that_may_be_read(desk: Desk) -> None:
         "open": ErrorCode.NONE,
         "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    desk.node.authorizer = None
+    desk.node.access.authorizer = None
     assert fetched(desk, ["secret", "open"]) == {"secret": (ErrorCode.NONE, 6), "open": (ErrorCode.NONE, -1)}
 
 

@@ -134,7 +134,7 @@ def committed(desk: Desk) -> list[str]:
 
 def stable_ends(desk: Desk) -> list[bool]:
     """Whether nothing is open in a partition."""
-    partitions = desk.node.partitions.of_name("out")
+    partitions = desk.node.broker.partitions.of_name("out")
     return [
         partition.log is None or partition.visible_end(1) == partition.leader.high_watermark
         for partition in partitions
@@ -343,7 +343,7 @@ def test_a_restart_finishes_what_was_committed() -> None:
     desk = desk_with_topic()
     attempt = Attempt(desk, 0)
     attempt.write("a")
-    partition = desk.node.partitions.of_name("out")[0]
+    partition = desk.node.broker.partitions.of_name("out")[0]
     partition.is_offline = True  # its marker cannot be written before the kill
     assert commit(desk, 0, [attempt]) == 0
     again = restarted(desk)
@@ -354,7 +354,7 @@ def test_a_restart_finishes_what_was_committed() -> None:
 def test_who_may_not_write_as_the_sink_is_refused() -> None:
     desk = desk_with_topic()
     attempt = Attempt(desk, 0)
-    desk.node.authorizer = Nobody()
+    desk.node.access.authorizer = Nobody()
     assert attempt.join().error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert commit(desk, 0, [attempt]) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert abort(desk) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

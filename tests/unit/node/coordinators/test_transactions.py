@@ -76,7 +76,7 @@ class Producer:
         request = self.desk.produce_request(topic, bytearray(batch))
         request.transactional_id = self.name
         if version >= 13:
-            request.topic_data[0].topic_id = self.desk.node.metadata.image.topics[topic].id
+            request.topic_data[0].topic_id = self.desk.node.controller.metadata.image.topics[topic].id
             request.topic_data[0].name = ""
         (told,) = self.desk.ask(request, version).responses
         code = told.partition_responses[0].error_code
@@ -154,7 +154,7 @@ def test_the_first_protocol(commit: bool) -> None:
     assert producer.end(commit=commit, version=3).error_code == 0
     assert (latest(desk, "t", 0), latest(desk, "t", 1)) == (2, 2)
     assert producer.state() == ("CompleteCommit" if commit else "CompleteAbort")
-    aborted = desk.node.partitions.of_name("t")[0].log.aborted_transactions(0, 2)  # type: ignore[index,union-attr]
+    aborted = desk.node.broker.partitions.of_name("t")[0].log.aborted_transactions(0, 2)  # type: ignore[index,union-attr]
     assert [one[0] for one in aborted] == ([] if commit else [producer.id])
 
 
@@ -265,7 +265,7 @@ def test_nothing_is_written_before_the_transaction_is_known_to_hold_the_partitio
     desk = Desk({**SETTINGS, "log.flush.interval.messages": "1"})
     desk.create_topic("t")
     producer = Producer(desk)
-    partition = desk.node.partitions.of_name("t")[0]  # type: ignore[index]
+    partition = desk.node.broker.partitions.of_name("t")[0]  # type: ignore[index]
     partition.opened(desk.clock.now())
     desk.runs_jobs = False
     connections = []
@@ -332,9 +332,9 @@ def test_only_who_may_change_the_cluster_writes_markers() -> None:
     desk.create_topic("t")
     producer = Producer(desk)
     assert producer.write("t", version=13) == 0
-    allowed, desk.node.authorizer = desk.node.authorizer, Nobody()
+    allowed, desk.node.access.authorizer = desk.node.access.authorizer, Nobody()
     assert write_marker(desk, producer) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    desk.node.authorizer = allowed
+    desk.node.access.authorizer = allowed
     assert latest(desk, "t", 1) == 0
 
 

@@ -115,7 +115,7 @@ def test_a_marker_order_ends_with_the_machine_that_gave_it(desk: Desk, disk: Fau
     assert latest(desk, "t", 0) == 3
     assert latest(desk, "t", 1) == 2, "the second transaction is open"
     assert producer.end(commit=False, version=3).error_code == 0
-    log = desk.node.partitions.of_name("t")[0].log  # type: ignore[index]
+    log = desk.node.broker.partitions.of_name("t")[0].log  # type: ignore[index]
     assert log is not None
     assert log.aborted_transactions(0, 10) == [(producer.id, 2)]
 
@@ -177,9 +177,9 @@ def test_a_coordinators_partition_may_move_while_it_is_loaded() -> None:
     assert commit(after, "g", "t", 8) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     (loading,) = after.jobs
     after.jobs.clear()
-    (partition,) = after.node.partitions.of_name("__consumer_offsets") or []
+    (partition,) = after.node.broker.partitions.of_name("__consumer_offsets") or []
     home = partition.directory
-    after.node.partitions.moves.order(after.clock.now(), partition, "two" if home == "one" else "one")
+    after.node.broker.moves.order(after.clock.now(), partition, "two" if home == "one" else "one")
     after.settle()
     after.run_jobs()
     after.advance(1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.machines.metadata.controller.update_features import FeatureUpdate
 
 
-class Controller:
+class ControllerDecisions:
     """Reads the image and answers with decisions; it never changes anything itself."""
 
     def __init__(

@@ -1,0 +1,290 @@
+"""Requests that wait, and the order in which the answers of a connection leave.
+
+A parked request waits for the high watermark, an fsync, new records, or a committed metadata change. What it
+waits for (`Waitable`: a partition, a directory's flush, the metadata log) wakes it, and so does its deadline.
+Woken, it is asked for its reply; None means: not yet. A `Waiter` that is not a request is woken in the same
+way, and never has a reply. An answer that is known before those of earlier requests is queued behind them.
+"""
+
+from typing import Any, Protocol
+
+from headrace.base.limits import PARKED_REQUESTS_MAX, QUEUED_ANSWER_BYTES_MAX
+from headrace.base.time import Instant, Now
+from headrace.node.connection import Connection, Pending
+from headrace.node.effects import Answer, Effect, Mute, Parts
+from headrace.node.ports import Deadlines, Reports
+from headrace.node.routes import Request, framed
+from headrace.protocol.parts import total_size
+from headrace.storage.disk import Span
+
+
+class Waitable:
+    """Anything parked requests wait for. Order of waking is the order of arrival."""
+
+    __slots__ = ("waiters",)
+
+    def __init__(self) -> None:
+        self.waiters: dict[Waiter, None] = {}
+
+
+class Waiter:
+    """Whoever is told, at the end of the call, that something it waits for has moved."""
+
+    __slots__ = ("is_awake", "is_done", "moved", "waits_for")
+
+    def __init__(self) -> None:
+        self.waits_for: list[Waitable] = []
+        self.is_done = False
+        self.is_awake = False  # already on the list of those to be asked
+        self.moved: dict[Waitable, None] | None = None  # what it was woken by; None: it does not ask
+
+    def woken(self, now: Now) -> None:
+        """Look again at what it waits for."""
+        raise AssertionError("each kind of waiter says what it does")
+
+    def wait_for(self, waitable: Waitable) -> None:
+        waitable.waiters[self] = None
+        self.waits_for.append(waitable)
+
+    def leave(self) -> None:
+        """Wait for nothing any more."""
+        for waitable in self.waits_for:
+            waitable.waiters.pop(self, None)
+        self.waits_for.clear()
+
+    def forget(self) -> None:
+        """Leave everything it was waiting for, for good."""
+        self.is_done = True
+        self.leave()
+
+
+class Parked(Waiter):
+    """A request without an answer yet. Subclasses say when it is ready and what the answer is."""
+
+    __slots__ = ("pending", "request", "waiting")
+
+    def __init__(self, waiting: "Waiting", request: Request) -> None:
+        super().__init__()
+        self.waiting = waiting
+        self.request = request
+        self.pending: Pending | None = None  # its place among the connection's answers
+
+    def deadline(self) -> Instant | None:
+        """When it is answered at the latest; None: only by what it waits for."""
+        raise AssertionError("each kind of wait says its deadline")
+
+    def reply(self, now: Now, *, is_expired: bool) -> Any:
+        """The answer's message, or None while it must wait on. When expired there is always one."""
+        raise AssertionError("each kind of wait says its reply")
+
+    def woken(self, now: Now) -> None:
+        try:
+            reply = self.reply(now, is_expired=False)
+            if reply is not None:
+                self.waiting.answer(now, self, reply)
+        except Exception:
+            self.failed()
+            raise
+
+    def expired(self, now: Now) -> None:
+        try:
+            self.waiting.answer(now, self, self.reply(now, is_expired=True))
+        except Exception:
+            self.failed()
+            raise
+
+    def failed(self) -> None:
+        """A mistake of ours: there will be no answer, and the client must not wait for one."""
+        self.waiting.give_up(self.request.connection)
+
+
+class Quotas(Protocol):
+    """The one place where it is asked whether a client has to slow down (KIP-219: answer at once, then
+    mute).
+    """
+
+    def throttle_ms(self, request: Request, response_bytes: int, /) -> int:
+        """Charge a request and its answer; how long the client's connection is to stay quiet."""
+        ...
+
+
+class Waiting:
+    """All requests that are parked, everybody who was woken, and answers on their way out."""
+
+    __slots__ = ("_deadlines", "_effects", "_reports", "awake", "parked", "queued_answers", "quotas")
+
+    def __init__(self, effects: list[Effect], deadlines: Deadlines, reports: Reports) -> None:
+        self._effects = effects
+        self._deadlines = deadlines
+        self._reports = reports
+        self.queued_answers = QueuedAnswers(reports)
+        self.quotas: Quotas | None = None
+        self.awake: list[Waiter] = []  # to be asked at the end of the current call
+        self.parked = 0  # requests that wait now
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may be parked."""
+        return self.parked < PARKED_REQUESTS_MAX
+
+    def wake(self, waitable: Waitable) -> None:
+        """Ask everybody who waits for this; at the end of the current call, so that no reply sees half a
+        change.
+        """
+        for waiter in waitable.waiters:
+            if waiter.moved is not None:
+                waiter.moved[waitable] = None
+            if not waiter.is_awake:
+                waiter.is_awake = True
+                self.awake.append(waiter)
+
+    def ask_awake(self, now: Now) -> None:
+        while self.awake:
+            awake, self.awake = iter(self.awake), []
+            try:
+                for waiter in awake:
+                    waiter.is_awake = False
+                    if not waiter.is_done:
+                        waiter.woken(now)
+            except BaseException:  # the others have not been asked yet: they are, in the next call
+                self.awake[:0] = awake
+                raise
+
+    # --- parked requests ---------------------------------------------------------------------------------
+
+    def park(self, parked: Parked) -> None:
+        self.parked += 1
+        pending = parked.pending = Pending(parked.request.connection)
+        pending.parked = parked
+        parked.request.connection.pending.append(pending)
+        at = parked.deadline()
+        if at is not None:
+            self._deadlines.add(at, parked)
+
+    def answer(self, now: Now, parked: Parked, reply: Any) -> None:
+        """A parked request has its reply. It leaves now, or behind the answers of earlier requests."""
+        self._unpark(parked)
+        pending = parked.pending
+        if pending is None or parked.request.connection.is_closed:
+            return
+        parked.request.route.metrics.observe(now.mono - parked.request.now.mono)
+        pending.parked = None
+        request = parked.request
+        parts = framed(request.route.response, request.correlation_id, reply)
+        if self.quotas is not None:
+            parts = self.throttled(self.quotas, request, reply, parts)
+        pending.parts = parts
+        pending.is_done = True
+        queue = pending.connection.pending
+        if queue[0] is not pending:
+            self.queued_answers.add(pending)
+            return
+        while queue and queue[0].is_done:
+            ready = queue.popleft()
+            if ready.queued_bytes:
+                self.queued_answers.leaves(ready)
+            if ready.parts is not None:
+                self._effects.append(Answer(ready.connection, ready.parts))
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed: its parked requests go with it."""
+        self.queued_answers.forget(connection)
+        for pending in connection.pending:
+            if pending.parked is not None:
+                self._unpark(pending.parked)
+        connection.pending.clear()
+
+    def give_up(self, connection: Connection) -> None:
+        """One of its requests met a mistake of ours and will never be answered."""
+        self._reports.close(connection, "internal error")
+
+    def _unpark(self, parked: Parked) -> None:
+        if not parked.is_done:
+            self.parked -= 1
+            parked.forget()
+            if parked.deadline() is not None:
+                self._deadlines.cancelled()
+
+    # --- answers -----------------------------------------------------------------------------------------
+
+    def in_turn(self, connection: Connection, parts: Parts) -> Parts | None:
+        """An answer on a connection whose earlier requests may have been answered in this same call. None:
+        it leaves among the effects, behind those.
+        """
+        if connection.pending:
+            self.queue_behind(connection, parts)
+        else:  # the handler settled them all: their answers are effects, and this one follows them
+            self._effects.append(Answer(connection, parts))
+        return None
+
+    def queue_behind(self, connection: Connection, parts: Parts) -> None:
+        """An answer that is known but has to wait for those of earlier requests."""
+        pending = Pending(connection)
+        pending.parts = parts
+        pending.is_done = True
+        connection.pending.append(pending)
+        self.queued_answers.add(pending)
+
+    def throttled(self, quotas: Quotas, request: Request, reply: Any, parts: Parts) -> Parts:
+        """Charge the answer; where the client has to slow down, one that says so."""
+        throttle_ms = quotas.throttle_ms(request, total_size(parts))
+        if throttle_ms <= 0:
+            return parts
+        reply.throttle_time_ms = throttle_ms
+        request.connection.muted_until = request.now.after_ms(throttle_ms)
+        self._effects.append(Mute(request.connection, request.now.after_ms(throttle_ms)))
+        return framed(request.route.response, request.correlation_id, reply)
+
+
+class QueuedAnswers:
+    """Limits on the bytes of answers that wait for the answer to an earlier request of their connection.
+
+    A client may send a hundred requests behind a long poll, and each answer may have many megabytes. While
+    too many bytes of a connection wait, the node reads nothing from it (`Connection.is_full`). When too many
+    bytes of all connections wait, the node closes the connection with the most.
+    """
+
+    __slots__ = ("_connections", "_reports", "total_bytes")
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+        self._connections: dict[Connection, None] = {}  # that have any
+        self.total_bytes = 0
+
+    def add(self, pending: Pending) -> None:
+        """Its answer is known and cannot leave yet. What lies in files takes no memory."""
+        assert pending.parts is not None
+        size = total_size(part for part in pending.parts if type(part) is not Span)
+        connection = pending.connection
+        pending.queued_bytes = size
+        connection.queued_bytes += size
+        self._connections[connection] = None
+        self.total_bytes += size
+        if self.total_bytes > QUEUED_ANSWER_BYTES_MAX:
+            self._close_the_largest()
+
+    def leaves(self, pending: Pending) -> None:
+        connection = pending.connection
+        connection.queued_bytes -= pending.queued_bytes
+        self.total_bytes -= pending.queued_bytes
+        pending.queued_bytes = 0
+        if not connection.queued_bytes:
+            self._connections.pop(connection, None)
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone, or will be in a moment."""
+        for pending in connection.pending:
+            if pending.queued_bytes:
+                self.leaves(pending)
+                pending.parts = None
+
+    def _close_the_largest(self) -> None:
+        largest = max(self._connections, key=lambda connection: connection.queued_bytes)
+        size = largest.queued_bytes
+        self.forget(largest)
+        largest.is_closed = True  # what it is still owed is owed to nobody
+        self._reports.close(
+            largest,
+            f"{size} bytes of answers wait behind an unanswered request, the most of any connection, "
+            f"and all together are more than {QUEUED_ANSWER_BYTES_MAX}",
+        )
