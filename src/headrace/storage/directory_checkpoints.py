@@ -97,9 +97,9 @@ class DirectoryCheckpoints:
             return None
 
     def _parse(self, path: str, contents: Mapping[str, bytes]) -> dict[Partition, int]:
-        if path not in contents:
+        data = contents.get(path)
+        if data is None or (not data and path not in self.sums):  # missing, or empty as Kafka creates it
             return {}
-        data = contents[path]
         try:
             if path in self.sums and sum_of(path, data) not in self.sums[path]:
                 raise MalformedCheckpoint("the checksum is wrong")

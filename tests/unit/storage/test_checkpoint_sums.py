@@ -103,3 +103,15 @@ def test_a_single_log_start_that_kafka_moved_is_believed_after_its_clean_stop() 
     directory = opened(disk)
     assert directory.damages == []
     assert directory.log_start("orders", 0) == 4
+
+
+def test_a_checkpoint_that_kafka_created_empty_is_not_damaged() -> None:
+    """Kafka 4.3.1 creates them at its start and writes them later. One that we wrote is never empty."""
+    disk = MemoryDisk()
+    for name in (checkpoints.HIGH_WATERMARKS, checkpoints.CLEANER_OFFSETS):
+        disk.open(name, create=True).close()
+    directory = opened(disk)
+    assert directory.damages == []
+    directory.checkpoint({})
+    disk.open(checkpoints.CLEANER_OFFSETS).truncate(0)
+    assert [one.path for one in opened(disk).damages] == [checkpoints.CLEANER_OFFSETS]
