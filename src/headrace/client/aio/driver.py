@@ -24,7 +24,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.clock import clock
 from headrace.client.errors import ClientBroken, ClientError, Closed
 from headrace.client.network.reachability import Reachability
-from headrace.client.network.sockets import Found, Wire, Wires
+from headrace.client.network.sockets import Peer, Resolved, Sockets
 from headrace.client.security.oauthbearer import TokenProvider, Tokens
 from headrace.client.session import Session
 from headrace.client.settings.network import NetworkSettings
@@ -148,7 +148,7 @@ class Driver:
             return
         try:
             now = clock()
-            for ticket, answer in watcher.wires.take_settled():
+            for ticket, answer in watcher.sockets.take_settled():
                 self._session.answered(now, ticket, answer)
             if self._after_turn is not None:
                 self._after_turn()
@@ -185,21 +185,21 @@ class Driver:
 
     def _work(self) -> None:
         assert self._watcher is not None
-        session, wires = self._session, self._watcher.wires
+        session, sockets = self._session, self._watcher.sockets
         now = clock()
-        wires.check_time(now)
-        for ticket, answer in wires.take_settled():
+        sockets.check_time(now)
+        for ticket, answer in sockets.take_settled():
             session.answered(now, ticket, answer)
         requests = session.requests(now)
         brokers = tuple(session.cluster.brokers.values()) if requests else ()
         for outgoing in requests:
-            wires.submit(now, outgoing, brokers)
-        wires.flush(now)
+            sockets.submit(now, outgoing, brokers)
+        sockets.flush(now)
         if self._after_turn is not None:
             self._after_turn()
-        if wires.settled:
+        if sockets.settled:
             self.wake()
-        self._arm(min(session.deadline(), wires.deadline()))
+        self._arm(min(session.deadline(), sockets.deadline()))
 
     def _arm(self, until: Instant) -> None:
         """A timer that is due earlier is kept: deadlines move away with every response."""
@@ -266,44 +266,44 @@ class SocketWatcher:
         self.loop = loop
         provider = None if settings.security is None else settings.security.token_provider
         self.tokens = None if provider is None else tokens_of(provider, loop, self._wake)
-        self.wires = Wires(settings, random.SystemRandom(), self, reachability)
+        self.sockets = Sockets(settings, random.SystemRandom(), self, reachability)
         self._driver = weakref.ref(driver)
         self._lookups: set[asyncio.Task[None]] = set()
 
-    def watch(self, wire: Wire, events: int) -> None:
-        assert wire.socket is not None
-        number = wire.socket.fileno()
+    def watch(self, peer: Peer, events: int) -> None:
+        assert peer.socket is not None
+        number = peer.socket.fileno()
         if events & EVENT_READ:
-            self.loop.add_reader(number, self._serve, wire, EVENT_READ)
+            self.loop.add_reader(number, self._serve, peer, EVENT_READ)
         else:
             self.loop.remove_reader(number)
         if events & EVENT_WRITE:
-            self.loop.add_writer(number, self._serve, wire, EVENT_WRITE)
+            self.loop.add_writer(number, self._serve, peer, EVENT_WRITE)
         else:
             self.loop.remove_writer(number)
 
-    def forget(self, wire: Wire) -> None:
-        assert wire.socket is not None
+    def forget(self, peer: Peer) -> None:
+        assert peer.socket is not None
         if not self.loop.is_closed():
-            self.loop.remove_reader(wire.socket.fileno())
-            self.loop.remove_writer(wire.socket.fileno())
+            self.loop.remove_reader(peer.socket.fileno())
+            self.loop.remove_writer(peer.socket.fileno())
 
-    def look_up(self, wire: Wire) -> None:
-        task = self.loop.create_task(self._look_up(wire))
+    def look_up(self, peer: Peer) -> None:
+        task = self.loop.create_task(self._look_up(peer))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
 
-    async def _look_up(self, wire: Wire) -> None:
-        host, port = wire.link.address
-        found: Found | Exception
+    async def _look_up(self, peer: Peer) -> None:
+        host, port = peer.in_flight.address
+        found: Resolved | Exception
         try:
             found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             found = error
-        self._and_wake(lambda: self.wires.found(clock(), wire, found))
+        self._and_wake(lambda: self.sockets.found(clock(), peer, found))
 
-    def _serve(self, wire: Wire, events: int) -> None:
-        self._and_wake(lambda: self.wires.serve(clock(), wire, events))
+    def _serve(self, peer: Peer, events: int) -> None:
+        self._and_wake(lambda: self.sockets.serve(clock(), peer, events))
 
     def _and_wake(self, act: Callable[[], None]) -> None:
         """Calls `act`, then schedules a turn: there may be responses, or other deadlines."""
@@ -322,12 +322,12 @@ class SocketWatcher:
     def close(self) -> None:
         for task in self._lookups:
             task.cancel()
-        self.wires.close()
+        self.sockets.close()
 
     def abandon(self) -> None:
         """The driver was collected as garbage, perhaps on another thread than the loop's."""
         if self.loop.is_closed():
-            self.wires.abandon()
+            self.sockets.abandon()
         else:
             self.loop.call_soon_threadsafe(self.close)
 

@@ -40,7 +40,7 @@ class InFlightRequests:
         # bytes, and behind the last of a request without an answer its ticket: gone is all it can be
         self.output: deque[memoryview | int] = deque()
         self.used_at = Instant(0.0)  # when it last had something to do
-        self._settled = settled  # where the answers go; shared with the other links of a client
+        self._settled = settled  # where the answers go; shared by all connections of a client
         self._queued: deque[_Call] = deque()  # until the connection is ready
         self._tickets: dict[int, int] = {}  # by correlation id: sent, and not answered yet
 

@@ -1,7 +1,7 @@
 """The sockets of one client: non-blocking, one for each address and lane, opened when first needed.
 
 Nothing here waits: a shell (a thread with a selector, or an event loop) says which sockets are ready and
-what time it is, and looks up host names (`World`). The decisions are elsewhere: `BrokerSelection` says where
+what time it is, and looks up host names (`Shell`). The decisions are elsewhere: `BrokerSelection` says where
 to connect and when, `InFlightRequests` and `Connection` what to send. When a connection breaks, all its
 requests fail with the same error, and the next request opens a new connection.
 """
@@ -37,32 +37,32 @@ READS_PER_TURN_MAX = 16  # so that one fast broker does not starve the others
 LONG_AGO = Instant(0.0)
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
-Found = list[Any]  # what getaddrinfo gives
+Resolved = list[Any]  # what getaddrinfo gives
 
 
 log = logging.getLogger("headrace.connections")
 
 
-class World(Protocol):
+class Shell(Protocol):
     """What a shell can do for the sockets."""
 
     tokens: Tokens | None  # for logins with OAUTHBEARER; when one comes later, `check_time` is called
 
-    def look_up(self, wire: Wire) -> None:
-        """Finds the addresses of the wire's host; `Wires.found` is told of them, now or later."""
+    def look_up(self, peer: Peer) -> None:
+        """Resolves the peer's host; calls `Sockets.found` with the addresses, now or later."""
         ...
 
-    def watch(self, wire: Wire, events: int) -> None:
-        """Calls `Wires.serve` when its socket is ready for any of the events; in place of earlier ones."""
+    def watch(self, peer: Peer, events: int) -> None:
+        """Calls `Sockets.serve` when its socket is ready for any of the events; in place of earlier ones."""
         ...
 
-    def forget(self, wire: Wire) -> None:
+    def forget(self, peer: Peer) -> None:
         """Watches it no longer; its socket is about to be closed."""
         ...
 
 
-class Wire:
-    """A link and the socket under it.
+class Peer:
+    """A broker on one lane: its socket, and the requests in flight.
 
     held (`socket` None, `open_at` set) → looked up → connecting (`socket` set) → connected
     """
@@ -70,9 +70,9 @@ class Wire:
     __slots__ = (
         "candidates",
         "connect_by",
+        "in_flight",
         "is_connected",
         "lane",
-        "link",
         "open_at",
         "opened_at",
         "ready_by",
@@ -82,8 +82,8 @@ class Wire:
         "watched",
     )
 
-    def __init__(self, link: InFlightRequests, lane: str, open_at: Instant) -> None:
-        self.link = link
+    def __init__(self, in_flight: InFlightRequests, lane: str, open_at: Instant) -> None:
+        self.in_flight = in_flight
         self.lane = lane
         self.open_at = open_at  # NEVER once it has been opened
         self.opened_at = NEVER
@@ -97,32 +97,32 @@ class Wire:
         self.watched = 0  # events
 
     def deadline(self, idle_s: float | None) -> Instant:
-        moment = min(self.link.deadline(), self.open_at, self.report_at)
+        moment = min(self.in_flight.deadline(), self.open_at, self.report_at)
         if not self.is_connected:
             return min(moment, self.connect_by, self.ready_by)
-        if idle_s is not None and not self.link.is_busy:
-            return min(moment, Instant(self.link.used_at + idle_s))
+        if idle_s is not None and not self.in_flight.is_busy:
+            return min(moment, Instant(self.in_flight.used_at + idle_s))
         return moment
 
 
-class Wires:
+class Sockets:
     """All connections of one client; `settled` fills with the answers that its session has to be told of."""
 
     def __init__(
-        self, settings: NetworkSettings, dice: Dice, world: World, reachability: Reachability
+        self, settings: NetworkSettings, dice: Dice, shell: Shell, reachability: Reachability
     ) -> None:
         self.settled: list[Settled] = []
         self._settings = settings
         self._dice = dice
-        self._roster = BrokerSelection(settings, dice)
-        self._world = world
+        self._broker_selection = BrokerSelection(settings, dice)
+        self._shell = shell
         self._reachability = reachability
-        self._wires: dict[tuple[Address, str], Wire] = {}
-        self._stirred: dict[Wire, None] = {}  # those with new requests
+        self._sockets: dict[tuple[Address, str], Peer] = {}
+        self._stirred: dict[Peer, None] = {}  # those with new requests
 
     def take_settled(self) -> list[Settled]:
         taken = self.settled.copy()
-        self.settled.clear()  # the links keep this very list
+        self.settled.clear()  # the peers keep this very list
         return taken
 
     # Requests
@@ -132,18 +132,18 @@ class Wires:
         to = outgoing.to
         self._reachability.named(brokers)
         if to is None:
-            connected = {address for (address, _), wire in self._wires.items() if wire.was_ready}
-            to = self._roster.choose(now, brokers, connected)
-        wire = self._wires.get((to, outgoing.lane))
-        if wire is None:
-            wire = Wire(
+            connected = {address for (address, _), peer in self._sockets.items() if peer.was_ready}
+            to = self._broker_selection.choose(now, brokers, connected)
+        peer = self._sockets.get((to, outgoing.lane))
+        if peer is None:
+            peer = Peer(
                 InFlightRequests(to, self._connection(to), self.settled),
                 outgoing.lane,
-                self._roster.connect_at(to),
+                self._broker_selection.connect_at(to),
             )
-            self._wires[to, outgoing.lane] = wire
-        wire.link.put(now, outgoing)
-        self._stirred[wire] = None
+            self._sockets[to, outgoing.lane] = peer
+        peer.in_flight.put(now, outgoing)
+        self._stirred[peer] = None
 
     def _connection(self, to: Address) -> Connection:
         settings = self._settings
@@ -161,43 +161,43 @@ class Wires:
         if not self._stirred:
             return
         stirred, self._stirred = self._stirred, {}
-        for wire in stirred:
-            if wire.was_ready:
-                self._attempt(now, wire, self._push)
-            elif wire.open_at <= now:
-                self._attempt(now, wire, self._open)
+        for peer in stirred:
+            if peer.was_ready:
+                self._attempt(now, peer, self._push)
+            elif peer.open_at <= now:
+                self._attempt(now, peer, self._open)
 
     # Opening
 
-    def _open(self, now: Instant, wire: Wire) -> None:
-        wire.open_at = NEVER
-        wire.opened_at = now
-        wire.report_at = Instant(now + self._reachability.SLOW_S)
-        wire.ready_by = Instant(now + self._roster.setup_s(wire.link.address))
-        self._world.look_up(wire)
+    def _open(self, now: Instant, peer: Peer) -> None:
+        peer.open_at = NEVER
+        peer.opened_at = now
+        peer.report_at = Instant(now + self._reachability.SLOW_S)
+        peer.ready_by = Instant(now + self._broker_selection.setup_s(peer.in_flight.address))
+        self._shell.look_up(peer)
 
-    def found(self, now: Instant, wire: Wire, found: Found | Exception) -> None:
-        """The addresses of a wire's host, or why there are none."""
-        if not self._is_living(wire):
+    def found(self, now: Instant, peer: Peer, found: Resolved | Exception) -> None:
+        """The addresses of a peer's host, or why there are none."""
+        if not self._is_living(peer):
             return  # it took too long
 
-        def connect(now: Instant, wire: Wire) -> None:
+        def connect(now: Instant, peer: Peer) -> None:
             if isinstance(found, Exception):
-                host = wire.link.address.host
+                host = peer.in_flight.address.host
                 raise Unreachable(f"cannot find the host {host!r}: {found}") from found
-            wire.candidates = deque(found)
-            self._connect(now, wire, "it has no address")
+            peer.candidates = deque(found)
+            self._connect(now, peer, "it has no address")
 
-        self._attempt(now, wire, connect)
+        self._attempt(now, peer, connect)
 
-    def _connect(self, now: Instant, wire: Wire, why: str) -> None:
+    def _connect(self, now: Instant, peer: Peer, why: str) -> None:
         """Starts to connect to the next of the host's addresses; each gets its share of the time."""
-        if wire.socket is not None:
-            self._world.forget(wire)
-            wire.socket.close()
-            wire.socket, wire.watched = None, 0
-        while wire.candidates:
-            family, kind, protocol, _, where = wire.candidates.popleft()
+        if peer.socket is not None:
+            self._shell.forget(peer)
+            peer.socket.close()
+            peer.socket, peer.watched = None, 0
+        while peer.candidates:
+            family, kind, protocol, _, where = peer.candidates.popleft()
             try:
                 fresh = socket.socket(family, kind, protocol)
             except OSError as error:  # such as IPv6 without support for it
@@ -206,13 +206,13 @@ class Wires:
             self._prepare(fresh)
             code = fresh.connect_ex(where)
             if code in _IN_PROGRESS:
-                wire.socket = fresh
-                wire.connect_by = Instant(now + (wire.ready_by - now) / (1 + len(wire.candidates)))
-                self._watch(wire, EVENT_WRITE)
+                peer.socket = fresh
+                peer.connect_by = Instant(now + (peer.ready_by - now) / (1 + len(peer.candidates)))
+                self._watch(peer, EVENT_WRITE)
                 return
             fresh.close()
             why = _system_error_text(code)
-        raise Unreachable(f"cannot connect to {wire.link.address}: {why}")
+        raise Unreachable(f"cannot connect to {peer.in_flight.address}: {why}")
 
     def _prepare(self, fresh: socket.socket) -> None:
         fresh.setblocking(False)
@@ -223,124 +223,124 @@ class Wires:
         if self._settings.receive_buffer_bytes is not None:
             fresh.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
 
-    def _finish_connecting(self, now: Instant, wire: Wire) -> None:
+    def _finish_connecting(self, now: Instant, peer: Peer) -> None:
         """After the socket became writable."""
-        assert wire.socket is not None
-        code = wire.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code == 0 and wire.socket.getsockname() == wire.socket.getpeername():
+        assert peer.socket is not None
+        code = peer.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and peer.socket.getsockname() == peer.socket.getpeername():
             # nobody listens on a port that the system gives to outgoing connections, and so we met ourselves
             code = errno.ECONNREFUSED
         if code != 0:
-            self._connect(now, wire, _system_error_text(code))
+            self._connect(now, peer, _system_error_text(code))
             return
-        wire.is_connected = True
-        wire.link.begin(wire.ready_by)
-        self._push(now, wire)
+        peer.is_connected = True
+        peer.in_flight.begin(peer.ready_by)
+        self._push(now, peer)
 
     # Bytes
 
-    def serve(self, now: Instant, wire: Wire, events: int) -> None:
+    def serve(self, now: Instant, peer: Peer, events: int) -> None:
         """Its socket is ready for these events."""
-        if not self._is_living(wire):
+        if not self._is_living(peer):
             return  # an event of the same turn ended it
-        if not wire.is_connected:
-            self._attempt(now, wire, self._finish_connecting)
+        if not peer.is_connected:
+            self._attempt(now, peer, self._finish_connecting)
         elif events & EVENT_READ:
-            self._attempt(now, wire, self._read)
+            self._attempt(now, peer, self._read)
         else:
-            self._attempt(now, wire, self._push)
+            self._attempt(now, peer, self._push)
 
-    def _read(self, now: Instant, wire: Wire) -> None:
-        assert wire.socket is not None
+    def _read(self, now: Instant, peer: Peer) -> None:
+        assert peer.socket is not None
         for _ in range(READS_PER_TURN_MAX):
-            room = wire.link.connection.room()
+            room = peer.in_flight.connection.room()
             try:
-                count = wire.socket.recv_into(room)
+                count = peer.socket.recv_into(room)
             except BlockingIOError:
                 break
-            wire.link.received(now, count)
+            peer.in_flight.received(now, count)
             if count < len(room):
                 break
-        self._push(now, wire)
+        self._push(now, peer)
 
-    def _push(self, now: Instant, wire: Wire) -> None:
+    def _push(self, now: Instant, peer: Peer) -> None:
         """Writes what there is to say; what the socket does not take now, waits until it is writable."""
-        link = wire.link
-        if link.connection.wants_token:
-            assert self._world.tokens is not None
-            token = self._world.tokens.take(now)
+        in_flight = peer.in_flight
+        if in_flight.connection.wants_token:
+            assert self._shell.tokens is not None
+            token = self._shell.tokens.take(now)
             if token is not None:
-                link.connection.give_token(now, token)
-        link.gather()
-        if not wire.was_ready and link.connection.is_ready:
-            wire.was_ready = True
-            wire.report_at = NEVER
-            self._roster.connected(link.address)
-            news = self._reachability.reached(now, link.address)
+                in_flight.connection.give_token(now, token)
+        in_flight.gather()
+        if not peer.was_ready and in_flight.connection.is_ready:
+            peer.was_ready = True
+            peer.report_at = NEVER
+            self._broker_selection.connected(in_flight.address)
+            news = self._reachability.reached(now, in_flight.address)
             if news is not None:
                 log.info("%s", news)
-        while link.output:
-            views = _views(link)
+        while in_flight.output:
+            views = _views(in_flight)
             try:
-                assert wire.socket is not None
-                link.left(wire.socket.sendmsg(views) if views else 0)
+                assert peer.socket is not None
+                in_flight.left(peer.socket.sendmsg(views) if views else 0)
             except BlockingIOError:
                 break
-        self._watch(wire, EVENT_READ | EVENT_WRITE if link.output else EVENT_READ)
+        self._watch(peer, EVENT_READ | EVENT_WRITE if in_flight.output else EVENT_READ)
 
-    def _watch(self, wire: Wire, events: int) -> None:
-        if wire.watched != events:
-            wire.watched = events
-            self._world.watch(wire, events)
+    def _watch(self, peer: Peer, events: int) -> None:
+        if peer.watched != events:
+            peer.watched = events
+            self._shell.watch(peer, events)
 
     # Time
 
     def deadline(self) -> Instant:
         """When `check_time` wants to be called at the latest."""
         idle_s = self._settings.idle_s
-        return min((wire.deadline(idle_s) for wire in self._wires.values()), default=NEVER)
+        return min((peer.deadline(idle_s) for peer in self._sockets.values()), default=NEVER)
 
     def check_time(self, now: Instant) -> None:
         idle_s = self._settings.idle_s
-        for wire in [wire for wire in self._wires.values() if wire.deadline(idle_s) <= now]:
-            self._attempt(now, wire, self._check_wire)
-        if self._world.tokens is not None:
-            for wire in [wire for wire in self._wires.values() if wire.link.connection.wants_token]:
-                self._attempt(now, wire, self._push)
+        for peer in [peer for peer in self._sockets.values() if peer.deadline(idle_s) <= now]:
+            self._attempt(now, peer, self._check_socket)
+        if self._shell.tokens is not None:
+            for peer in [peer for peer in self._sockets.values() if peer.in_flight.connection.wants_token]:
+                self._attempt(now, peer, self._push)
 
-    def _check_wire(self, now: Instant, wire: Wire) -> None:
-        link = wire.link
-        if wire.report_at <= now:
-            self._report_slow(now, wire)
-        link.check_time(now, self._roster.last_error(link.address))
+    def _check_socket(self, now: Instant, peer: Peer) -> None:
+        in_flight = peer.in_flight
+        if peer.report_at <= now:
+            self._report_slow(now, peer)
+        in_flight.check_time(now, self._broker_selection.last_error(in_flight.address))
         idle_s = self._settings.idle_s
-        if wire.open_at <= now and link.is_busy:
-            self._open(now, wire)
-        elif not wire.is_connected:
-            if wire.open_at != NEVER and not link.is_busy:
-                self._remove(now, wire)  # nobody waits for it any more
-            elif now >= wire.connect_by:
-                self._connect(now, wire, "no answer in time")
-            elif now >= wire.ready_by:
-                raise Unreachable(f"cannot connect to {link.address}: its name was not found in time")
-        elif idle_s is not None and not link.is_busy and now >= link.used_at + idle_s:
-            self._part(now, wire)
+        if peer.open_at <= now and in_flight.is_busy:
+            self._open(now, peer)
+        elif not peer.is_connected:
+            if peer.open_at != NEVER and not in_flight.is_busy:
+                self._remove(now, peer)  # nobody waits for it any more
+            elif now >= peer.connect_by:
+                self._connect(now, peer, "no answer in time")
+            elif now >= peer.ready_by:
+                raise Unreachable(f"cannot connect to {in_flight.address}: its name was not found in time")
+        elif idle_s is not None and not in_flight.is_busy and now >= in_flight.used_at + idle_s:
+            self._part(now, peer)
         else:
-            self._push(now, wire)
+            self._push(now, peer)
 
-    def _report_slow(self, now: Instant, wire: Wire) -> None:
+    def _report_slow(self, now: Instant, peer: Peer) -> None:
         """It may still be ready in time."""
-        wire.report_at = NEVER
-        address = wire.link.address
+        peer.report_at = NEVER
+        address = peer.in_flight.address
         slow = Unreachable(f"{address} does not answer yet")
-        if wire.is_connected:
+        if peer.is_connected:
             slow = Unreachable(f"{address} accepts connections, but does not answer yet")
-        elif wire.socket is None:
+        elif peer.socket is None:
             slow = Unreachable(f"cannot look up the host of {address}: the name server does not answer yet")
-        if wire.link.connection.wants_token:
+        if peer.in_flight.connection.wants_token:
             slow = Unreachable(f"the login at {address} waits for an OAuth token")
             slow.advice = TokenUnavailable.advice
-        self._report_failure(now, address, slow, since=wire.opened_at)
+        self._report_failure(now, address, slow, since=peer.opened_at)
 
     def _report_failure(self, now: Instant, address: Address, error: ClientError, *, since: Instant) -> None:
         warning = self._reachability.failed(now, address, error, since=since)
@@ -349,60 +349,64 @@ class Wires:
 
     # Endings
 
-    def _is_living(self, wire: Wire) -> bool:
-        return self._wires.get((wire.link.address, wire.lane)) is wire
+    def _is_living(self, peer: Peer) -> bool:
+        return self._sockets.get((peer.in_flight.address, peer.lane)) is peer
 
-    def _attempt(self, now: Instant, wire: Wire, act: Callable[[Instant, Wire], None]) -> None:
-        """Does something with a wire; a failure ends the wire and its requests, not the caller."""
+    def _attempt(self, now: Instant, peer: Peer, act: Callable[[Instant, Peer], None]) -> None:
+        """Does something with a peer; a failure ends its connection and its requests, not the caller."""
         try:
-            act(now, wire)
+            act(now, peer)
         except ClientError as error:
-            self._drop(now, wire, error)
+            self._drop(now, peer, error)
         except (ConnectionResetError, BrokenPipeError):
             # a peer that hangs up on what it has not read resets the connection: the same to the user
-            self._drop(now, wire, wire.link.connection.lost("the broker closed the connection"))
+            self._drop(
+                now,
+                peer,
+                peer.in_flight.connection.lost("the broker closed the connection"),
+            )
         except OSError as error:
-            reason = f"the connection to {wire.link.address} broke ({error.strerror or error})"
-            self._drop(now, wire, wire.link.connection.lost(reason))
+            reason = f"the connection to {peer.in_flight.address} broke ({error.strerror or error})"
+            self._drop(now, peer, peer.in_flight.connection.lost(reason))
 
-    def _drop(self, now: Instant, wire: Wire, error: ClientError) -> None:
-        if not wire.was_ready or wire.link.is_busy:  # else the broker closed a connection that was idle
-            self._roster.failed(now, wire.link.address, error)
-        if not wire.was_ready:
-            since = min(now, wire.opened_at)
-            self._report_failure(now, wire.link.address, error, since=Instant(since))
-        self._remove(now, wire)
-        wire.link.end(error)
+    def _drop(self, now: Instant, peer: Peer, error: ClientError) -> None:
+        if not peer.was_ready or peer.in_flight.is_busy:  # else the broker closed a connection that was idle
+            self._broker_selection.failed(now, peer.in_flight.address, error)
+        if not peer.was_ready:
+            since = min(now, peer.opened_at)
+            self._report_failure(now, peer.in_flight.address, error, since=Instant(since))
+        self._remove(now, peer)
+        peer.in_flight.end(error)
 
-    def _remove(self, now: Instant, wire: Wire) -> None:
-        del self._wires[wire.link.address, wire.lane]
-        if wire.was_ready:
-            self._reachability.left(now, wire.link.address)
-        if wire.socket is not None:
-            self._world.forget(wire)
-            wire.socket.close()
+    def _remove(self, now: Instant, peer: Peer) -> None:
+        del self._sockets[peer.in_flight.address, peer.lane]
+        if peer.was_ready:
+            self._reachability.left(now, peer.in_flight.address)
+        if peer.socket is not None:
+            self._shell.forget(peer)
+            peer.socket.close()
 
-    def _part(self, now: Instant, wire: Wire) -> None:
+    def _part(self, now: Instant, peer: Peer) -> None:
         """Ends a connection in good order."""
-        if wire.socket is not None and wire.is_connected and not wire.link.output:
-            wire.link.take_leave()
+        if peer.socket is not None and peer.is_connected and not peer.in_flight.output:
+            peer.in_flight.take_leave()
             with suppress(OSError):  # nobody needs to hear a goodbye
-                wire.socket.sendmsg(_views(wire.link))
-        self._remove(now, wire)
+                peer.socket.sendmsg(_views(peer.in_flight))
+        self._remove(now, peer)
 
     def close(self) -> None:
         """Closes every socket; requests that are not answered yet fail."""
-        for wire in list(self._wires.values()):
-            self._part(LONG_AGO, wire)  # nobody asks since when
-            wire.link.end(ConnectionLost("this client was closed"))
+        for peer in list(self._sockets.values()):
+            self._part(LONG_AGO, peer)  # nobody asks since when
+            peer.in_flight.end(ConnectionLost("this client was closed"))
         self._stirred.clear()
 
     def abandon(self) -> None:
         """Closes copies of sockets that another process goes on using."""
-        for wire in self._wires.values():
-            if wire.socket is not None:
-                wire.socket.close()
-        self._wires.clear()
+        for peer in self._sockets.values():
+            if peer.socket is not None:
+                peer.socket.close()
+        self._sockets.clear()
         self._stirred.clear()
 
 
@@ -412,10 +416,10 @@ def _system_error_text(code: int) -> str:
     return said[:1].lower() + said[1:]
 
 
-def _views(link: InFlightRequests) -> list[memoryview]:
+def _views(in_flight: InFlightRequests) -> list[memoryview]:
     """The bytes that can be written next."""
     views: list[memoryview] = []
-    for part in islice(link.output, PARTS_PER_WRITE_MAX):
+    for part in islice(in_flight.output, PARTS_PER_WRITE_MAX):
         if isinstance(part, int):
             break
         views.append(part)

@@ -158,10 +158,10 @@ class Driver:
 
     def turn(self) -> Instant:
         """Does one turn; returns when the next one is due."""
-        session, wires = self._session, self._selector.wires
+        session, sockets = self._session, self._selector.sockets
         with self.lock:
             now = clock()
-            settled = wires.take_settled()
+            settled = sockets.take_settled()
             for ticket, answer in settled:
                 session.answered(now, ticket, answer)
             requests = session.requests(now)
@@ -169,8 +169,8 @@ class Driver:
             brokers = tuple(session.cluster.brokers.values()) if requests else ()
             self.lock.notify_all()
         for outgoing in requests:
-            wires.submit(now, outgoing, brokers)
-        wires.flush(now)
+            sockets.submit(now, outgoing, brokers)
+        sockets.flush(now)
         if self._after_turn is not None:
             self._after_turn()
         return until
@@ -181,7 +181,7 @@ class Driver:
         with self.lock:
             now = clock()
             try:
-                for ticket, answer in self._selector.wires.take_settled():
+                for ticket, answer in self._selector.sockets.take_settled():
                     self._session.answered(now, ticket, answer)
             finally:
                 self.lock.notify_all()

@@ -15,7 +15,7 @@ from headrace.base.dice import Dice
 from headrace.base.time import Instant
 from headrace.client.clock import clock
 from headrace.client.network.reachability import Reachability
-from headrace.client.network.sockets import Found, Wire, Wires
+from headrace.client.network.sockets import Peer, Resolved, Sockets
 from headrace.client.security.oauthbearer import TokenProvider, Tokens
 from headrace.client.settings.network import NetworkSettings
 
@@ -28,13 +28,13 @@ class SocketSelector:
     def __init__(self, settings: NetworkSettings, dice: Dice, reachability: Reachability) -> None:
         provider = None if settings.security is None else settings.security.token_provider
         self.tokens = None if provider is None else tokens_of(provider, self.wake)
-        self.wires = Wires(settings, dice, self, reachability)
+        self.sockets = Sockets(settings, dice, self, reachability)
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
         self._selector.register(self._wake_receiver, selectors.EVENT_READ)
-        self._found: deque[tuple[Wire, Found | Exception]] = deque()
+        self._found: deque[tuple[Peer, Resolved | Exception]] = deque()
         # Set before sleeping and read before waking: while the thread is awake, `wake` needs no system call,
         # which would make the two threads change places.
         self._is_asleep = False
@@ -62,8 +62,8 @@ class SocketSelector:
         """
         self._is_asleep = True
         wait_s = 0.0
-        if not (self._is_woken or self.wires.settled):
-            wait_s = min(max(0.0, min(until, self.wires.deadline()) - clock()), SLEEP_MAX_S)
+        if not (self._is_woken or self.sockets.settled):
+            wait_s = min(max(0.0, min(until, self.sockets.deadline()) - clock()), SLEEP_MAX_S)
         ready = self._selector.select(wait_s)
         self._is_asleep = False
         was_wanted = self._is_woken
@@ -74,11 +74,11 @@ class SocketSelector:
             if key.data is None:
                 self._drain_wakeups()
             else:
-                self.wires.serve(now, key.data, events)
+                self.sockets.serve(now, key.data, events)
         while self._found:
-            self.wires.found(now, *self._found.popleft())
-        self.wires.check_time(now)
-        return was_wanted or now >= until or bool(self.wires.settled)
+            self.sockets.found(now, *self._found.popleft())
+        self.sockets.check_time(now)
+        return was_wanted or now >= until or bool(self.sockets.settled)
 
     def _drain_wakeups(self) -> None:
         try:
@@ -87,7 +87,7 @@ class SocketSelector:
             pass  # read before
 
     def close(self) -> None:
-        self.wires.close()
+        self.sockets.close()
         self._selector.close()
         self._wake_sender.close()
         self._wake_receiver.close()
@@ -95,43 +95,43 @@ class SocketSelector:
     def abandon(self) -> None:
         """In a forked child: closes the copies of sockets that the parent still uses, and sends nothing."""
         self._is_asleep = False
-        self.wires.abandon()
+        self.sockets.abandon()
         # not emptied first: the child shares the kernel's list of watched sockets with the parent
         self._selector.close()
         self._wake_sender.close()
         self._wake_receiver.close()
 
-    # Called by the wires
+    # Called by the sockets
 
-    def watch(self, wire: Wire, events: int) -> None:
-        assert wire.socket is not None
+    def watch(self, peer: Peer, events: int) -> None:
+        assert peer.socket is not None
         try:
-            self._selector.modify(wire.socket, events, wire)
+            self._selector.modify(peer.socket, events, peer)
         except KeyError:
-            self._selector.register(wire.socket, events, wire)
+            self._selector.register(peer.socket, events, peer)
 
-    def forget(self, wire: Wire) -> None:
-        assert wire.socket is not None
-        self._selector.unregister(wire.socket)
+    def forget(self, peer: Peer) -> None:
+        assert peer.socket is not None
+        self._selector.unregister(peer.socket)
 
-    def look_up(self, wire: Wire) -> None:
+    def look_up(self, peer: Peer) -> None:
         """An address is known at once; a name is looked up on another thread, which may take seconds."""
-        host, port = wire.link.address
+        host, port = peer.in_flight.address
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-            self._found.append((wire, found))
+            self._found.append((peer, found))
             self._is_woken = True
         except (OSError, UnicodeError):
-            threading.Thread(target=self._ask, args=(wire,), name="headrace-names", daemon=True).start()
+            threading.Thread(target=self._ask, args=(peer,), name="headrace-names", daemon=True).start()
 
-    def _ask(self, wire: Wire) -> None:
-        host, port = wire.link.address
-        found: Found | Exception
+    def _ask(self, peer: Peer) -> None:
+        host, port = peer.in_flight.address
+        found: Resolved | Exception
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             found = error
-        self._found.append((wire, found))
+        self._found.append((peer, found))
         self.wake()
 
 

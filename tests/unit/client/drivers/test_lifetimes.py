@@ -17,7 +17,7 @@ from harness.carriers import Asking, LoopCarrier, ThreadCarrier
 from harness.scripted_peer import PATIENCE_S, Peer, ScriptedServer
 from headrace.client.aio.driver import Driver
 from headrace.client.errors import Closed, InvalidInput
-from headrace.client.network.sockets import Wires
+from headrace.client.network.sockets import Sockets
 from headrace.client.settings.network import NetworkSettings
 from headrace.client.threads.selector import SocketSelector
 from headrace.protocol.messages.metadata import MetadataResponse
@@ -174,7 +174,7 @@ def test_the_lock_is_free_while_the_thread_encodes_sends_and_sleeps(monkeypatch:
 
         monkeypatch.setattr(owner, name, watched)
 
-    for owner, name in ((Wires, "submit"), (Wires, "flush"), (SocketSelector, "poll")):
+    for owner, name in ((Sockets, "submit"), (Sockets, "flush"), (SocketSelector, "poll")):
         watch(owner, name)
     with ScriptedServer(serve) as server:
         carrier.start(NetworkSettings((server.address,)))
