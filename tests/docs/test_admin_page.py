@@ -12,5 +12,5 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client" / "admin.md").re
 
 def test_every_method_is_on_the_page() -> None:
     table = PAGE.partition("## All methods")[2]
-    methods = {name for name in vars(Admin) if not name.startswith("_")}
+    methods = {name for name in dir(Admin) if not name.startswith("_")}
     assert set(re.findall(r"`(\w+)`", table)) == methods

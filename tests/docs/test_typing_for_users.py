@@ -105,6 +105,7 @@ def blocking(producer: Producer, consumer: Consumer, admin: Admin) -> None:
     reveal_type(producer.flush)
     reveal_type(consumer.poll)
     reveal_type(consumer.committed([("orders", 0)]))
+    reveal_type(admin.delete_topic)
     with producer.transaction() as inside:
         reveal_type(inside)
 
@@ -114,6 +115,7 @@ async def awaited(producer: aio.Producer, consumer: aio.Consumer, admin: aio.Adm
     reveal_type(producer.flush)
     reveal_type(consumer.poll)
     reveal_type(await consumer.committed([("orders", 0)]))
+    reveal_type(admin.delete_topic)
     async with producer.transaction() as inside:
         reveal_type(inside)
 
@@ -137,11 +139,13 @@ def test_each_form_of_a_method_has_its_own_type(tmp_path: Path) -> None:
         "def (timeout: float | None =)",
         "def (timeout: float | None =, max_records: int | None =) -> list[Message]",
         COMMITTED,
+        "def (name: str)",
         "Producer",
         "Delivery",
         "def (timeout: float | None =) -> Coroutine[Any, Any, None]",
         "def (timeout: float | None =, max_records: int | None =) -> Coroutine[Any, Any, list[Message]]",
         COMMITTED,
+        "def (name: str) -> Coroutine[Any, Any, None]",
         "Producer",
     ]
     assert "Are you missing an await?" in told

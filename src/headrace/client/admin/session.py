@@ -4,10 +4,8 @@ Each is a generator (see `asking`) with one `Execution` at a time and one deadli
 the directory of who is where.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import Parameter, signature
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
@@ -130,15 +128,3 @@ class AdminSession:
     def _drop_ended(self) -> None:
         if any(run.execution is None for run in self._runs):
             self._runs = [run for run in self._runs if run.execution is not None]
-
-
-def present(method: Callable[..., Any], operation: Callable[..., Any]) -> None:
-    """For help(), editors and documentation, which know nothing of generators."""
-    method.__name__ = operation.__name__
-    method.__qualname__ = f"Admin.{operation.__name__}"
-    method.__doc__ = operation.__doc__
-    plain = signature(operation)
-    *_, result = get_args(plain.return_annotation)
-    own = Parameter("self", Parameter.POSITIONAL_ONLY)
-    shown = plain.replace(parameters=[own, *plain.parameters.values()], return_annotation=result)
-    method.__signature__ = shown  # type: ignore[attr-defined]  # what inspect looks at first

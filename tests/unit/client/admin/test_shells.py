@@ -21,7 +21,9 @@ def test_the_shells_agree() -> None:
     assert methods(Admin) == methods(AsyncAdmin)
     assert len(methods(Admin)) > 50
     for name in methods(Admin):
-        assert getattr(Admin, name).__doc__ == getattr(AsyncAdmin, name).__doc__
+        blocking, awaited = getattr(Admin, name).__doc__, getattr(AsyncAdmin, name).__doc__
+        assert blocking.partition(">>>")[0] == awaited.partition(">>>")[0]
+        assert "await admin." in awaited
         assert inspect.iscoroutinefunction(getattr(AsyncAdmin, name))
 
 
