@@ -82,7 +82,7 @@ def _only(headers: list[BatchHeader]) -> BatchHeader:
 def admit_inline(
     batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, partition: str
 ) -> tuple[memoryview, BatchHeader]:
-    """The same as `admit` where it takes a moment; MustBeOpenedFirst where it takes longer."""
+    """`admit` for a small batch; MustBeOpenedFirst for one that would take too long here."""
     if not opens_records(header, config) and not is_too_late(header, config, wall_ms):
         return admit(batch, header, config, wall_ms, opened_bytes_max(config), partition)
     if takes_long(header, config):
@@ -188,7 +188,7 @@ def opened_bytes_max(config: LogConfig) -> int:
 def check_records(
     batch: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int, bytes_max: int, partition: str
 ) -> None:
-    """Looks at each record and raises which ones the topic does not take, in Kafka's words (KIP-467)."""
+    """Check each record, and raise an error that names the bad ones, in Kafka's words (KIP-467)."""
     needs_key = "compact" in config.cleanup_policy
     is_append_time = config.message_timestamp_type == "LogAppendTime"
     earliest = wall_ms - config.message_timestamp_before_max_ms

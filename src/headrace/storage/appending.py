@@ -99,7 +99,7 @@ def append(
     except OSError as error:
         raise log.health.met(error) from error
     if state is not None:
-        state.appended(
+        state.add_batch(
             producer_id,
             epoch,
             sequence,
@@ -214,7 +214,7 @@ def _write_marker(
     _prepare_active(log)
     if must_roll(log, log.active, header.size, offset, header.max_timestamp, wall_ms):
         roll_active(log, wall_ms)
-    aborted = state.aborting(header.producer_id, offset) if marker.is_aborted else None
+    aborted = state.aborted_at(header.producer_id, offset) if marker.is_aborted else None
     index = log.active.transaction_index
     known = len(index)
     try:
@@ -226,7 +226,7 @@ def _write_marker(
         if aborted is not None and is_transient(error):
             _forget_aborted(log, index, known)
         raise
-    state.ended(
+    state.end_transaction(
         header.producer_id,
         header.producer_epoch,
         marker.coordinator_epoch,
@@ -278,7 +278,7 @@ def _write_replicated(log: LogState, batch: memoryview, header: BatchHeader, wal
             return
     _write(log, batch, header.size, header.last_offset, header.max_timestamp, wall_ms)
     if header.producer_id >= 0:
-        state.replayed(header, wall_ms)
+        state.replay_batch(header, wall_ms)
 
 
 def _begin_at(log: LogState, offset: int, wall_ms: int) -> None:

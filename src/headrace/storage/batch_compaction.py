@@ -75,7 +75,7 @@ class BatchCompactor:
             return batch
 
     def _compact_data(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
-        self._transactions.met_data(header)
+        self._transactions.note_data(header)
         self.records_met += header.record_count
         if header.base_offset >= self._covered_to:
             # its keys are not known yet: a horizon that began now would be over too early
@@ -112,7 +112,7 @@ class BatchCompactor:
         marker = end_marker_of(batch, header)
         if marker is None:
             return batch if header.record_count else None
-        has_data = self._transactions.met_marker(header)
+        has_data = self._transactions.note_marker(header)
         if has_data:
             aborted = self._transactions.aborted_by(header)
             if aborted is not None:

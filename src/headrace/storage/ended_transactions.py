@@ -32,11 +32,11 @@ class EndedTransactions:
         at = bisect_right(candidates, header.base_offset, key=lambda one: one.first_offset) - 1
         return at >= 0 and header.base_offset <= candidates[at].last_offset
 
-    def met_data(self, header: BatchHeader) -> None:
+    def note_data(self, header: BatchHeader) -> None:
         if header.is_transactional:
             self._with_data.add(header.producer_id)
 
-    def met_marker(self, header: BatchHeader) -> bool:
+    def note_marker(self, header: BatchHeader) -> bool:
         """Whether anything of the transaction that it ends was met on the way here."""
         has_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)

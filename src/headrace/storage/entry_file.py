@@ -43,7 +43,7 @@ class EntryFile:
         return size % self.entry_bytes == 0
 
     def create(self) -> None:
-        """An empty file, whatever was there."""
+        """Create an empty file, whatever was there."""
         file = self._file(create=True)
         if file.size():
             file.truncate(0)
@@ -81,7 +81,7 @@ class EntryFile:
         self._pending += entry
 
     def write_pending(self) -> None:
-        """Entries that waited reach the file. On a full disk they go on waiting; no part of them counts."""
+        """Write waiting entries to the file. On a full disk they go on waiting; no part of them counts."""
         self.mend()
         if not self._pending:
             return

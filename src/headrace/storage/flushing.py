@@ -100,7 +100,7 @@ def complete_flush(log: LogState, result: Flushed) -> None:
     """A flush came back. One that was ordered before a truncation says nothing about what came after."""
     if result.generation != log.generation:
         return
-    log.partition_producers.synced(result.snapshots)
+    log.partition_producers.note_synced(result.snapshots)
     if result.end_offset > log.flushed_offset:
         log.flushed_offset = min(result.end_offset, log.log_end_offset)
     if log.flushed_offset == log.log_end_offset:

@@ -280,9 +280,8 @@ class LogDirectory:
         )
         log.first_dirty_offset = min(self._checkpoints.cleaner_offsets.get(key, 0), log.flushed_offset)
         if config.flush_messages <= 1 and log.flushed_offset < log.log_end_offset:
-            # What a killed process left unflushed, and what it had flushed since the last checkpoint
-            # alike: the first to ask after a restart is told no less than before, and nothing that may be
-            # lost.
+            # What a killed process left unflushed, and what it had flushed since the last checkpoint: the
+            # first answer after a restart must not go back, nor promise what may be lost.
             job = log.flush_job()
             if job is not None:
                 log.complete_flush(job.run(self._disk))
@@ -389,8 +388,8 @@ class LogDirectory:
         return rename_to_stray(self._disk, directory, original, topic_id or bytes(16), wall_ms, why)
 
     def has_unflushed_name(self, topic: str, partition: int, topic_id: bytes) -> bool:
-        """Whether the file with its topic's id may never have been flushed: after a power loss that is no
-        damage, and unless something is left that speaks for `topic_id`, the directory may be that of an
+        """Whether the file with its topic's id may never have been flushed: after a power loss that is not
+        damage, and unless something else names `topic_id`, the directory may be that of an
         earlier topic of this name.
         """
         directory = f"{topic}-{partition}"

@@ -88,7 +88,7 @@ _Node = _Directory | _Content
 
 
 class _Change:
-    """One unsynced change of names; `subjects` are what it moves, and it stands or falls with them."""
+    """One unsynced change of names; `subjects` are what it moves, and it survives or is lost with them."""
 
     __slots__ = ("edits", "subjects")
 
@@ -116,7 +116,7 @@ class _Change:
 
 
 class MemoryFile:
-    """An open file: a handle on content, which it follows through renames and outlives a removal with."""
+    """An open file: it follows its content through renames, and keeps it after a removal."""
 
     __slots__ = ("_content", "_is_closed")
 
@@ -311,7 +311,7 @@ class MemoryDisk:
         return bytes(memoryview(node.live)[: node.synced]) if isinstance(node, _Content) else b""
 
     def flip(self, path: str, position: int, mask: int) -> None:
-        """Damage at rest: the bits of mask change in one byte."""
+        """Damage on disk: flip the bits of `mask` in one byte."""
         node = self._find(path)
         if not isinstance(node, _Content):
             raise _failure(errno.ENOENT, path)

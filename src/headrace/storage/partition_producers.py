@@ -26,7 +26,7 @@ _END_MARKER = Struct(">hi")
 
 
 class EndMarker:
-    """What an end marker says."""
+    """Content of a transaction's end marker."""
 
     __slots__ = ("coordinator_epoch", "is_aborted")
 
@@ -106,16 +106,16 @@ class PartitionProducers:
         is_indexed: bool,
     ) -> None:
         if not header.is_control:
-            state.replayed(header, wall_ms)
+            state.replay_batch(header, wall_ms)
             return
         marker = end_marker_of(batch, header)
         if marker is None:
             return
         if marker.is_aborted and not is_indexed:
-            aborted = state.aborting(header.producer_id, header.last_offset)
+            aborted = state.aborted_at(header.producer_id, header.last_offset)
             if aborted is not None:
                 segment.transaction_index.add(aborted)
-        state.ended(
+        state.end_transaction(
             header.producer_id,
             header.producer_epoch,
             marker.coordinator_epoch,
@@ -125,7 +125,7 @@ class PartitionProducers:
         )
 
     def take_snapshot(self, offset: int, wall_ms: int) -> None:
-        """State at `offset`, the log's end, into its file; older spares go."""
+        """Write the state at `offset`, the log's end, to its file, and remove older spare files."""
         state = self.state or self.load(wall_ms)  # which removes a damaged file of that name
         if self._snapshots and self._snapshots[-1] == offset:
             return
@@ -150,7 +150,7 @@ class PartitionProducers:
         """Offsets of the snapshots that a flush has to make durable."""
         return [offset for offset in self._snapshots if offset in self._unsynced]
 
-    def synced(self, offsets: list[int]) -> None:
+    def note_synced(self, offsets: list[int]) -> None:
         self._unsynced.difference_update(offsets)
 
     def outlive(self, offset: int, wall_ms: int) -> None:
@@ -186,7 +186,7 @@ class PartitionProducers:
             self._unsynced.discard(offset)
 
     def truncate(self, end_offset: int) -> None:
-        """The log ends earlier now: what is known beyond is forgotten, and loaded again when needed."""
+        """The log ends earlier now: forget what is beyond, and load it again when needed."""
         self.state = None
         gone = [offset for offset in self._snapshots if offset > end_offset]
         for offset in gone:

@@ -136,7 +136,7 @@ class ProducerState:
 
     # --- after it was appended, and in a replay ----------------------------------------------------------
 
-    def appended(
+    def add_batch(
         self,
         producer_id: int,
         epoch: int,
@@ -165,9 +165,9 @@ class ProducerState:
             entry.transaction_start = base_offset
             self._open[producer_id] = base_offset
 
-    def replayed(self, header: BatchHeader, wall_ms: int) -> None:
+    def replay_batch(self, header: BatchHeader, wall_ms: int) -> None:
         """A data batch that is in the log already, from this or another leader."""
-        self.appended(
+        self.add_batch(
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
@@ -178,15 +178,15 @@ class ProducerState:
             is_transactional=header.is_transactional,
         )
 
-    def aborting(self, producer_id: int, offset: int) -> AbortedTransaction | None:
-        """What the transaction index has to say once an abort marker of this producer stands at `offset`."""
+    def aborted_at(self, producer_id: int, offset: int) -> AbortedTransaction | None:
+        """The entry for the transaction index if this producer's transaction is aborted at `offset`."""
         first_offset = self._open.get(producer_id)
         if first_offset is None:
             return None
         others = (start for other, start in self._open.items() if other != producer_id)
         return AbortedTransaction(producer_id, first_offset, offset, next(others, offset + 1))
 
-    def ended(
+    def end_transaction(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, wall_ms: int
     ) -> None:
         """An end marker stands at `offset`. Maybe no transaction is open, as after a marker that was sent
@@ -204,7 +204,7 @@ class ProducerState:
                 self._merge_undecided()
 
     def _merge_undecided(self) -> None:
-        """Nobody has asked for the stable offset for long: let the older half stand or fall together."""
+        """Nobody has asked for the stable offset for long: treat the older half as one."""
         half = len(self._undecided) // 2
         older = self._undecided[:half]
         self._undecided[:half] = [(min(first for first, _ in older), older[-1][1])]

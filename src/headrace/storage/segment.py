@@ -28,7 +28,7 @@ _PLACE_BYTES = _PLACE.size
 
 UNLIMITED = 2**63 - 1
 
-TEMPORARY = ".tmp"  # an index that is being made; a start clears it away
+TEMPORARY = ".tmp"  # an index that is being made; a start removes it
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
@@ -103,7 +103,7 @@ class Segment:
     # --- life --------------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """New and empty, to be appended to.
+        """Create the files of a new, empty segment.
 
         The log comes last: with it the segment is there, and whatever fails before leaves none. A log without
         records that stood behind one that still grows would hide all that is appended there from a restart.
@@ -161,7 +161,7 @@ class Segment:
         return self.size
 
     def load(self) -> None:
-        """Learn sizes and bounds from the files, and write the indexes again where they cannot be trusted."""
+        """Read sizes and bounds from the files, and write the indexes again where they cannot be trusted."""
         if self.is_loaded:
             return
         file = self.file()
@@ -179,8 +179,8 @@ class Segment:
     def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
         """Indexes from the log, as appending would have made them; batches are taken as they are.
 
-        Made beside the old ones and put in their place when they are durable: one that is half done could not
-        be told from a whole one.
+        Made beside the old ones and put in their place when they are durable: a half-written
+        index cannot be told from a whole one.
         """
         self._name_indexes(TEMPORARY)
         try:
@@ -229,8 +229,8 @@ class Segment:
         self.size = position
         self.first_timestamp = self._first_timestamp(self.file()) if position else -1
 
-    def replaced(self) -> None:
-        """Other files stand under its names now."""
+    def reset(self) -> None:
+        """Other files have its names now: forget what was known of the old ones."""
         self.forget_files()
         self._name_indexes("")
         self.transaction_index = TransactionIndex(self._disk, self._files, self.path + ".txnindex")
@@ -257,7 +257,7 @@ class Segment:
     # --- writing -----------------------------------------------------------------------------------------
 
     def note(self, size: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
-        """A batch was written at the end: count it, and index it when its turn has come."""
+        """A batch was written at the end: count it, and index it if the index interval is over."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -275,13 +275,13 @@ class Segment:
         self.size = position + size
 
     def pass_by(self, size: int) -> None:
-        """So many damaged bytes at the end stay where they are."""
+        """Leave so many damaged bytes at the end where they are."""
         self.damaged.append(self.size)
         self.size += size
         self.unindexed_bytes += size
 
     def write_indexes(self) -> None:
-        """Waiting index entries reach their files; on a full disk they wait on."""
+        """Write waiting index entries to their files; on a full disk they go on waiting."""
         try:
             self.time_index.write_pending()
             self.index.write_pending()
@@ -292,7 +292,7 @@ class Segment:
             self._written_to = self.size
 
     def seal(self) -> None:
-        """The last entries, so that the segment's largest timestamp is known from the index alone."""
+        """Write the last index entries, so that the index alone has the segment's largest timestamp."""
         self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         self.time_index.write_pending()
         self.index.write_pending()
@@ -440,7 +440,7 @@ class Segment:
         return end if position == self.size else None
 
     def paths(self) -> list[str]:
-        """Files that may exist for it."""
+        """Paths of the files that it may have."""
         return [self.path + suffix for suffix in SUFFIXES]
 
     def forget_files(self) -> None:

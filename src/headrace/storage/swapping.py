@@ -169,7 +169,7 @@ def _swap(log: LogState, rewritten: Rewritten, wall_ms: int) -> list[Doomed]:
     for one in merged:
         one.forget_files()
     log.segments.drop(merged)
-    segment.replaced()
+    segment.reset()
     if merged:
         segment.modified_ms = merged[-1].modified_ms
     log.segments.forget_readers()

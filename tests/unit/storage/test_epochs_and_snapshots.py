@@ -87,7 +87,7 @@ def test_a_checkpoint_that_a_lost_machine_cut_off_is_made_anew(scene):
 
 def test_a_snapshot_is_kafkas_byte_for_byte():
     state = ProducerState()
-    state.appended(7, 2, 40, 100, 4, 1_700_000_000_000, 0, is_transactional=True)
+    state.add_batch(7, 2, 40, 100, 4, 1_700_000_000_000, 0, is_transactional=True)
     body = (
         (1).to_bytes(4, "big")
         + (7).to_bytes(8, "big")
@@ -106,10 +106,10 @@ def test_a_snapshot_is_kafkas_byte_for_byte():
 def test_a_snapshot_brings_back_what_it_was_made_of():
     state = ProducerState()
     for sequence in range(7):
-        state.appended(7, 0, sequence, sequence, 0, 1000, 5, is_transactional=False)
-    state.appended(8, 1, 0, 7, 2, 1000, 5, is_transactional=True)
-    state.appended(9, 0, 0, 10, 0, 1000, 5, is_transactional=True)
-    state.ended(9, 3, 6, 11, 1001, 5)
+        state.add_batch(7, 0, sequence, sequence, 0, 1000, 5, is_transactional=False)
+    state.add_batch(8, 1, 0, 7, 2, 1000, 5, is_transactional=True)
+    state.add_batch(9, 0, 0, 10, 0, 1000, 5, is_transactional=True)
+    state.end_transaction(9, 3, 6, 11, 1001, 5)
     again = decode_snapshot(encode_snapshot(state), 5)
     assert encode_snapshot(again) == encode_snapshot(state)
     assert again.first_open_offset == 7
@@ -126,7 +126,7 @@ def test_anything_else_is_damaged(damage):
 
 def test_every_flipped_bit_is_found():
     state = ProducerState()
-    state.appended(7, 2, 40, 100, 4, 1_700_000_000_000, 0, is_transactional=True)
+    state.add_batch(7, 2, 40, 100, 4, 1_700_000_000_000, 0, is_transactional=True)
     whole = encode_snapshot(state)
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)

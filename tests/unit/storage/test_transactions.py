@@ -187,8 +187,8 @@ def test_a_full_disk_leaves_no_abort_without_its_marker(scene):
 def test_many_ended_transactions_that_nobody_asked_about_take_little_room():
     state = ProducerState()
     for number in range(5000):
-        state.appended(7, 0, number, 2 * number, 0, 0, 0, is_transactional=True)
-        state.ended(7, 0, 0, 2 * number + 1, 0, 0)
+        state.add_batch(7, 0, number, 2 * number, 0, 0, 0, is_transactional=True)
+        state.end_transaction(7, 0, 0, 2 * number + 1, 0, 0)
     assert state.last_stable_offset(1) <= 0
     assert state.last_stable_offset(9999) == 9998
     assert state.last_stable_offset(10_000) == 10_000
