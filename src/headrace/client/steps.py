@@ -1,8 +1,8 @@
-"""A call of the application as steps, written once for every shell.
+"""Steps: how a call that may wait is written once, for threads and for asyncio.
 
-A call that may have to wait is a generator. What it yields is what a shell can do and pure code cannot: wait
-until something has happened, or run a function of the application, for which the session must not be locked.
-The value of the step comes back from `yield`; an error of the application's function is raised there.
+Such a call is a generator. It yields what only a driver can do: wait until something has happened, or run a
+function of the application, during which the session must not be locked. The value of the step comes back
+from `yield`; an error of the function is raised there.
 """
 
 from collections.abc import Callable, Generator
@@ -14,21 +14,21 @@ T = TypeVar("T")
 
 
 class Wait(NamedTuple):
-    """Until `is_over()` or until the clock says so; gives whether it was over."""
+    """Waits for `is_over()`, at most until `until`; its value is whether it was over."""
 
     is_over: Callable[[], bool]
     until: Instant
 
 
 class Call(NamedTuple):
-    """`function(*arguments)`; asyncio's shell awaits what it gives, if that can be awaited."""
+    """Calls `function(*arguments)`; with asyncio the result is awaited, if it is awaitable."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
 
 
 class Tell(NamedTuple):
-    """As Call, with the consumer itself as first argument: only the shell has it."""
+    """As `Call`, with the client itself as first argument: for rebalance listeners."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()

@@ -75,10 +75,10 @@ class StoredOffsets(RebalanceListener):
         self, connection: Any, *, group: str, table: str = TABLE, paramstyle: str | None = None
     ) -> None:
         if not _NAME.fullmatch(table):
-            raise InvalidInput(f"{table!r} is no name of a table")
+            raise InvalidInput(f"table={table!r}: must be a table name, such as offsets or schema.offsets")
         style = paramstyle or _paramstyle(connection)
         if style not in _MARKS:
-            raise InvalidInput(f"{style!r} is no paramstyle of DB-API 2.0; they are {', '.join(_MARKS)}")
+            raise InvalidInput(f"paramstyle={style!r}: must be one of {', '.join(_MARKS)} (DB-API 2.0)")
         self.group = group
         self._connection = connection
         self._table = table
@@ -179,5 +179,5 @@ def _paramstyle(connection: Any) -> str:
     package = type(connection).__module__.partition(".")[0]
     style = getattr(sys.modules.get(package), "paramstyle", None)
     if not isinstance(style, str):
-        raise InvalidInput(f"how {package!r} takes parameters is not known; say paramstyle=")
+        raise InvalidInput(f"the module {package!r} has no paramstyle; pass the argument paramstyle")
     return style

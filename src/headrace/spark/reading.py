@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.base.ids import id_text
 from headrace.client.clock import clock, wall_ms
+from headrace.client.consumer.arrow import table_of
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, KafkaError, LogTruncation, TimedOut
 from headrace.client.settings.configuration import Configuration
 from headrace.client.settings.consumer import consumer_settings
 from headrace.client.settings.keys import consumer_keys
 from headrace.client.settings.network import network_settings
-from headrace.client.tables import table_of
 from headrace.client.threads.driver import Driver
 from headrace.protocol.errors import ErrorCode
 from headrace.records._columns import Columns

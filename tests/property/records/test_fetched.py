@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fuzz.fuzz_batches import batch_of, mutated
 from harness.interpreted import interpreted
-from headrace.client.tables import table_of
+from headrace.client.consumer.arrow import table_of
 from headrace.records import _columns, _messages, fetched
 from headrace.records.batch import HEADER_BYTES, read_header
 from headrace.records.builder import build_batch

@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
-from headrace.records import _codec, compiled
+from headrace.records import compiled
 
 SOURCE = Path(compiled.__file__).parents[1]
 
@@ -33,7 +34,10 @@ print(compiled.COMPILED)
 
 
 def test_the_flag_tells_the_truth() -> None:
-    assert _codec.__file__.endswith(".py") is not compiled.COMPILED
+    """Of all compiled modules, those of the producer too: they are built together or not at all."""
+    for path in [*SOURCE.glob("records/_[a-z]*.py"), *SOURCE.glob("client/producer/_[a-z]*.py")]:
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        assert str(import_module(name).__file__).endswith(".py") is not compiled.COMPILED
 
 
 def test_an_installation_without_compiler_and_without_cython_works_and_is_silent(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.client.tables import table_of
+from headrace.client.consumer.arrow import table_of
 from headrace.records._columns import Columns
 from headrace.records.batch import COUNT_AT, CRC_AT, HEADER_BYTES, MAGIC_AT, read_header, renew_crc
 from headrace.records.builder import build_batch, end_marker, rebuild_batch

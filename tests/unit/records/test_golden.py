@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.tables import table_of
+from headrace.client.consumer.arrow import table_of
 from headrace.records import reader
 from headrace.records._columns import Columns
 from headrace.records.batch import check_batches, read_header

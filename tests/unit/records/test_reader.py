@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.client.tables import table_of
+from headrace.client.consumer.arrow import table_of
 from headrace.records import reader
 from headrace.records._columns import Columns
 from headrace.records.batch import HEADER, BatchHeader, check_crc, read_header, renew_crc

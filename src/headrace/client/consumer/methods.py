@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.base.extras import require
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
+from headrace.client.consumer.arrow import table_of
 from headrace.client.consumer.core import ConsumerCore, P, Place
 from headrace.client.consumer.deserializers import Deserializer, Deserializers, as_serializer
 from headrace.client.consumer.list_offsets import OffsetAndTimestamp
@@ -36,7 +37,6 @@ from headrace.client.settings.consumer import consumer_settings
 from headrace.client.settings.keys import consumer_keys
 from headrace.client.settings.network import network_settings
 from headrace.client.steps import Call, Steps
-from headrace.client.tables import table_of
 from headrace.records._messages import Message
 
 if TYPE_CHECKING:

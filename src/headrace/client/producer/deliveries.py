@@ -10,7 +10,7 @@ from headrace.client.producer._batch import Batch, Delivery, Waiter
 
 
 class PartitionRows(NamedTuple):
-    """Rows of a table in one partition. Offsets are −1 if the broker was not asked for them (acks=0).
+    """Rows of a table in one partition. Offsets are −1 with acks=0, where the broker sends no response.
 
     >>> import pyarrow
     >>> delivery = producer.send_arrow("orders", pyarrow.table({"value": ["tea", "salt"]}))
@@ -24,7 +24,7 @@ class PartitionRows(NamedTuple):
 
 
 class TableMetadata(NamedTuple):
-    """Where the rows of a table came to lie.
+    """Where the rows of a table were written.
 
     >>> import pyarrow
     >>> delivery = producer.send_arrow("orders", pyarrow.table({"value": ["tea", "salt"]}))
@@ -39,14 +39,14 @@ class TableMetadata(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Some rows, one behind the other in a batch."""
+    """Consecutive rows in one batch."""
 
     batch: Batch
     first: int
     end: int
 
     def whereabouts(self) -> "Iterator[_Span]":
-        """The batches that carry the rows now: one that was too large went on in parts."""
+        """The batches that have the rows now: a batch that was too large was split."""
         if self.batch.parts is None:
             yield self
             return
@@ -62,7 +62,7 @@ WhenDone = Callable[["TableDelivery"], object]
 
 
 class TableDelivery:
-    """Done when the fate of every row is known; failed if one of them was not delivered.
+    """The result of sending a table: done when every row is delivered or has failed.
 
     >>> import pyarrow
     >>> delivery = producer.send_arrow("orders", pyarrow.table({"value": ["tea", "salt"]}))
@@ -80,7 +80,7 @@ class TableDelivery:
         self._answered = 0  # so many spans from the first on are known to be
 
     def add(self, taken: int, touched: Mapping[Batch, int]) -> None:
-        """So many more rows were taken, into these batches, each from that place to its end."""
+        """Adds `taken` rows: `touched` has their batches, each with the index of its first row."""
         self.records += taken
         self._spans += [_Span(batch, first, batch.count) for batch, first in touched.items()]
 
@@ -89,7 +89,7 @@ class TableDelivery:
         return self._open_batch() is None
 
     def _open_batch(self) -> Batch | None:
-        """One whose fate is not known."""
+        """A batch that is not settled yet."""
         while self._answered < len(self._spans):
             for part in self._spans[self._answered].whereabouts():
                 if not part.batch.is_settled:
@@ -99,7 +99,7 @@ class TableDelivery:
 
     @property
     def error(self) -> Exception | None:
-        """Why some row was not delivered; None if all were, or are still on their way."""
+        """Why a row was not delivered; None if all were delivered, or are still pending."""
         for span in self._spans:
             for part in span.whereabouts():
                 if part.batch.error is not None:
@@ -108,9 +108,9 @@ class TableDelivery:
         return None
 
     def result(self) -> TableMetadata:
-        """Where the rows lie; raises why one of them does not. Only of one that is done."""
+        """Where the rows were written; raises if one of them failed. Only once the delivery is done."""
         if not self.is_done:
-            raise RuntimeError("rows are still on their way")
+            raise RuntimeError("the delivery is still pending; wait with get() or await")
         error = self.error
         if error is not None:
             raise error
@@ -131,7 +131,10 @@ class TableDelivery:
         return TableMetadata(self.topic, self.records, dict(sorted(partitions.items())))
 
     def get(self, timeout: float | None = None) -> TableMetadata:
-        """Waits until all rows are answered for: where they lie, or the error is raised."""
+        """Waits until all rows are delivered or have failed, for at most `timeout` seconds.
+
+        Returns where they were written, or raises the first error; `TimedOut` when the time is over.
+        """
         if not self.is_done:
             self._waiter.wait(self, timeout)
         return self.result()
@@ -150,7 +153,7 @@ class TableDelivery:
         return self.when_done(delivered)
 
     def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> "TableDelivery":
-        """Calls `errback(*args, error, **kwargs)` once all is known and a row was not delivered."""
+        """Calls `errback(*args, error, **kwargs)` once the delivery is done, if a row failed."""
 
         def failed(done: TableDelivery) -> None:
             error = done.error
@@ -160,7 +163,7 @@ class TableDelivery:
         return self.when_done(failed)
 
     def when_done(self, then: WhenDone) -> "TableDelivery":
-        """Calls `then(self)` when all is known, at once if it is already."""
+        """Calls `then(self)` when the delivery is done, or at once if it is so already."""
         batch = self._open_batch()
         if batch is None:
             then(self)
@@ -175,7 +178,7 @@ class Flush:
 
     @property
     def is_done(self) -> bool:
-        """Asked often, so that what is known to be answered is not looked at again."""
+        """Called often: batches that are settled are not checked again."""
         while self._left and is_answered(self._left[-1]):
             self._left.pop()
         return not self._left
@@ -186,7 +189,7 @@ class Flush:
 
 
 def is_answered(batch: Batch) -> bool:
-    """Whether the fate of all its records is known; those of one that was too large went on in parts."""
+    """Whether all its records are delivered or have failed; a batch that was too large was split."""
     if batch.parts is None:
         return batch.is_settled
     return all(is_answered(part) for part in batch.parts)

@@ -1,22 +1,22 @@
-"""A producer's own speed limit, for bulk loads that leave the brokers to others: so many records and bytes
-per second, however fast they are sent.
+"""The rate limit of a producer (headrace.rate.records, headrace.rate.bytes), for bulk loads that must not use
+all of the brokers' capacity.
 
-Nothing waits here. Whoever wants to send is told for how long to wait first, and has its place in the line
-from then on, so that several senders share the rate fairly.
+Nothing waits here. `reserve` returns how long the caller has to wait before it sends, and reserves its share,
+so that several senders share the rate fairly.
 """
 
 from headrace.base.time import Duration, Instant
 
-# What was not used may be made up for, but only so much of it: a pause must not end in a flood.
+# Unused capacity may be used later, but at most this much of it: a pause must not end in a burst.
 BURST_S = 0.1
-# Rows of a table that are taken in one go: a few milliseconds, in which nobody else gets a turn.
+# Rows of a table that are appended at once: that takes a few milliseconds, in which no other call runs.
 RECORDS_AT_ONCE_MAX = 16_384
 
 
 class Rate:
-    """One quantity at a fixed rate: each share has a moment from which on it may be used.
+    """A fixed rate of one quantity.
 
-    Invariant: over any stretch of time no more begins than rate × (its length + BURST_S) and one share.
+    Invariant: over any time span at most rate × (its length + BURST_S) and one share may start.
     """
 
     __slots__ = ("_next_at", "_per_s")
@@ -27,18 +27,18 @@ class Rate:
 
     @property
     def burst(self) -> float:
-        """What may go at once."""
+        """How much may be sent at once."""
         return self._per_s * BURST_S
 
     def reserve(self, now: Instant, amount: int) -> Duration:
-        """How long to wait before so much is used; it counts as used from now on."""
+        """How long to wait before `amount` may be sent; it counts as sent from now on."""
         begins_at = max(self._next_at, now - BURST_S)
         self._next_at = Instant(begins_at + amount / self._per_s)
         return Duration(max(0.0, begins_at - now))
 
 
 class RateLimit:
-    """Records and bytes per second; 0: as many as there are."""
+    """Records and bytes per second; 0 means no limit."""
 
     __slots__ = ("_bytes", "_records")
 
@@ -51,7 +51,7 @@ class RateLimit:
         return self._records is not None or self._bytes is not None
 
     def records_at_once(self, record_bytes: float) -> int:
-        """How many records of that size may go together without making a flood of them: at least one."""
+        """How many records of this size may be sent at once within the rate; at least one."""
         shares = [float("inf")]
         if self._records is not None:
             shares.append(self._records.burst)
@@ -60,7 +60,7 @@ class RateLimit:
         return max(1, int(min(RECORDS_AT_ONCE_MAX, *shares)))
 
     def reserve(self, now: Instant, records: int, size: int) -> Duration:
-        """How long to wait before so many records of so many bytes are sent."""
+        """How long to wait before these records may be sent."""
         wait_s = Duration(0.0)
         if self._records is not None:
             wait_s = self._records.reserve(now, records)

@@ -9,16 +9,21 @@ from typing import NamedTuple
 
 from headrace import __version__
 from headrace.client.cluster import TopicPartition
+from headrace.client.coordinator import Coordinator
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.network.connection import ByVersion
+from headrace.client.pending import Pending
 from headrace.client.request_queue import Answer
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.messages.end_txn import EndTxnRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -47,6 +52,33 @@ class GroupMembership(NamedTuple):
     generation: int = -1
     member_id: str = ""
     instance_id: str | None = None
+
+
+class PendingOffsets:
+    """Offsets that are being added to the transaction."""
+
+    __slots__ = ("coordinator", "is_added", "left", "member", "pending")
+
+    def __init__(
+        self,
+        member: GroupMembership,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        coordinator: Coordinator,
+        pending: Pending[None],
+    ) -> None:
+        self.member = member
+        self.left = dict(offsets)  # not committed yet
+        self.coordinator = coordinator
+        self.pending = pending
+        self.is_added = False  # the group, to the transaction
+
+
+class UntakenCall(NamedTuple):
+    """A call whose caller may not have its result yet, since it gave up waiting."""
+
+    what: str
+    subject: object  # what it was called with
+    pending: Pending[None]
 
 
 def features_request() -> ApiVersionsRequest:
@@ -129,3 +161,34 @@ def results_of_offsets(answer: Answer) -> dict[TopicPartition, int]:
         for topic in answer.topics
         for told in topic.partitions
     }
+
+
+def init_producer_id_request(
+    transactional_id: str, producer: tuple[int, int], timeout_ms: int
+) -> InitProducerIdRequest:
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+    )
+
+
+def add_offsets_request(
+    transactional_id: str, producer: tuple[int, int], group_id: str
+) -> AddOffsetsToTxnRequest:
+    return AddOffsetsToTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        group_id=group_id,
+    )
+
+
+def end_request(transactional_id: str, producer: tuple[int, int], *, committed: bool) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        committed=committed,
+    )

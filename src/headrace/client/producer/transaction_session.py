@@ -1,11 +1,10 @@
-"""A producer's transactions: records and offsets that count together or not at all.
+"""The transactions of a producer: records and offsets that are committed together or not at all.
 
-The coordinator is asked one thing at a time. Where the cluster has switched on transaction.version 2
-(KIP-890), partitions and groups join a transaction by being written to, and every end of one raises the
-producer's epoch; before, each has to be added first, and the epoch is raised by us when a failure left its
-sequences in doubt.
+The coordinator gets one request at a time. With transaction.version=2 (KIP-890) partitions and groups join a
+transaction when they are written to, and every end of a transaction raises the producer's epoch. Without it,
+each has to be added first, and we raise the epoch after a failure that left the sequence numbers in doubt.
 
-    what is to be done next, by state (see transaction_states):
+    the next requests, by state (see `transaction.py`):
     INITIALIZING            features → InitProducerId
     IN_TRANSACTION          AddPartitions (1) → AddOffsets (1) → TxnOffsetCommit
     COMMITTING              the same, then EndTxn once no record is under way
@@ -14,7 +13,6 @@ sequences in doubt.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from headrace.base.dice import Dice
 from headrace.base.time import NEVER, Instant
@@ -46,9 +44,14 @@ from headrace.client.producer.transaction_requests import (
     PRODUCE_FIRST_PROTOCOL,
     SECOND_PROTOCOL,
     GroupMembership,
+    PendingOffsets,
+    UntakenCall,
+    add_offsets_request,
     add_partitions_request,
+    end_request,
     error_of_adding,
     features_request,
+    init_producer_id_request,
     offsets_request,
     results_of_offsets,
     transaction_version,
@@ -56,38 +59,11 @@ from headrace.client.producer.transaction_requests import (
 from headrace.client.request_queue import Answer, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from headrace.protocol.messages.end_txn import EndTxnResponse
+from headrace.protocol.messages.init_producer_id import InitProducerIdResponse
 
 _Reader = Callable[[Answer], None]  # raises what the answer says went wrong
-
-
-class _Offsets:
-    """Offsets on their way into the transaction."""
-
-    __slots__ = ("coordinator", "is_added", "left", "member", "pending")
-
-    def __init__(
-        self,
-        member: GroupMembership,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        coordinator: Coordinator,
-        pending: Pending[None],
-    ) -> None:
-        self.member = member
-        self.left = dict(offsets)  # not committed yet
-        self.coordinator = coordinator
-        self.pending = pending
-        self.is_added = False  # the group, to the transaction
-
-
-class _Untaken(NamedTuple):
-    """A call whose caller may not have its result yet, since it gave up waiting."""
-
-    what: str
-    subject: object  # what it was called with
-    pending: Pending[None]
 
 
 class TransactionSession:
@@ -129,15 +105,15 @@ class TransactionSession:
         self._may_be_started = False  # it was asked to begin it, and its answer may be lost
         self._partitions: set[TopicPartition] = set()
         self._to_add: dict[TopicPartition, None] = {}
-        self._offsets: _Offsets | None = None
+        self._offsets: PendingOffsets | None = None
         self._initializing: Pending[None] | None = None
         self._ending: Pending[None] | None = None
-        self._untaken: _Untaken | None = None
+        self._untaken: UntakenCall | None = None
 
     # What the user asks for
 
     def init(self) -> Pending[None]:
-        """Takes over the transactional id: whoever had it is fenced, what it left open is aborted."""
+        """Takes over the transactional id: fences its former producer, and aborts what that left open."""
         if self._initializing is None:
             self._check_usable()
             self._move(State.INITIALIZING, "initialized")
@@ -165,7 +141,7 @@ class TransactionSession:
         self._check_usable()
         if self.state is not State.IN_TRANSACTION:
             raise OutsideTransaction(
-                f"records are sent inside a transaction; this producer is {_named(self.state)}"
+                f"records must be sent inside a transaction; this producer is {_named(self.state)}"
             )
 
     def send_offsets(
@@ -177,9 +153,9 @@ class TransactionSession:
             return before
         self.check_may_send()
         if self._offsets is not None:
-            raise InvalidInput("other offsets are still being added to the transaction")
+            raise InvalidInput("an earlier send_offsets() call is still in progress")
         pending = Pending[None]("adding offsets to the transaction")
-        self._untaken = _Untaken("send_offsets", (dict(offsets), member), pending)
+        self._untaken = UntakenCall("send_offsets", (dict(offsets), member), pending)
         if not offsets:
             pending.finish()
             return pending
@@ -192,7 +168,7 @@ class TransactionSession:
                 request_timeout_s=self._settings.request_timeout_s,
             )
             coordinator.listeners.append(lambda now, error: self._cannot_commit(State.IN_TRANSACTION, error))
-        self._offsets = _Offsets(member, offsets, coordinator, pending)
+        self._offsets = PendingOffsets(member, offsets, coordinator, pending)
         return pending
 
     def commit(self) -> Pending[None]:
@@ -219,7 +195,7 @@ class TransactionSession:
 
     def _begin_end(self, what: str, doing: str) -> Pending[None]:
         self._ending = Pending[None](doing)
-        self._untaken = _Untaken(what, None, self._ending)
+        self._untaken = UntakenCall(what, None, self._ending)
         return self._ending
 
     # What sending asks
@@ -253,7 +229,7 @@ class TransactionSession:
 
     @property
     def is_busy(self) -> bool:
-        """Somebody waits for something."""
+        """Whether a call waits for its result."""
         pending = (self._initializing, self._ending, None if self._offsets is None else self._offsets.pending)
         return any(each is not None and not each.is_done for each in pending)
 
@@ -386,11 +362,8 @@ class TransactionSession:
                     pending.finish()
             self._ending = None
 
-        question = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._settings.transaction_timeout_ms,
-            producer_id=self._sequences.producer_id,
-            producer_epoch=self._sequences.producer_epoch,
+        question = init_producer_id_request(
+            self.transactional_id, self._sequences.producer, self._settings.transaction_timeout_ms
         )
         self._ask(self._coordinator, question, read)
 
@@ -413,7 +386,7 @@ class TransactionSession:
         question = add_partitions_request(self.transactional_id, self._sequences.producer, adding)
         self._ask(self._coordinator, question, read, ADD_PARTITIONS_BY_CLIENTS)
 
-    def _commit_offsets(self, offsets: _Offsets) -> None:
+    def _commit_offsets(self, offsets: PendingOffsets) -> None:
         self._may_be_started = True
         if not self.is_second and not offsets.is_added:
             self._add_offsets(offsets)
@@ -438,18 +411,15 @@ class TransactionSession:
         version_max = None if self.is_second else OFFSET_COMMIT_FIRST_PROTOCOL
         self._ask(offsets.coordinator, question, read, version_max)
 
-    def _add_offsets(self, offsets: _Offsets) -> None:
+    def _add_offsets(self, offsets: PendingOffsets) -> None:
         def read(answer: Answer) -> None:
             assert isinstance(answer, AddOffsetsToTxnResponse)
             self._check(answer.error_code)
             self._is_started = True
             offsets.is_added = True
 
-        question = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._sequences.producer_id,
-            producer_epoch=self._sequences.producer_epoch,
-            group_id=offsets.member.group_id,
+        question = add_offsets_request(
+            self.transactional_id, self._sequences.producer, offsets.member.group_id
         )
         self._ask(self._coordinator, question, read)
 
@@ -467,12 +437,7 @@ class TransactionSession:
                 self._identified(answer.producer_id, answer.producer_epoch)
             self._ended()
 
-        question = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._sequences.producer_id,
-            producer_epoch=self._sequences.producer_epoch,
-            committed=committed,
-        )
+        question = end_request(self.transactional_id, self._sequences.producer, committed=committed)
         self._ask(self._coordinator, question, read, None if self.is_second else END_TXN_FIRST_PROTOCOL)
 
     def _ended(self) -> None:
@@ -497,7 +462,7 @@ class TransactionSession:
 
     def _check_usable(self) -> None:
         if self.state is State.FATAL:
-            raise ProducerUnusable(f"this producer is of no more use: {self.error}") from self.error
+            raise ProducerUnusable(f"this producer cannot be used any more: {self.error}") from self.error
         if self.state is State.ABORTABLE:
             raise TransactionMustAbort(f"the transaction can only be aborted: {self.error}") from self.error
 
@@ -516,7 +481,7 @@ class TransactionSession:
         self.state = State.FATAL
         self.error = error
         self.when_moved()
-        self._settle_waiting(ProducerUnusable(f"this producer is of no more use: {error}"), error)
+        self._settle_waiting(ProducerUnusable(f"this producer cannot be used any more: {error}"), error)
         if self._initializing is not None and not self._initializing.is_done:
             self._initializing.finish(error=error)
 
