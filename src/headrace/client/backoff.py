@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again.
+"""Backoff: how long to wait before a retry.
 
 Waits double from `RETRY_FIRST_S` to `RETRY_LAST_S` and are spread by a fifth either way, so that many
 clients that lost the same broker do not come back in step.

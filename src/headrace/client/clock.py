@@ -1,4 +1,4 @@
-"""The clocks of the shells; what is pure is told the time."""
+"""Clocks of the shells; the core gets the time as an argument."""
 
 import time
 

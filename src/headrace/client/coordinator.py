@@ -1,4 +1,4 @@
-"""Which broker looks after our group, our transactional id or our sink.
+"""Lookup of the coordinator of a group, a transactional id or a sink.
 
     unknown --somebody wants it--> asked --answered--> known --it failed us--> unknown
                                          --failed--> unknown, asked again after a while
@@ -21,7 +21,7 @@ from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, 
 
 MANY_KEYS_SINCE = 4  # before, a FindCoordinator request asks for one key
 
-# A broker that answers so is not the coordinator, or not able to be: the search begins anew.
+# A broker that answers so is not the coordinator, or not able to be: it is looked up again.
 NOT_THE_ONE = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT}
 )

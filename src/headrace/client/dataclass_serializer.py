@@ -1,4 +1,4 @@
-"""Dataclasses as JSON, read back by their annotations.
+"""Serializer of dataclasses as JSON, read back by their annotations.
 
 A type is looked at once: for each of its parts a small function is made that turns what JSON gives into a
 value of the annotated type, or raises. Understood are JSON's own types, Enum, datetime, date, Decimal and

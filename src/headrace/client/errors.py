@@ -1,6 +1,4 @@
-"""What can go wrong for a client, by whose fault it is; each says whether trying again helps and what to
-do.
-"""
+"""Errors of the client: each says whether a retry helps, and what to do."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Something that was asked for and is not done yet; the shell waits for it, or tells who listens."""
+"""Result of a call that is not finished yet; the shell waits for it, or is called when it is done."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast

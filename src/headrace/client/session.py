@@ -1,4 +1,4 @@
-"""What a shell drives, and what it lends: the pure core of a producer, a consumer or an admin client.
+"""Border between the core and its shells: what a shell drives, and the log that it lends.
 
 A session says which requests have to leave and by when it wants to be asked again. The driver sends them, and
 gives every ticket its answer or the error that came instead, exactly once.

@@ -1,5 +1,5 @@
-"""Administration: topics, configs, groups, offsets, transactions, brokers, rights and users.
+"""Admin client: topics, configs, groups, offsets, transactions, brokers, access control and users.
 
-Every operation is written once, as a generator that yields questions (`asking`); `session` runs them for the
-blocking and the asyncio shell alike.
+Every operation is written once, as a generator that yields requests (`operation`); `session` runs them for
+the blocking and for the asyncio client.
 """

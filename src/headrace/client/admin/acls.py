@@ -1,4 +1,4 @@
-"""Who may do what: access control lists, made, shown and deleted."""
+"""Access control lists: create, describe and delete them."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, the features it has switched on, and the quorum of its controllers."""
+"""The cluster: its brokers, its features, and the quorum of its controllers."""
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -70,7 +70,7 @@ def describe_cluster(*, include_fenced: bool = False) -> Operation[ClusterDescri
 
 
 def list_brokers() -> Operation[list[Broker]]:
-    """The brokers that clients are told of; asked for in the way that the oldest brokers know, too.
+    """The brokers that clients can connect to; asked for in the way that the oldest brokers know, too.
 
     >>> [broker.broker_id for broker in admin.list_brokers()]
     [1]

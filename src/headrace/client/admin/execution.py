@@ -1,4 +1,4 @@
-"""One `Ask` under way: each subject until it has its value or its error.
+"""Execution of one `Ask`: routing, retries and timeouts, until every subject has a value or an error.
 
     open --its target is found--> sent --answered--> settled
          <--an error that may pass, after a pause--     (value, final error, or out of time)

@@ -191,7 +191,7 @@ def list_groups(*, states: Iterable[str] = (), types: Iterable[str] = ()) -> Ope
     brokers = yield from broker_ids()
     targets = {broker: OfBroker(broker) for broker in brokers}
     found = yield from ask_all(Ask("listing groups", targets, lambda *_: request, read))
-    # a group that moves to another coordinator may be told of twice
+    # a group that moves to another coordinator may be listed twice
     return sorted({listed.group: listed for one in found.values() for listed in one}.values())
 
 

@@ -166,7 +166,7 @@ class RangeSplits(NamedTuple):
     []
     """
 
-    offsets: list[int]  # inside of the range, rising
+    offsets: list[int]  # inside the range, ascending
     total_bytes: int  # of the range, roughly
     log_start_offset: int
 

@@ -1,4 +1,4 @@
-"""How much clients may send, read and ask: quotas of users, of client ids and of addresses."""
+"""Quotas of users, client ids and addresses: describe and alter them."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Operations under way, as a Session that every shell can drive: any number of them at once.
+"""Session of an admin client: runs any number of operations at once, for every shell.
 
 Each is a generator (see `asking`) with one `Execution` at a time and one deadline for all of it; they share
 the directory of who is where.

@@ -1,6 +1,6 @@
-"""Reading partitions, as pure machines; `ConsumerSession` joins them and the group into one.
+"""Consumer: pure machines that read partitions; `ConsumerSession` joins them with the group.
 
-A partition's `Position` is found (`positioning`, `validation`), then read ahead of the application
-(`fetching`, `fetch_session`), and what was fetched waits in the `backlog` until it is taken. Positions move
-when records are handed out, and only then; an answer to a question that is no longer ours moves nothing.
+The position of a partition is found (`offset_reset`, `position_validation`), then the `fetcher` reads ahead
+of the application, and what it fetched waits in the `fetch_buffer`. A position moves only when records are
+handed out; an answer to a request that is no longer current moves nothing.
 """

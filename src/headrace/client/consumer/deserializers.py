@@ -1,4 +1,4 @@
-"""From a record's bytes to what the application wants to see.
+"""Deserializers of keys and values, and the error of a record that they cannot read.
 
 A record that cannot be read does not end the consumer: what came before it is handed out, and then the error
 names the record and holds it as it is. The position stays in front of it until the application seeks.

@@ -1,4 +1,4 @@
-"""What was fetched and is not handed out yet: per partition in order, and turn by turn between partitions.
+"""Fetched records that are not handed out yet: in order within a partition, in turn between partitions.
 
 A partition keeps its turn until what one fetch brought of it is handed out; then the others come first. A
 paused one keeps what it has and has no turn; its bytes do not count against the others meanwhile.
@@ -135,7 +135,7 @@ class FetchBuffer:
             self._failed.append(position)
 
     def _broken(self, position: Position, error: BadRecords) -> ClientError:
-        """What follows is fetched anew: bytes may have been damaged on their way."""
+        """What follows is fetched again: bytes may have been damaged on their way."""
         told = BadResponse(f"the records of partition {position.at} at offset {position.offset}: {error}")
         told.advice = "Seek past them to go on; look at the broker's log, and at its disk."
         self.drop(position)

@@ -1,8 +1,8 @@
-"""KIP-227 on the client's side: what one broker remembers of our fetches, so that a request lists only news.
+"""Fetch sessions (KIP-227), client side: a request lists only what changed since the last one.
 
     none --a full fetch is answered with an id--> open --the broker forgot it--> none
                                                    |---an answer is lost or refused: the next fetch is full
-                                                       and ends it---> none or open anew
+                                                       and ends it---> none or open again
 
 A broker that gives no session answers full fetches with id 0, which is all the same to everybody else.
 """
@@ -58,7 +58,7 @@ class FetchSession:
         """Asks for these, and for nothing else any more."""
         known = self._known
         if any(at in known and known[at].topic_id != each.topic_id for at, each in wanted.items()):
-            self.restart()  # a topic was made anew; the old one's partitions are remembered by the same name
+            self.restart()  # a topic was created again; the broker remembers the old one by the same name
         forgotten: list[ForgottenTopic] = []
         news = wanted
         if not self.is_full:
@@ -118,7 +118,7 @@ class FetchSession:
             self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
 
     def restart(self) -> None:
-        """We no longer know what the broker remembers: the next fetch begins anew, and ends what was."""
+        """We no longer know what the broker remembers: the next fetch is a full one, and ends the session."""
         self.epoch = INITIAL_EPOCH
         self._known = {}
 

@@ -1,4 +1,4 @@
-"""Reading ahead of the application: which broker is asked for what, and what its answers mean.
+"""Fetcher: reads ahead of the application; decides what to fetch from which broker.
 
 One fetch per broker is under way, a long poll; it asks for every partition of that broker which may be read
 and has little ahead. Whoever was served goes behind the others, so that a full answer starves nobody. Of
@@ -113,7 +113,7 @@ class Fetcher:
 
     def _leader(self, now: Instant, position: Position) -> int | None:
         """Who is to be asked now."""
-        # A topic that is being looked at anew is read on meanwhile: most of its leaders are where they were.
+        # A topic that is being looked up again is read on meanwhile: most of its leaders are where they were.
         leader = self._cluster.leader_of(position.at)
         if leader is None:
             self._cluster.mark_stale(position.at.topic)

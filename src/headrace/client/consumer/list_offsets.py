@@ -1,4 +1,4 @@
-"""Offsets by time: each partition's leader is asked (ListOffsets), and again while that may help.
+"""ListOffsets requests: offsets by timestamp or at the ends, from each partition's leader, with retries.
 
 Questions of several askers travel together; a request has a partition once, as Kafka wants it.
 """

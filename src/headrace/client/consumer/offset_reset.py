@@ -1,4 +1,4 @@
-"""Where to begin reading: what the group has committed, or what auto.offset.reset says.
+"""Initial positions and offset resets: the committed offset, or what auto.offset.reset says.
 
 Also where to go on when a position turns out to be unusable: out of range, or of records that the log no
 longer holds.
@@ -51,7 +51,7 @@ class OffsetReset:
         found: Callable[[], None],
         tell: Callable[[PositionEvent], None],
     ) -> None:
-        """`look_up` asks the group for committed offsets and gives a number by which `fetched` is told of
+        """`look_up` asks the group for committed offsets and gives a number by which `fetched` gets
         them; None without a group. `found` hears that something may be fetched.
         """
         self._settings = settings
@@ -219,14 +219,14 @@ class OffsetReset:
             self._tell(LogTruncated(position.at, before, offset))
             self._found()
 
-    def made_anew(self, position: Position) -> None:
+    def recreated(self, position: Position) -> None:
         """The topic was deleted and another one has its name: all that was read is gone."""
         if position.phase is Phase.UNKNOWN:
             return
         self._buffer.drop(position)
         # As with a truncated log reading goes on where the two logs part, wherever the policy would begin.
         is_told = self._settings.reset.kind is ResetKind.NONE
-        reason = "the topic was deleted and made anew"
+        reason = "the topic was deleted and created again"
         position.begin_reset(self._settings.reset if is_told else TO_EARLIEST, reason)
         self.is_due = True
 

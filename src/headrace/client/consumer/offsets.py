@@ -1,6 +1,4 @@
-"""What an application asks about offsets, each question something that is done later: commits, what was
-committed, the ends of partitions, offsets by time.
-"""
+"""Calls about offsets that finish later: commits, committed offsets, ends of partitions, offsets by time."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +17,7 @@ ByTime = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
 class OffsetCalls:
-    """Invariant: every number that the group has given and not told of has its pending here."""
+    """Invariant: every number that the group gave and did not answer yet has its pending here."""
 
     def __init__(self, group: Group | None, list_offsets: ListOffsets) -> None:
         self._group = group

@@ -1,4 +1,4 @@
-"""One partition that is being read: where the application is, how far we have fetched ahead of it.
+"""State of one partition that is read: the position, and how far it was fetched ahead.
 
     UNKNOWN --the group has committed one--> CHECKING or READY
             --it has not, or there is no group--> RESETTING

@@ -1,4 +1,4 @@
-"""Whether a new leader has what we read (KIP-320): OffsetForLeaderEpoch, asked before the next fetch.
+"""Position validation (KIP-320): asks a new leader with OffsetForLeaderEpoch before the next fetch.
 
 A position remembers under which leader epoch the record before it was written. When the partition has a
 leader of a later epoch, that one says where the records of our epoch end in its log; if that is before our

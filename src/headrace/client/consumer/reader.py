@@ -1,5 +1,4 @@
-"""Partitions that are read, whoever chose them: their positions, what is fetched ahead, and what of that is
-handed out.
+"""Reader of the assigned partitions: positions, fetching ahead, and handing records out.
 
 Machines of one purpose each work on the same positions; here they are joined, driven, and asked by the
 application. Which partitions there are is decided elsewhere: `_add`, `_remove` and `_stop` are told.
@@ -142,7 +141,7 @@ class PartitionReader:
             if topic is None or topic.topic_id == position.topic_id:
                 continue
             if position.has_topic_id and topic.has_id:
-                self._offset_reset.made_anew(position)
+                self._offset_reset.recreated(position)
             position.topic_id = topic.topic_id
         self._list_offsets.hurry()
         self._hurry()
@@ -190,7 +189,7 @@ class PartitionReader:
         try:
             messages = self._buffer.take_records(max_records)
         except ClientError:
-            self._hurry()  # it is fetched anew
+            self._hurry()  # it is fetched again
             raise
         self._records += len(messages)
         self._fill_up()

@@ -1,4 +1,4 @@
-"""A consumer as one machine: its group if it has one, where it reads, what it has read ahead.
+"""Session of a consumer: its group, if it has one, and the reader of its partitions.
 
 The shell sends what `requests` gives, hands every answer to `answered` and wakes the machine at `deadline`.
 A poll of the application is: `polled`, then what `take_events` says is told to its listeners (`acknowledge`
@@ -109,7 +109,7 @@ class ConsumerSession(PartitionReader):
         self._offset_calls = OffsetCalls(self.group, self._list_offsets)
         self._subscription: Subscription | None = None
         self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
-        self._failure: ClientError | None = None  # why the group is of no use until we subscribe anew
+        self._failure: ClientError | None = None  # why the group is of no use until we subscribe again
         self._leaving: list[Pending[None]] = []  # done when the group says that we have left
         self._closing = Closing()
         self._wake_at = NEVER  # as the shell was told
@@ -279,7 +279,7 @@ class ConsumerSession(PartitionReader):
 
     def acknowledge(self, now: Instant) -> None:
         """The application is done with all that it was told is revoked; of that counts as read what it had
-        before it last polled. While it has not been told of everything, it is not done.
+        before it last polled. While there are events that it has not heard, it is not done.
         """
         assert self.group is not None
         if any(isinstance(event, Revoked) for event in self._events):

@@ -1,4 +1,4 @@
-"""A member of a classic group: it joins, is given its share, says that it lives, and joins again.
+"""Member of a classic group: joins, gets its assignment, sends heartbeats, and joins again.
 
     OUT --subscribe--> PREPARING --all given up, topics known--> JOINING --JoinGroup answered-->
         leader: GATHERING --topics known, shared out--> SYNCING --SyncGroup answered--> STABLE
@@ -441,7 +441,7 @@ class ClassicMembership:
                 self._fail(self._error(code))
 
     def _expelled(self, code: int) -> None:
-        """The group went on without us: we join anew, as ourselves where it still knows us."""
+        """The group went on without us: we join again, with our member id where it still knows us."""
         self._rejoin_reason = str(self._error(code))
         keeps_id = code == ErrorCode.ILLEGAL_GENERATION
         self._forget(Phase.PREPARING, self._rejoin_reason, keeps_id=keeps_id)

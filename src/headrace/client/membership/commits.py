@@ -1,4 +1,4 @@
-"""Commits on their way to the coordinator: one request at a time, in the order of the asking.
+"""Offset commits on their way to the coordinator: one request at a time, in the order of the calls.
 
 What waits travels together: a request carries the newest offset of each partition, and ends all the commits
 it carried, in their order. A commit that has to be tried again holds back those behind it, so that no older

@@ -63,7 +63,7 @@ class Left:
 
 @dataclass(slots=True, frozen=True)
 class Failed:
-    """Nothing more happens until the application subscribes anew: trying again would not mend this."""
+    """Nothing more happens until the application subscribes again: a retry would not help."""
 
     error: ClientError
 
@@ -79,7 +79,7 @@ class CommitEnded:
 
 @dataclass(slots=True, frozen=True)
 class AutoCommitFailed:
-    """Offsets that nobody asked to commit were not; the next interval tries anew, if they are still ours."""
+    """Offsets that nobody asked to commit were not; the next interval tries again, if they are still ours."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     error: ClientError

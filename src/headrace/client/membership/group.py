@@ -1,4 +1,4 @@
-"""A consumer's whole part in its group as one machine: who coordinates, what is ours, how far we have read.
+"""A consumer's group as one machine: coordinator, membership, commits and committed offsets.
 
 The shell sends what `requests` gives, hands every answer to `answered`, wakes the machine at `deadline`, and
 tells the application what `take_events` says. After each call of the application it asks for requests again.
@@ -145,7 +145,7 @@ class Group:
         losses = self._losses
 
         def saved(now: Instant) -> None:
-            if losses == self._losses:  # otherwise all of this is over, and may have begun anew
+            if losses == self._losses:  # otherwise all of this is over, and may have begun again
                 self._give_up(now, partitions)
 
         # The group must not go on before what was read is committed: afterwards nobody would take it from us.

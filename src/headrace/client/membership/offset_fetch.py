@@ -1,4 +1,4 @@
-"""How far the group had read: OffsetFetch, tried again while that may help."""
+"""OffsetFetch requests: committed offsets of the group, with retries."""
 
 from collections.abc import Callable, Iterable
 

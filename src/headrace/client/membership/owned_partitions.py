@@ -1,4 +1,4 @@
-"""Which partitions are the application's, and the steps by which they come and go.
+"""Partitions that a member owns, and the steps by which it gets and gives them up.
 
     take: what is new is told at once, unless something has to go first
     revoke --> the application ends its work --> acknowledge: now it is gone, and what is new is told

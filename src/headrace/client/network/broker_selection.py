@@ -1,4 +1,4 @@
-"""Which broker to ask when any will do, and how soon one that failed may be connected to again.
+"""Selection of a broker when any will do, and backoff for those that failed.
 
 Of every address it remembers only failures: one that answers is as good as new. The pause before the next
 connection doubles with every failure, as does the time that the connection may take; both are spread, so

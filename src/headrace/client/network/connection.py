@@ -1,4 +1,5 @@
-"""One connection to one broker, as a value: requests in, bytes out; bytes in, answers out.
+"""Protocol of one connection: framing, correlation, versions, TLS and login; requests and bytes in, bytes
+and answers out.
 
     new --begin--> negotiating --ApiVersions answered--> logging in --SASL is over--> ready
                                                               ^                         |
@@ -51,7 +52,7 @@ STRANGERS_BYTES_MAX = 512 * 1024
 # its own.
 SHARED_BUFFER_BYTES = 64 * 1024
 
-# A session is renewed when this much of it is over, in thousandths and drawn anew each time, as Java does: a
+# A session is renewed when this much of it is over, in thousandths and drawn each time, as Java does: a
 # broker's clients must not all come at once.
 RENEW_AFTER_MIN, RENEW_AFTER_SPREAD = 850, 100
 RENEWAL_S = 10.0  # how long that may take, once all that was asked before is answered

@@ -1,4 +1,4 @@
-"""One connection and the requests that wait for it, as a value: tickets in, bytes out; bytes in, answers out.
+"""Requests of one connection, queued and in flight: tickets in, bytes out; bytes in, answers out.
 
     held (until the address may be connected to) → opening → open (negotiating, then ready) → ended
 

@@ -1,4 +1,4 @@
-"""Which brokers cannot be reached, since when, and why.
+"""Reachability of brokers: which cannot be reached, since when, and why.
 
 The sockets report every connection that is ready, fails or takes long; waiting calls ask. An address that
 cannot be reached for a second is worth a warning, and another every 30 s; the sockets log them. When no

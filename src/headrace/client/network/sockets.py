@@ -106,7 +106,7 @@ class Peer:
 
 
 class Sockets:
-    """All connections of one client; `settled` fills with the answers that its session has to be told of."""
+    """All connections of one client; `settled` fills with the answers for its session."""
 
     def __init__(
         self, settings: NetworkSettings, dice: Dice, shell: Shell, reachability: Reachability

@@ -1,4 +1,4 @@
-"""From the ssl.* settings to a TLS context: whom we trust, who we are, what we speak.
+"""TLS context from the ssl.* settings: trusted authorities, own certificate, versions and ciphers.
 
 PEM only, as a file or as text: Python reads no JKS and no PKCS #12, so who has one of those is told the
 command that turns it into PEM. Files are read here, once, when a client is made; a wrong one is an error

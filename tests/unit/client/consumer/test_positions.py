@@ -1,4 +1,4 @@
-"""Where reading begins and goes on: resets, epochs of leaders, truncated logs, topics that are made anew."""
+"""Where reading begins and goes on: resets, leader epochs, truncated logs, topics that are created again."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def test_without_a_policy_a_topic_that_was_made_anew_is_raised() -> None:
     stage.answer(flight, ConnectionLost("cut"))
     for _ in range(2):
         stage.advance(5.0)
-        with pytest.raises(LogTruncation, match="made anew"):
+        with pytest.raises(LogTruncation, match="created again"):
             stage.take()
     request, flight = stage.fetch()
     assert asked(request) == {(A, 0): 5}, "asked before the other topic was known of"
