@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 
 from cli.running import Up
+from headrace.protocol.api import request_codec, response_codec
+from headrace.protocol.framing import decode_response_header, request_frame
+from headrace.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 
 
 @pytest.fixture
@@ -99,6 +103,29 @@ def test_serve_becomes_the_node(shell: Any, tmp_path: Path) -> None:
     assert word == "ready"
     assert int(pid_file.read_text()) == process.pid
     assert shell.attempt("topic", "create", "t", "-b", bootstrap).out == b"created t with 3 partitions\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+def test_serve_runs_a_controller_alone(shell: Any, tmp_path: Path) -> None:
+    settings = tmp_path / "controller.properties"
+    settings.write_text(
+        "node.id=7\nprocess.roles=controller\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=CONTROLLER://127.0.0.1:0\nlog.dirs={tmp_path}/data\n"
+    )
+    process = shell.start("serve", str(settings), stdout=subprocess.PIPE)
+    word, address = process.stdout.readline().decode().split()
+    assert word == "ready"
+    host, _, port = address.rpartition(":")
+    asked = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
+    body = request_codec(DescribeQuorumRequest.KEY, 2).encode(DescribeQuorumRequest(topics=[asked]))
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(b"".join(map(bytes, request_frame(DescribeQuorumRequest.KEY, 2, 1, "test", [body]))))
+        answer = client.makefile("rb")
+        frame = answer.read(int.from_bytes(answer.read(4)))
+    codec = response_codec(DescribeQuorumRequest.KEY, 2)
+    (topic,) = codec.decode(frame, decode_response_header(frame, codec.header_version)[1]).topics
+    assert topic.partitions[0].leader_id == 7
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
 
