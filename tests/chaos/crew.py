@@ -1,155 +1,175 @@
-"""Several members of one group in a process that may be killed at any moment.
-
-Orders come on stdin, one a line: `join 3`, `leave 3`, `state`; the end of stdin means that all leave. What
-happens goes to stdout, one JSON object a line, flushed before the offsets of the records it tells of are
-committed: a record that nobody told of is read again by somebody else. Whatever a member fails of is told
-too; `state` asks what each member is doing. librdkafka's own log goes to stderr.
-"""
+"""Members that are killed together, each in its own process, and the threads that read what they print."""
 
 from __future__ import annotations
 
 import json
-import struct
+import os
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from typing import Any
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from chaos.storm_journal import Journal
 
-POLL_S = 0.1
-HEADER = b"CGMDv2:"  # librdkafka's own form of the group metadata; the generation follows
-# the group moved on while the commit was under way: the records will come again
-EXPECTED = (
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.STALE_MEMBER_EPOCH,
-    KafkaError.FENCED_MEMBER_EPOCH,
-    KafkaError._NO_OFFSET,
-    KafkaError._ASSIGNMENT_LOST,
-)
-
-_printing = threading.Lock()
+TESTS = Path(__file__).resolve().parents[1]
+WAIT_S = 120.0  # without anything happening: a machine that has other work to do is slow, and no fault
+FROZEN_AFTER_S = 10.0
+STACKS = "Timeout ("  # with it faulthandler begins to write the stacks
 
 
-def tell(**event: Any) -> None:
-    line = json.dumps(event | {"at": time.monotonic()})
-    with _printing:
-        print(line, flush=True)
+class HandProcess:
+    """One member, as the storm sees it."""
 
+    def __init__(
+        self,
+        crew: str,
+        number: int,
+        settings: dict[str, object],
+        topic: str,
+        journal: Journal,
+        logs: Path,
+        *,
+        module: str = "chaos.hand",
+        frozen_after_s: float = FROZEN_AFTER_S,
+    ) -> None:
+        self.crew, self.name, self.client_id = crew, f"{crew}/{number}", f"{crew}-{number}"
+        self.journal = journal
+        self.log, self.stacks = logs / f"{self.client_id}.log", logs / f"{self.client_id}.stacks"
+        self.is_leaving = False
+        self._was_killed = False
+        arguments = [str(number), json.dumps(settings | {"client.id": self.client_id}), topic]
+        arguments += [str(self.stacks), str(frozen_after_s)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": str(TESTS)},
+                text=True,
+            )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
-def generation(client: Consumer) -> int:
-    metadata = client.consumer_group_metadata()
-    assert metadata.startswith(HEADER), metadata[:16]
-    return int(struct.unpack_from("=i", metadata, len(HEADER))[0])
+    def leave(self) -> None:
+        self.is_leaving = True
+        self._order("leave")
 
+    def ask_state(self) -> None:
+        self._order("state")
 
-class Hand:
-    """One member: reads, tells, commits."""
+    def is_running(self) -> bool:
+        return self.process.poll() is None
 
-    def __init__(self, number: int, settings: dict[str, Any], topic: str) -> None:
-        self.number, self.settings, self.topic = number, settings, topic
-        self.leaving = threading.Event()
-        self.polled_at = time.monotonic()
-        self.doing = "starts"
-        self.owned: set[int] = set()
-        self.generation = -1
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
+    def is_closing(self) -> bool:
+        """A member that freezes before can be put out of the group too, after its session's end."""
+        return self.name in self.journal.closing
 
-    def run(self) -> None:
-        """A member whose thread ended would go on sending heartbeats, and nobody would take part for it."""
-        try:
-            self.live()
-        except BaseException:
-            tell(member=self.number, how="failed", error=traceback.format_exc())
-            self.doing = "has failed"
-
-    def live(self) -> None:
-        client = Consumer(self.settings | {"client.id": f"hand-{self.number}"})
-        client.subscribe(
-            [self.topic],
-            on_assign=lambda _, gained: self.moved(client, "gained", gained),
-            on_revoke=lambda _, given: self.moved(client, "gave up", given),
-            on_lost=lambda _, lost: self.moved(client, "lost", lost),
-        )
-        while not self.leaving.is_set():
-            self.doing, self.polled_at = "polls", time.monotonic()
-            messages = [message for message in client.consume(500, POLL_S) if self.is_record(message)]
-            if messages:
-                tell(member=self.number, processed=[int(message.value()) for message in messages])
-                self.doing = "commits"
-                self.commit(client)
-        self.doing = "closes"
-        client.close()
-        self.doing = "has left"
-        tell(member=self.number, how="left")
-
-    def is_record(self, message: Message) -> bool:
-        error = message.error()
-        if error is not None:
-            how = "failed" if error.fatal() else "noticed"
-            tell(member=self.number, how=how, error=str(error))
-        return error is None
-
-    def moved(self, client: Consumer, how: str, partitions: list[TopicPartition]) -> None:
-        """A callback of librdkafka's, which must not raise: the call that it interrupts, or `close`, would
-        fail with it, and with an error that tells nothing.
+    def is_frozen(self) -> bool:
+        """No Python thread of the process could run for twice `frozen_after_s`: its stacks were written a
+        second time, so the first time is complete.
         """
-        try:
-            places = [partition.partition for partition in partitions]
-            if how == "gained":  # a client that closes may not know its group any more
-                self.generation = generation(client)
-            self.owned = self.owned | set(places) if how == "gained" else self.owned - set(places)
-            tell(member=self.number, how=how, places=places, generation=self.generation)
-        except BaseException:
-            tell(member=self.number, how="failed", error=f"{how}: {traceback.format_exc()}")
+        return len(self._stacks()) > 1
 
-    def commit(self, client: Consumer) -> None:
-        try:
-            client.commit(asynchronous=False)
-        except KafkaException as failure:
-            if failure.args[0].code() not in EXPECTED and not failure.args[0].retriable():
-                tell(member=self.number, how="failed", error=str(failure))
+    def stacks_told(self) -> str:
+        stacks = self._stacks()
+        return stacks[0].partition("\n")[2].strip() if stacks else "it has not written any stacks"
 
-    def tell_state(self) -> None:
-        """What its thread is doing, also if it hangs."""
-        is_alive = self.thread.is_alive()
-        frame = sys._current_frames().get(self.thread.ident or 0) if is_alive else None
-        tell(
-            member=self.number,
-            how="state",
-            state={
-                "doing": self.doing,
-                "is_alive": is_alive,
-                "is_leaving": self.leaving.is_set(),
-                "seconds_since_poll": round(time.monotonic() - self.polled_at, 2),
-                "owned": sorted(self.owned),
-                "generation": self.generation,
-                "stack": [] if frame is None else traceback.format_stack(frame)[-3:],
-            },
+    def _stacks(self) -> list[str]:
+        """As often as they were written."""
+        return self.stacks.read_text().split(STACKS)[1:] if self.stacks.exists() else []
+
+    def kill(self) -> None:
+        """The end comes later: `close` waits for it."""
+        self._was_killed = True
+        self.process.kill()
+
+    def close(self) -> None:
+        """Waits until the process has ended and everything that it printed is in the journal."""
+        self.process.wait()
+        self._listener.join(WAIT_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):  # an order that the process did not read
+                pipe.close()
+
+    def _order(self, line: str) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # the process has ended: the listener judges how
+            print(line, file=self.process.stdin, flush=True)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            for line in self.process.stdout:
+                if line.endswith("\n"):  # the last line of a killed process may be cut
+                    self.journal.add(self.crew, json.loads(line))
+        except Exception:
+            self.journal.fail(self.name, traceback.format_exc())
+        code = self.process.wait()
+        if not self._was_killed and (code != 0 or not self.is_leaving):
+            self.journal.fail(self.name, f"ended with {code}: {self.log.read_text(errors='replace')[-4000:]}")
+
+
+class Crew:
+    """Members that are killed together."""
+
+    def __init__(
+        self, name: str, settings: dict[str, object], topic: str, journal: Journal, logs: Path
+    ) -> None:
+        self.name, self.settings, self.topic, self.journal, self.logs = name, settings, topic, journal, logs
+        self.aboard: set[int] = set()
+        self.hands: dict[int, HandProcess] = {}  # also those that were ordered to leave
+
+    def join(self) -> None:
+        number = len(self.hands)
+        self.hands[number] = HandProcess(
+            self.name, number, self.settings, self.topic, self.journal, self.logs
         )
+        self.aboard.add(number)
+
+    def leave(self, number: int) -> None:
+        self.aboard.remove(number)
+        self.hands[number].leave()
+
+    def dismiss(self) -> None:
+        for number in list(self.aboard):
+            self.leave(number)
+
+    def kill(self) -> None:
+        for hand in self.hands.values():
+            hand.kill()
+        for hand in self.hands.values():
+            hand.process.wait()
+        died_at = time.monotonic()
+        for hand in self.hands.values():
+            hand.close()
+        self.journal.died(self.name, died_at)
 
 
-def main() -> None:
-    settings, topic = json.loads(sys.argv[1]), sys.argv[2]
-    hands: dict[int, Hand] = {}
-    for line in sys.stdin:
-        order, *number = line.split()
-        if order == "join":
-            hands[int(number[0])] = Hand(int(number[0]), settings, topic)
-        elif order == "leave":
-            hands[int(number[0])].leaving.set()
-        else:
-            for hand in hands.values():
-                hand.tell_state()
-    for hand in hands.values():
-        hand.leaving.set()
-    for hand in hands.values():
-        hand.thread.join()
-
-
-if __name__ == "__main__":
-    main()
+def wait_until_ended(
+    hands: Iterable[HandProcess], client_ids: Callable[[], set[str]], wait_s: float = WAIT_S
+) -> tuple[list[HandProcess], list[HandProcess]]:
+    """Members that were ordered to leave: those whose client froze after it had left the group, which are
+    killed, and those that have not ended in time. `client_ids` asks the broker who is in the group.
+    """
+    frozen: list[HandProcess] = []
+    end = time.monotonic() + wait_s
+    running = list(hands)
+    while running and time.monotonic() < end:
+        suspects = [hand for hand in running if hand.is_running() and hand.is_closing() and hand.is_frozen()]
+        members = client_ids() if suspects else set()
+        for hand in suspects:
+            if hand.client_id not in members:
+                hand.kill()
+                frozen.append(hand)
+        ended = [hand for hand in running if hand in frozen or not hand.is_running()]
+        for hand in ended:
+            hand.close()
+        running = [hand for hand in running if hand not in ended]
+        time.sleep(0.05)
+    return frozen, running

@@ -12,8 +12,6 @@ A group that does not settle is dumped: its records, every member's state, and t
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import subprocess
 import sys
@@ -29,16 +27,15 @@ from pathlib import Path
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.storm_dump import dump
+from chaos.crew import WAIT_S, Crew, wait_until_ended
+from chaos.storm_dump import describe, dump
 from chaos.storm_journal import Journal
 from harness.broker import Broker
 from harness.headrace import Headrace
 from harness.kafka import Kafka
 
-TESTS = Path(__file__).resolve().parents[1]
 BROKERS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
 PROTOCOLS = ("classic", "consumer")
-WAIT_S = 120  # without anything happening: a machine that has other work to do is slow, and no fault
 UNSETTLED_S = 3 * WAIT_S  # a group that moves all the time does not settle either
 TOPIC = "storm"
 
@@ -81,80 +78,6 @@ BREEZE = Weather(
     records_per_s=500,
     is_logged=True,
 )
-
-
-class Crew:
-    """A process with several members, and the thread that hears what they tell."""
-
-    def __init__(self, name: str, settings: dict[str, object], journal: Journal, logs: Path) -> None:
-        self.name, self.journal = name, journal
-        self.aboard: set[int] = set()
-        self.log = logs / f"{name}.log"
-        self._next = 0
-        self._may_end = False  # it was killed or dismissed
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "chaos.crew", json.dumps(settings), TOPIC],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=os.environ | {"PYTHONPATH": str(TESTS)},
-                text=True,
-            )
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def join(self) -> None:
-        self.aboard.add(self._next)
-        self._order(f"join {self._next}")
-        self._next += 1
-
-    def leave(self, number: int) -> None:
-        self.aboard.remove(number)
-        self._order(f"leave {number}")
-
-    def ask_state(self) -> None:
-        self._order("state")
-
-    def kill(self) -> None:
-        self._may_end = True
-        self.process.kill()
-        self.process.wait()
-        self._listener.join(WAIT_S)
-        self.journal.died(self.name, time.monotonic())
-        self._close()
-
-    def dismiss(self) -> None:
-        """All leave, and the process ends by itself."""
-        self._may_end = True
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-
-    def wait(self) -> None:
-        self.process.wait(WAIT_S)
-        self._listener.join(WAIT_S)
-        self._close()
-
-    def _order(self, line: str) -> None:
-        assert self.process.stdin is not None
-        print(line, file=self.process.stdin, flush=True)
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        try:
-            for line in self.process.stdout:
-                if line.endswith("\n"):  # the last words of a killed process may be cut
-                    self.journal.add(self.name, json.loads(line))
-        except Exception:
-            self.journal.fail(self.name, traceback.format_exc())
-        if not self._may_end:
-            code = self.process.wait()
-            self.journal.fail(self.name, f"ended with {code}: {self.log.read_text(errors='replace')[-4000:]}")
-
-    def _close(self) -> None:
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 class Load:
@@ -235,8 +158,7 @@ class Storm:
             self._play()
         finally:
             for crew in self.crews:  # those that are left after a failure
-                if crew.process.poll() is None:
-                    crew.kill()
+                crew.kill()
 
     def _play(self) -> None:
         weather = self.weather
@@ -264,7 +186,7 @@ class Storm:
             self._leave()
 
     def _hire(self) -> None:
-        crew = Crew(f"crew-{self._hired}", self.settings, self.journal, self.logs)
+        crew = Crew(f"crew-{self._hired}", self.settings, TOPIC, self.journal, self.logs)
         self._hired += 1
         self.crews.append(crew)
         for _ in range(self.weather.hands):
@@ -312,10 +234,7 @@ class Storm:
         deadline = time.monotonic() + WAIT_S
         while not acknowledged <= self.journal.processed and time.monotonic() < deadline:
             time.sleep(0.05)
-        for crew in self.crews:
-            crew.dismiss()
-        for crew in self.crews:
-            crew.wait()
+        self._dismiss()
         journal = self.journal
         self.say(
             f"  {len(acknowledged)} records, {journal.repeated} processed again; "
@@ -327,6 +246,26 @@ class Storm:
         faults = journal.owned_twice()
         assert not faults, f"{len(faults)} times: {faults[:5]}"
         assert not journal.failures, journal.failures[:5]
+
+    def _dismiss(self) -> None:
+        """All leave. A client that freezes after it has left the group is no fault of the broker's."""
+        for crew in self.crews:
+            crew.dismiss()
+
+        def client_ids() -> set[str]:
+            return {member.client_id for member in describe(self).members}
+
+        hands = [hand for crew in self.crews for hand in crew.hands.values()]
+        frozen, staying = wait_until_ended(hands, client_ids)
+        for hand in frozen:
+            print(
+                f"  {hand.name}: its client froze while it closed, after it had left the group; "
+                f"killed process {hand.process.pid}\n{hand.stacks_told()}",
+                flush=True,
+            )
+        if staying:
+            names = [hand.name for hand in staying]
+            raise AssertionError(f"{names} did not end in {WAIT_S} s after the order to leave\n{dump(self)}")
 
 
 def make_topic(bootstrap: str, partitions: int) -> None:

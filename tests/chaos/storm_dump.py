@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from headrace.protocol.coordinator_records import GROUP_RECORDS, decode
 from headrace.protocol.coordinator_records.groups import OffsetCommitKey
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chaos.storm import Storm
 
 ANSWER_S = 20
-LINES_OF_LOG = 60  # of each crew's clients
+LINES_OF_LOG = 25  # of each client
 RECORDS = 30
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -45,25 +45,36 @@ def dump(storm: Storm) -> str:
 def _members(storm: Storm) -> Iterator[str]:
     journal = storm.journal
     journal.states.clear()
-    expected = {f"{crew.name}/{number}" for crew in storm.crews for number in crew.aboard}
-    for crew in storm.crews:
-        crew.ask_state()
+    running = [hand for crew in storm.crews for hand in crew.hands.values() if hand.is_running()]
+    for hand in running:
+        hand.ask_state()
     end = time.monotonic() + ANSWER_S
-    while not expected <= journal.states.keys() and time.monotonic() < end:
+    while time.monotonic() < end:
+        if all(hand.name in journal.states for hand in running if hand.is_running()):
+            break
         time.sleep(0.05)
-    for member in sorted(expected | journal.states.keys()):
-        where = "aboard" if member in expected else "ordered to leave"
-        yield f"{member} ({where}): {journal.states.get(member, 'no answer')}"
+    for hand in running:
+        where = "ordered to leave" if hand.is_leaving else "aboard"
+        if hand.name in journal.states:
+            yield f"{hand.name} ({where}): {journal.states[hand.name]}"
+        elif hand.is_running():
+            yield f"{hand.name} ({where}): the process does not answer\n{hand.stacks_told()}"
+        else:
+            yield f"{hand.name} ({where}): the process has ended"
     owners = journal.owners()
     yield f"unowned: {[place for place, names in owners.items() if not names]}"
     yield f"owned twice: { {place: names for place, names in owners.items() if len(names) > 1} }"
 
 
-def _described(storm: Storm) -> Iterator[str]:
+def describe(storm: Storm) -> ConsumerGroupDescription:
     group_id = str(storm.settings["group.id"])
     admin = AdminClient({"bootstrap.servers": storm.bootstrap, "log_level": 0})
     asked = admin.describe_consumer_groups([group_id], request_timeout=ANSWER_S)
-    described = asked[group_id].result(ANSWER_S)
+    return asked[group_id].result(ANSWER_S)
+
+
+def _described(storm: Storm) -> Iterator[str]:
+    described = describe(storm)
     yield f"{described.state}, assignor {described.partition_assignor}, {len(described.members)} members"
     for member in described.members:
         assigned = member.assignment.topic_partitions if member.assignment else []
@@ -102,7 +113,7 @@ def _records(storm: Storm) -> Iterator[str]:
 
 
 def _logs(storm: Storm) -> Iterator[str]:
-    for crew in storm.crews:
-        lines = crew.log.read_text(errors="replace").splitlines()
-        yield f"{crew.name}: {len(lines)} lines, the last ones:"
+    for hand in [hand for crew in storm.crews for hand in crew.hands.values()]:
+        lines = hand.log.read_text(errors="replace").splitlines()
+        yield f"{hand.name}: {len(lines)} lines, the last ones:"
         yield from lines[-LINES_OF_LOG:]

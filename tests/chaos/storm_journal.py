@@ -35,6 +35,7 @@ class Journal:
         self.failures: list[str] = []  # of members and of their processes: none may happen
         self.notices: list[str] = []  # errors that a consumer hears of and goes on
         self.states: dict[str, dict[str, Any]] = {}  # what members said when they were asked
+        self.closing: set[str] = set()  # members that began to leave, also those that have left
         self.moves = 0
         self.events = 0  # moves and departures: as long as it grows, the group is at work
         self.generations: set[int] = set()
@@ -57,6 +58,8 @@ class Journal:
                     self._gain(member, event)
                 case "gave up" | "lost":
                     self._end(member, event["at"], event["places"], was_lost=event["how"] == "lost")
+                case "closes":
+                    self.closing.add(member)
                 case "left":
                     self._end(member, event["at"], range(self.partitions), was_lost=False)
                 case "failed":

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from chaos.crew import Hand
-from chaos.storm import BREEZE, PROTOCOLS, Crew, Storm, make_topic
+from chaos.crew import Crew, HandProcess, wait_until_ended
+from chaos.hand import Hand
+from chaos.storm import BREEZE, PROTOCOLS, Storm, make_topic
 from chaos.storm_journal import Journal
 from harness.broker import Broker
 from harness.wait import eventually
@@ -28,14 +29,45 @@ def test_a_group_survives_a_storm(new_broker: Callable[..., Broker], protocol: s
 def test_a_member_that_fails_and_a_crew_that_dies_are_told(tmp_path: Path) -> None:
     """In silence both look like a group that does not settle."""
     journal = Journal(partitions=1)
-    crew = Crew("crew", {}, journal, tmp_path)
+    crew = Crew("crew", {}, "storm", journal, tmp_path)
     crew.join()
     eventually(lambda: len(journal.failures), 1)
     assert "group.id must be set" in journal.failures[0]
-    crew.process.kill()
+    crew.hands[0].process.kill()
     eventually(lambda: len(journal.failures), 2)
     assert "ended with -9" in journal.failures[1]
     crew.kill()
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[HandProcess]:
+    """A member whose process froze when it was ordered to leave."""
+    settings: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1", "group.id": "storm", "log_level": 0}
+    module = "chaos.freezing_hand"
+    journal = Journal(partitions=1)
+    hand = HandProcess("crew", 0, settings, "storm", journal, tmp_path, module=module, frozen_after_s=1)
+    try:
+        hand.leave()
+        eventually(hand.is_frozen, True)
+        yield hand
+    finally:
+        hand.kill()
+        hand.close()
+    assert not journal.failures
+
+
+def test_a_client_that_freezes_after_it_left_is_killed(frozen: HandProcess) -> None:
+    """confluent-kafka can wait for ever in `close`, with the GIL held. A storm once failed by it."""
+    assert wait_until_ended([frozen], lambda: set()) == ([frozen], [])
+    assert not frozen.is_running()
+    assert "in close" in frozen.stacks_told()
+
+
+def test_a_member_that_freezes_is_not_counted_as_left(frozen: HandProcess) -> None:
+    assert wait_until_ended([frozen], lambda: {frozen.client_id}, wait_s=0.2) == ([], [frozen])
+    frozen.journal.closing.clear()  # it froze before it began to leave, and its session has ended
+    assert wait_until_ended([frozen], lambda: set(), wait_s=0.2) == ([], [frozen])
+    assert frozen.is_running()
 
 
 def test_a_member_that_closes_tells_what_it_gives_up(capsys: pytest.CaptureFixture[str]) -> None:
