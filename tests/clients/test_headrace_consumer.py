@@ -160,7 +160,7 @@ def test_positions(sender: Producer, new_topic: NewTopic, new_consumer: NewConsu
     assert consumer.position(first) == len(SAMPLES)
     consumer.assign([first, second])
     assert consumer.assignment == {first, second}
-    assert consumer.position(first) == len(SAMPLES)  # what stays is not begun anew
+    assert consumer.position(first) == len(SAMPLES)  # what stays is not begun again
     assert {message.partition for message in read(consumer, 4)} == {1}
 
 

@@ -154,7 +154,7 @@ def cut_short(crash: Fault) -> tuple[Day, MemoryDisk]:
 
 
 def crash_points() -> list[Fault]:
-    """Before each call that changes something, and inside of each append."""
+    """Before each call that changes something, and inside each append."""
     day = Day(FaultyDisk(MemoryDisk()))
     day.live()
     points = []

@@ -34,7 +34,7 @@ _PLAIN = {
 
 
 class TopicConfigs:
-    """Configs of all topics over one set of broker defaults; made anew when those change."""
+    """Configs of all topics over one set of broker defaults; recreated when those change."""
 
     __slots__ = ("_defaults", "_unchanged")
 

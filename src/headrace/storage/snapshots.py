@@ -51,7 +51,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 def decode_snapshot(data: bytes, wall_ms: int) -> ProducerState:
     """DamagedSnapshot for anything but what was written. Producers count as seen now: silence is measured
-    anew.
+    again.
     """
     if len(data) < _PREFIX.size + _COUNT.size:
         raise DamagedSnapshot(f"the snapshot has only {len(data)} bytes")

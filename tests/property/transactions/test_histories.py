@@ -172,7 +172,7 @@ class History:
         return decision, ErrorCode(decision.reply.error_code), told
 
     def judge_right(self, message: Message, before: Transaction | None) -> None:
-        """owner_alone: whoever changes something holds the newest epoch, or starts anew."""
+        """owner_alone: whoever changes something holds the newest epoch, or starts again."""
         if message.kind == "init" and (message.held == (-1, -1) or before is None):
             return
         assert before is not None, "owner_alone: nobody owns an unknown id"

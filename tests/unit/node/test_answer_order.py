@@ -61,7 +61,7 @@ def test_a_member_that_leaves_behind_its_own_join_is_answered_the_join_first() -
     first = desk._correlation
     desk.send(connection, leave(request.member_id), 5)
     assert ids_sent(desk, connection) == [first, first + 1]
-    assert desk.receive(connection).error_code  # of JoinGroup: it is no member any more
+    assert desk.receive(connection).error_code  # of JoinGroup: it is no longer a member
     assert desk.receive(connection).error_code == 0
 
 

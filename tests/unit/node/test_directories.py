@@ -290,7 +290,7 @@ def test_what_is_not_the_directory_of_a_partition_is_left_alone() -> None:
 
 
 def test_an_empty_directory_in_the_place_of_another_begins_nothing_again() -> None:
-    """A mount that is missing: its partitions wait for it, and are not made anew in the empty directory."""
+    """A mount that is missing: its partitions wait for it, and are not recreated in the empty directory."""
     disks = with_records()
     desk = Desk(disks={"a": disks["a"], "b": MemoryDisk()})
     assert sorted(p.is_offline for p in desk.node.broker.partitions.of_name("t")) == [

@@ -105,7 +105,7 @@ def test_the_first_abort_of_a_segment_outlives_a_lost_machine(scene):
 
 
 def test_an_abort_outlives_a_kill_and_a_lost_machine(scene):
-    """What is durable in an index is not written anew after a kill: that would not be durable."""
+    """What is durable in an index is not written again after a kill: that would not be durable."""
     scene.open()
     scene.write(7, 0, transactional=True)
     scene.end(7, committed=False)

@@ -308,4 +308,4 @@ def _directory_id(text: str) -> bytes:
     try:
         return id_from_text(text)
     except ValueError as error:
-        raise InvalidInput(f"{text!r} is no directory id") from error
+        raise InvalidInput(f"{text!r} is not a directory id") from error

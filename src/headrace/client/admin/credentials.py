@@ -247,5 +247,5 @@ def describe_tokens(owners: Iterable[str] | None = None) -> Operation[list[Deleg
 def _principal(text: str) -> tuple[str, str]:
     kind, colon, name = text.partition(":")
     if not colon or not kind or not name:
-        raise InvalidInput(f"{text!r} is no principal: write it as User:{text or 'name'}")
+        raise InvalidInput(f"{text!r} is not a principal: write it as User:{text or 'name'}")
     return kind, name

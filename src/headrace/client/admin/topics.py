@@ -210,7 +210,7 @@ def topic_id_from(text: str) -> bytes:
     try:
         return id_from_text(text)
     except ValueError as error:
-        raise InvalidInput(f"{text!r} is no topic id") from error
+        raise InvalidInput(f"{text!r} is not a topic id") from error
 
 
 def _described(name: str, told: Any, partitions: Iterable[Any]) -> TopicDescription:

@@ -33,12 +33,12 @@ def subscription_of(
         raise InvalidInput("subscribe needs topics, a pattern, or a broker_pattern; exactly one of them")
     for name in names:
         if name.startswith("^"):
-            raise InvalidInput(f"{name!r} is no topic; say subscribe(pattern={name!r}) to find topics")
+            raise InvalidInput(f"{name!r} is not a topic; say subscribe(pattern={name!r}) to find topics")
     if isinstance(pattern, str):
         try:
             pattern = re.compile(pattern)
         except re.error as error:
-            raise InvalidInput(f"{pattern!r} is no regular expression: {error}") from error
+            raise InvalidInput(f"{pattern!r} is not a regular expression: {error}") from error
     return Subscription(names, pattern, broker_pattern)
 
 

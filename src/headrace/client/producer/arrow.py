@@ -114,7 +114,7 @@ def _headers(rows: "pyarrow.Array", name: str) -> Column:
     import pyarrow
 
     kinds = pyarrow.types
-    if rows.null_count:  # a null may still point to entries: written anew, it has none
+    if rows.null_count:  # a null may still point to entries: written again, it has none
         rows = pyarrow.array([row or [] for row in rows.to_pylist()], rows.type)
     if kinds.is_map(rows.type):
         names, values = rows.keys, rows.items

@@ -141,7 +141,7 @@ class ScramExchange:
         try:
             text = challenge.decode()
         except UnicodeDecodeError as error:
-            raise AuthenticationFailed("the broker's SCRAM message is no text") from error
+            raise AuthenticationFailed("the broker's SCRAM message is not text") from error
         if self._signature is None:
             return self._proof(text)
         self._check_signature(text)

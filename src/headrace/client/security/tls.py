@@ -39,7 +39,7 @@ class TlsStream:
         try:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         except ValueError as error:
-            raise TlsFailed(f"{host!r} is no name that a certificate could have: {error}") from error
+            raise TlsFailed(f"{host!r} is not a name that a certificate can have: {error}") from error
 
     def begin(self) -> None:
         self._shake_hands()

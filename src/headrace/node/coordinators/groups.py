@@ -119,7 +119,7 @@ class GroupCoordinator(Coordinator["Groups"]):
         )
 
     def marker_appended(self, partition: Partition, producer_id: int, is_commit: bool) -> None:
-        """A transaction ended; if it was in our topic, the offsets committed inside of it count now, or
+        """A transaction ended; if it was in our topic, the offsets committed inside it count now, or
         never.
         """
         if partition.topic == TOPIC:

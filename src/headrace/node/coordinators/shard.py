@@ -2,7 +2,7 @@
 
 The machine decides; the shard appends its records as one batch, has them replayed at once, and lets replies,
 answers and effects out when the high watermark has passed all that was replayed. An append that fails costs
-the machine: nobody can say what it had promised in its memory, so it is made anew from the log.
+the machine: nobody can say what it had promised in its memory, so it is recreated from the log.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from headrace.records.builder import build_batch
 from headrace.storage.errors import DiskFull, StorageError
 from headrace.storage.log import PartitionLog
 
-# A machine that was thrown away is made anew after a pause: a disk that is full stays so for a while.
+# A machine that was thrown away is recreated after a pause: a disk that is full stays so for a while.
 RELOAD_AFTER_MS = 1_000
 
 

@@ -151,7 +151,7 @@ class TestTopics:
 
     def test_a_text_that_is_no_id(self) -> None:
         stage = AdminStage()
-        with pytest.raises(InvalidInput, match="'short' is no topic id"):
+        with pytest.raises(InvalidInput, match="'short' is not a topic id"):
             stage.begin(delete_topics(ids=["short"])).result()
 
     def test_replicas_that_are_placed_by_hand(self) -> None:

@@ -281,7 +281,7 @@ def test_what_the_old_leader_still_answers_is_not_trusted() -> None:
     _, flight = stage.fetch()
     stage.leaders[A0] = 2
     stage.epochs[A0] = 4
-    stage.advance(61.0)  # the topic is looked at anew while the long poll waits
+    stage.advance(61.0)  # the topic is looked at again while the long poll waits
     stage.bring(flight, data(0, rows(5, 2, epoch=0)))
     assert stage.take() == []
     epoch_end(stage, 0, 5)

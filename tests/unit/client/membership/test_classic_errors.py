@@ -150,7 +150,7 @@ class TestSync:
         assert "cannot be read" in str(event.error)
 
     def test_topics_that_nobody_wants_any_more_are_not_taken(self) -> None:
-        """The application subscribed anew while the group rebalanced."""
+        """The application subscribed again while the group rebalanced."""
         stage = Stage()
         _, ticket = stage.subscribed()
         _, ticket = stage.entered(ticket)

@@ -158,7 +158,7 @@ def test_headers_are_a_map_or_a_list_of_pairs(kind: Any, first: int, last: int) 
 
 
 def test_headers_without_nulls_share_their_buffers() -> None:
-    """No list is written anew: the offsets of a part of a table begin where they begin."""
+    """No list is written again: the offsets of a part of a table begin where they begin."""
     rows = [[("n", b"%d" % number)] * (number % 3) for number in range(ROWS)]
     column = pyarrow.array(rows, pyarrow.map_(pyarrow.string(), pyarrow.binary()))
     table = pyarrow.table({"value": ["v"] * ROWS, "headers": column})

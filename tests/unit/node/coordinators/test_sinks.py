@@ -214,7 +214,7 @@ def test_a_sink_that_writes_once_is_forgotten_in_time() -> None:
     assert commit(desk, 0, [attempt]) == 0
     desk.advance(20 * 3600)
     assert commit(desk, 0, [attempt]) == 0  # its answer was lost, and the driver asks again
-    desk = restarted(desk)  # its clock begins anew
+    desk = restarted(desk)  # its clock begins again
     desk.advance(25 * 3600)
     assert desk.ask(ListSinksRequest(), 0).sinks == []
     assert committed(desk) == ["a"]
