@@ -43,13 +43,15 @@ def must_roll(
     log: LogState, active: Segment, size: int, last_offset: int, max_timestamp: int, wall_ms: int
 ) -> bool:
     config = log.config
-    if not active.size:
+    if active.size + size > config.segment_bytes:
         if size > config.segment_bytes:
             raise RecordListTooLarge(
                 f"the batch has {size} bytes, more than segment.bytes={config.segment_bytes}"
             )
+        return True
+    if not active.size:
         return False
-    if active.size + size > config.segment_bytes or last_offset - active.base_offset > INT32_MAX:
+    if last_offset - active.base_offset > INT32_MAX:
         return True
     first = active.first_timestamp
     waited_ms = max_timestamp - first if first >= 0 <= max_timestamp else wall_ms - active.created_ms

@@ -32,6 +32,18 @@ def test_a_batch_larger_than_a_segment_is_refused(scene):
     assert scene.bases() == [0]
 
 
+def test_a_batch_larger_than_a_segment_is_refused_behind_others_too(scene):
+    """It is the same batch, whatever lies before it; and no segment begins for it."""
+    scene.config = LogConfig(segment_bytes=1000)
+    scene.open()
+    scene.append()
+    with pytest.raises(RecordListTooLarge, match="exceeds the segment size of 1000 bytes"):
+        scene.append(size=1000)
+    scene.append()
+    assert scene.bases() == [0, 1]
+    assert bases_of_segments(scene) == [0]
+
+
 def test_rolls_when_the_timestamps_of_the_records_span_segment_ms(scene):
     scene.config = LogConfig(segment_ms=HOUR_MS)
     scene.open()
