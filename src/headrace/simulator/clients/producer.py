@@ -27,6 +27,7 @@ TIMEOUT_MS = 4_000
 # Small batches that are large when they are opened: the node has a job do that, and others wait meanwhile.
 PADDING: Headers = (("padding", bytes(OPENED_INLINE_BYTES_MAX)),)
 SHRINKING = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
+LZ4_VALUES_MAX = 3  # with one more they are larger than the smallest segment, 2,000 bytes
 
 # The node no longer knows what came before: the producer takes a new identity and gives up what is under way.
 FORGOTTEN: dict[int, str] = {
@@ -37,6 +38,10 @@ FORGOTTEN: dict[int, str] = {
         ErrorCode.INVALID_PRODUCER_EPOCH,
     )
 }
+
+# The clock was set back by more than a timestamp may differ; or a batch is larger than a segment, as it was
+# sent or as the topic's codec makes it.
+REFUSED_FOR_GOOD = (ErrorCode.INVALID_TIMESTAMP, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +131,8 @@ class Producer(Session):
         padding: Headers = ()
         if topic.opens_batches and dice.randrange(2):
             codec, padding = dice.choice(SHRINKING), PADDING
+            if codec == Codec.LZ4 and len(values) > LZ4_VALUES_MAX:
+                codec = Codec.GZIP
         wall_ms = self.world.now().wall_ms
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(values)
@@ -184,7 +191,7 @@ class Producer(Session):
         elif code in FORGOTTEN and self._is_oldest(asked):
             self.history.add(BatchRefused(self.name, asked.partition, FORGOTTEN[code]))
             self._start_over()
-        elif code == ErrorCode.INVALID_TIMESTAMP:  # the clock was set back by more than it may differ
+        elif code in REFUSED_FOR_GOOD:
             self._start_over()
         else:
             self.hang_up()
