@@ -124,6 +124,7 @@ def test_a_stale_order_to_end_a_transaction(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(MarkersUnderWay, "__init__", stubborn)
     assert caught_by("coordinators", strand=20) in (
+        "open_records_stay_unstable",
         "no_uncommitted_reads",
         "transactions_all_or_nothing",
         "copied_exactly_once",

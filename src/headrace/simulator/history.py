@@ -146,6 +146,17 @@ class TransactionBegun:
 
 
 @dataclass(slots=True)
+class EndAsked:
+    """A copier is about to commit or abort for the first time; passed: partitions whose last stable offset
+    lies behind records of the transaction already.
+    """
+
+    copier: str
+    number: int
+    passed: str
+
+
+@dataclass(slots=True)
 class CommitOfTransactionAsked:
     """A copier is about to commit; whatever became of its request, it may be seen from now on."""
 
@@ -439,6 +450,7 @@ Event = (
     | RecordsDeleted
     | ProducerIdGiven
     | TransactionBegun
+    | EndAsked
     | CommitOfTransactionAsked
     | TransactionEnded
     | CommittedRead

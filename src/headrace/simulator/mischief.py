@@ -13,7 +13,7 @@ from headrace.simulator.history import FaultStruck
 from headrace.simulator.machine import Machine, Step
 from headrace.simulator.odds import Odds
 from headrace.simulator.operator import Operator
-from headrace.simulator.stranded_end import strand_an_end
+from headrace.simulator.stranded_end import PATIENCE_S, strand_an_end
 from headrace.storage.faulty_disk import Fail, Fault, Operation
 from headrace.storage.memory_disk import CrashKind
 
@@ -227,15 +227,23 @@ class Mischief:
 
     def _strand(self) -> str:
         def refuse_appends(path: str, times: int) -> Callable[[], None]:
-            return self._refuse("append", path, errno.ENOSPC, skip=0, times=0 if self._is_over else times)
+            times = 0 if self._is_over else times
+            return self._refuse("append", path, errno.ENOSPC, skip=0, times=times, seconds=PATIENCE_S)
 
         strand_an_end(self._machine, refuse_appends)
         return "somebody waits for the end of a transaction"
 
     def _refuse(
-        self, operation: Operation, path: str, code: int, *, skip: int, times: int
+        self,
+        operation: Operation,
+        path: str,
+        code: int,
+        *,
+        skip: int,
+        times: int,
+        seconds: float | None = None,
     ) -> Callable[[], None]:
-        """For a while; what is returned ends it earlier."""
+        """For so many seconds, or for a while; what is returned ends it earlier."""
         faults = []
         for disk in self._machine.disks.values():
             fault = Fault(Fail(code), operation, path, skip=skip, times=times)
@@ -246,7 +254,7 @@ class Mischief:
             for fault in faults:
                 fault.times = 0
 
-        self._world.after(self._world.between(0.2, 2.5), end)
+        self._world.after(self._world.between(0.2, 2.5) if seconds is None else seconds, end)
         return end
 
     def _paths(self) -> list[str]:

@@ -15,7 +15,10 @@ from headrace.simulator.world import World
 
 LOOKS_EVERY_S = 0.004  # a transaction's steps follow each other within some milliseconds
 PATIENCE_S = 4.0
-SPACE_AFTER_S = (0.1, 1.3)  # ends that failed and coordinators that are gone are tried again after 1 s
+
+# Ends that failed are tried again every second, and a coordinator is made again a second after its failure:
+# any time, or just before that.
+SPACE_AFTER_S = ((0.1, 1.3), (0.85, 1.0))
 
 # Lets every append to paths with this text fail, so many times; what it returns ends that.
 RefuseAppends = Callable[[str, int], Callable[[], None]]
@@ -51,7 +54,7 @@ def _steps(world: World, node: Node, refuse_appends: RefuseAppends) -> Generator
         refuse_appends(f"{coordinator.topic}-{coordinator.index}/", 1)
         while shard.current is machine:
             yield "its coordinator has not written"
-        space_at = world.mono + world.between(*SPACE_AFTER_S)
+        space_at = world.mono + world.between(*world.dice.choice(SPACE_AFTER_S))
         while world.mono < space_at:
             yield "there is no space"
     finally:

@@ -4,7 +4,7 @@ It dies, and comes back as another member with the same transactional id; it sle
 session, and wakes up as a zombie; it aborts now and then. Only what its transactions commit may be seen.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode
@@ -31,11 +31,12 @@ from headrace.simulator.clients.member import (
     Step,
     found,
 )
-from headrace.simulator.clients.polling import polled
+from headrace.simulator.clients.polling import READ_COMMITTED, polled
 from headrace.simulator.clients.session import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     CommitOfTransactionAsked,
+    EndAsked,
     PartitionKey,
     TransactionBegun,
     TransactionEnded,
@@ -45,7 +46,7 @@ from headrace.simulator.machine import Machine
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
 TRANSACTION_TIMEOUT_MS = 3_000
-TRIES = 6  # of one request, before the copier gives up its life
+TRIES = (6, 40)  # of one request, before a copier gives up its life: some are more patient
 
 
 class LifeEnded(Exception):
@@ -68,8 +69,10 @@ class Copier(Script):
         self._target = target
         self._is_second = transaction_version >= 2
         self._member = membership(self, "copy", source)
+        self._tries = machine.world.dice.choice(TRIES)
         self._producer_id, self._epoch = -1, -1
         self._sequences: dict[int, int] = {}  # by partition of the target
+        self._written: dict[int, int] = {}  # the same: first offset of the transaction that is open
         self._number = 0  # of its transactions, over all its lives
         self.tell: Callable[[Ask], None] = lambda asked: None  # somebody who listens to the wire
         self.is_careful = False  # lives on from now, and aborts nothing
@@ -149,6 +152,7 @@ class Copier(Script):
             for index, value in enumerate(rows)
         )
         self.history.add(TransactionBegun(self.name, self._number, values))
+        self._written = {}
         shares: dict[int, list[bytes]] = {}
         for value in values:
             shares.setdefault(self.world.dice.randrange(self._target.partitions), []).append(value)
@@ -157,12 +161,14 @@ class Copier(Script):
         for number, share in sorted(shares.items()):
             yield from self._produced(number, share)
         is_fine = yield from self._offsets_committed(ends)
+        if not self.is_careful and self.world.chance(0.1):
+            yield Pause(self.world.between(0.1, TRANSACTION_TIMEOUT_MS / 1000 / 2))
         yield from self._ended(is_commit=is_commit and is_fine)
         return is_commit and is_fine
 
     def _asked_until_clear(self, api_key: int, version: int, body: Any, code_of: Any) -> Step:
         """The answer's code, once it is neither lost nor a passing one; LifeEnded after some tries."""
-        for _ in range(TRIES * (10 if self.is_careful else 1)):
+        for _ in range(self._tries * (10 if self.is_careful else 1)):
             asked = Ask(api_key, version, body)
             self.tell(asked)
             answer = yield asked
@@ -210,12 +216,15 @@ class Copier(Script):
             partition_data=[PartitionProduceData(index=number, records=data)],
         )
         request = ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=2_000, topic_data=[topic])
-        code = yield from self._asked_until_clear(
-            PRODUCE,
-            13 if self._is_second else 9,
-            request,
-            lambda answer: answer.responses[0].partition_responses[0].error_code,
-        )
+
+        def code_of(answer: Any) -> int:
+            result = answer.responses[0].partition_responses[0]
+            if result.error_code == ErrorCode.NONE:
+                self._written[number] = result.base_offset
+            code: int = result.error_code
+            return code
+
+        code = yield from self._asked_until_clear(PRODUCE, 13 if self._is_second else 9, request, code_of)
         if code != ErrorCode.NONE:
             raise LifeEnded
 
@@ -273,6 +282,17 @@ class Copier(Script):
         accepted()
         return True
 
+    def _passed(self) -> Iterator[str]:
+        """Partitions in which records of the open transaction can be read as if it had ended."""
+        node = self.machine.node
+        partitions = node.partitions.of_name(self._target.name) if node is not None else None
+        if partitions is None:
+            return
+        for number, offset in self._written.items():
+            partition = partitions[number]
+            if partition.log is not None and partition.visible_end(READ_COMMITTED) > offset:
+                yield f"{partition.topic}-{number} from {offset} on"
+
     def _ended(self, *, is_commit: bool) -> Step:
         number, version = self._number, 5 if self._is_second else 3
         request = EndTxnRequest(
@@ -282,6 +302,7 @@ class Copier(Script):
             committed=is_commit,
         )
 
+        self.history.add(EndAsked(self.name, number, ", ".join(self._passed())))
         if is_commit:
             self.history.add(CommitOfTransactionAsked(self.name, number))
 
@@ -289,7 +310,7 @@ class Copier(Script):
             if answer.error_code == ErrorCode.NONE:
                 self.history.add(TransactionEnded(self.name, number, is_commit))
 
-        for _ in range(TRIES * (10 if self.is_careful else 1)):
+        for _ in range(self._tries * (10 if self.is_careful else 1)):
             asked = Ask(END_TXN, version, request, promised)
             self.tell(asked)
             answer = yield asked

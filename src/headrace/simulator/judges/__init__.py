@@ -26,6 +26,7 @@ from headrace.simulator.judges.no_uncommitted_reads import NoUncommittedReads
 from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
 from headrace.simulator.judges.one_holder_per_partition import OneHolderPerPartition
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
+from headrace.simulator.judges.open_records_stay_unstable import OpenRecordsStayUnstable
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.judges.polls_follow_each_other import PollsFollowEachOther
 from headrace.simulator.judges.reads_skip_nothing import ReadsSkipNothing
@@ -64,6 +65,7 @@ def all_judges() -> list[Judge]:
         HandledAtLeastOnce(),
         ReadsSkipNothing(),
         CommittedOffsetsNeverGoBack(),
+        OpenRecordsStayUnstable(),
         NoUncommittedReads(),
         TransactionsAllOrNothing(),
         CopiedExactlyOnce(),

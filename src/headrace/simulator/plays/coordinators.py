@@ -8,6 +8,7 @@ only processes die, since default durability does not outlive a lost machine.
 from dataclasses import replace
 
 from headrace.simulator.clients.admin import Admin
+from headrace.simulator.clients.bystander import Bystander
 from headrace.simulator.clients.copier import TRANSACTION_TIMEOUT_MS, Copier
 from headrace.simulator.clients.forger import Forger
 from headrace.simulator.clients.ghost import Ghost
@@ -106,24 +107,25 @@ class Coordinators:
             *(HastyMember(machine, f"hasty{n}") for n in (1, 2)),
             *(Migrant(machine, f"migrant{n}") for n in (1, 2)),
         ]
+        bystander = Bystander(machine, "bystander")
         forger = Forger(machine, "forger", ["source", "__consumer_offsets", "__transaction_state"])
         operator = Operator(machine, "operator", self._changing(source, target), [], topics)
         mischief = Mischief(
-            machine, [admin, feeder, *members, observer, *hasty, forger, operator], odds, operator
+            machine, [admin, feeder, *members, observer, *hasty, bystander, forger, operator], odds, operator
         )
 
         machine.start()
         admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
             raise stuck(machine, "topics are not created")
-        for client in (feeder, *members, observer, ghost, *hasty, forger, operator):
+        for client in (feeder, *members, observer, ghost, *hasty, bystander, forger, operator):
             client.begin()
         mischief.begin()
         world.run(world.mono + seconds)
 
         mischief.stop()
         admin.is_quiet = True
-        feeder.is_stopping = forger.is_stopping = True
+        feeder.is_stopping = forger.is_stopping = bystander.is_stopping = True
         ghost.is_laid = True
         for one in hasty:
             one.is_stopping = True
