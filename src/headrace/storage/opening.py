@@ -74,7 +74,7 @@ def _recover(log: LogState, recovery: Recovery, wall_ms: int) -> None:
     else:
         if recovery.is_cached_only:
             _write_again(log, recovery.recovery_point)
-        log.remove_segments(recovering.overlapped(items, has_gaps=has_gaps))
+        log.remove_segments(recovering.overlapped(items))
         items = log.segments.items
         if not has_gaps:
             first, damages = recovering.contiguous_from(items, recovery.recovery_point)

@@ -71,11 +71,10 @@ def recover_lost(
 ) -> Scanned:
     """Find the end of a log whose machine was lost; what lies behind it is named in `removed`.
 
-    No checksum covers offsets. Unless compaction may have left gaps, each batch must begin where
-    the one before it ended; without a recovery point that is asked of the last segment only, since sealed
-    ones may have been compacted under an earlier policy.
+    No checksum covers offsets. Unless compaction may have left gaps, each batch of the last segment must begin
+    where the one before it ended. Sealed segments may have been compacted under an earlier policy, those behind
+    the recovery point too: it is written now and then only.
     """
-    has_old_gaps = has_gaps or recovery_point <= segments[0].base_offset
     kept = _Kept(recovery_point, recovery_point, is_killed=False)
     # a segment that ends at the recovery point may have been sealed after the flush, its indexes not synced
     first = 0
@@ -93,15 +92,17 @@ def recover_lost(
             segments[number - 1].seal()
         segment.restart(0, segment.base_offset)
         following = None if number == last else segments[number + 1]
-        gaps = has_gaps if number == last else has_old_gaps
-        if not _scan(segment, scanned, interval_bytes, kept, has_gaps=gaps, following=following):
+        may_have_gaps = has_gaps or number < last
+        if not _scan(segment, scanned, interval_bytes, kept, has_gaps=may_have_gaps, following=following):
             scanned.removed = segments[number + 1 :]
             return scanned
     return scanned
 
 
-def overlapped(segments: list[Segment], *, has_gaps: bool) -> list[Segment]:
-    """Segments that compaction merged into the one before them, and whose removal a lost machine forgot."""
+def overlapped(segments: list[Segment]) -> list[Segment]:
+    """Segments that compaction merged into the one before them, and whose removal a lost machine forgot;
+    under an earlier policy perhaps.
+    """
     found: list[Segment] = []
     bases = {segment.base_offset for segment in segments}
     end_offset = -1
@@ -110,7 +111,7 @@ def overlapped(segments: list[Segment], *, has_gaps: bool) -> list[Segment]:
             found.append(segment)
             continue
         end_offset = -1
-        end = _valid_end(segment, has_gaps=has_gaps)
+        end = _valid_end(segment, has_gaps=True)
         # a merged segment ends where a later one begins; anything else is a damaged offset
         if end in bases and end is not None and end > segments[number + 1].base_offset:
             others = [one for one in segments if segment.base_offset < one.base_offset < end]

@@ -1,6 +1,7 @@
 """Compaction and transactions: aborted data goes, markers follow it, producers stay known."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -246,3 +247,28 @@ def test_a_policy_that_became_delete_keeps_what_compaction_left(compact):
             wall_ms=compact.wall_ms,
         )
         assert records(compact) == before
+
+
+def test_a_policy_that_became_delete_keeps_everything_behind_an_old_recovery_point(compact):
+    """Recovery points are written now and then: segments behind them may have been compacted, and the gaps
+    in them are no sign of a lost write.
+    """
+    compact.log.configure(replace(COMPACT, segment_bytes=400))
+    for n in range(24):  # every other batch stays
+        put(compact, ("same", str(n)))
+        put(compact, (f"k{n}", str(n)))
+    seal(compact)
+    clean(compact)
+    for n in range(3):
+        put(compact, (f"later{n}", str(n)))
+    compact.flush()
+    before, end = records(compact), compact.log.log_end_offset
+    assert len(compact.names(".log")) > 2
+    whole = compact.disk
+    compact.config = LogConfig(segment_bytes=400, retention_ms=-1)
+    for recovery_point in range(end + 1):
+        compact.disk, compact.files = whole.crash("lost", Random(recovery_point)), OpenFiles()
+        compact.open("lost", recovery_point=recovery_point)
+        assert compact.log.log_end_offset == end, recovery_point
+        assert records(compact) == before, recovery_point
+        assert compact.log.damages == [], recovery_point
