@@ -22,6 +22,7 @@ from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
 from headrace.node.partition_gate import Gates
+from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Ports
 from headrace.node.producer_ids import ProducerIds
@@ -69,7 +70,6 @@ class Broker:
         self.gates = Gates(directories, ports, metrics)
         self.strays = Strays(directories, settings, ports, metrics)
         self.partitions = Partitions(self.id, settings, directories, self.gates, self.strays, ports)
-        self.moves = ReplicaMoves(self.id, self.partitions, directories, metadata, decisions, ports)
         self.producer_ids = ProducerIds(self.id, metadata, decisions)
         self.slicing = Slicing(ports.deadlines, ports.reports, ports.waiting, metadata)
         self.partitions.load(now, metadata.image, metadata.removed)
@@ -82,6 +82,9 @@ class Broker:
         self.sinks = SinkCoordinator(*parts, self.markers)
         self.transactions = TransactionCoordinator(*parts, access, self.markers, self.sinks)
         self.coordinators = (self.groups, self.transactions, self.sinks)
+        self.moves = ReplicaMoves(
+            self.id, self.partitions, directories, metadata, decisions, ports, self._log_not_opened
+        )
         metadata.followers.append(self)
 
     def registration(self) -> Registration:
@@ -110,6 +113,10 @@ class Broker:
         )
         for coordinator in self.coordinators:
             coordinator.load_all(now)
+
+    def _log_not_opened(self, now: Now, partition: Partition, fault: Exception) -> None:
+        for coordinator in self.coordinators:
+            coordinator.log_not_opened(now, partition, fault)
 
     def serve(self, routes: Routes) -> None:
         BrokerHandlers(self).register(routes)

@@ -10,6 +10,7 @@ copied over and over until little is left for the last step, which holds everybo
 crash leaves is told in `storage/moving.py`.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
@@ -56,7 +57,10 @@ class ReplicaMoves:
         metadata: MetadataLog,
         decisions: ControllerDecisions,
         ports: Ports,
+        log_not_opened: Callable[[Now, Partition, Exception], None],
     ) -> None:
+        """`log_not_opened` hears of a partition that has moved and whose log could not be opened there."""
+        self.log_not_opened = log_not_opened
         self._broker_id = broker_id
         self._partitions = partitions
         self._directories = directories
@@ -320,6 +324,7 @@ class Move:
             partition.moved(now)
         except DiskFull as fault:
             directories.storage_failed(now, partition, fault)  # whoever opens it next tries again
+            self._moves.log_not_opened(now, partition, fault)
         except StorageError as fault:
             self._failed(now, self.target, fault)
             return

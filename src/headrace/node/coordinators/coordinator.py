@@ -135,6 +135,12 @@ class Coordinator(Generic[M]):
         if partitions:
             OneByOne(self._deadlines, self._lifecycle, iter(list(partitions)), self._loaded).start(now)
 
+    def log_not_opened(self, now: Now, partition: Partition, fault: Exception) -> None:
+        """The partition moved, and its log could not be opened: a machine lives on an open log only."""
+        shard = self._shards.get(partition.index) if partition.topic == self.topic else None
+        if shard is not None and shard.machine is not None:
+            shard.fail(now, fault)
+
     def topic_removed(self, now: Now) -> None:
         for shard in self._shards.values():
             shard.close(now)

@@ -225,7 +225,7 @@ class Shard(Waiter, Generic[M]):
             header = read_header(batch)
             self.partition.append(memoryview(bytearray(batch)), now, from_client=False, admitted=header)
         except FAULTS as fault:
-            self._fail(now, fault)
+            self.fail(now, fault)
             return False
         replay = self.machine.replay
         for record in decision.records:
@@ -274,7 +274,8 @@ class Shard(Waiter, Generic[M]):
 
     # --- trouble -------------------------------------------------------------------------------------------
 
-    def _fail(self, now: Now, fault: Exception) -> None:
+    def fail(self, now: Now, fault: Exception) -> None:
+        """The log could not be written, or not be opened: the machine is made again after a pause."""
         self._reports.report(
             "error",
             "coordinator_append_failed",

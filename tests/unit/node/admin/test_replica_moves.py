@@ -278,6 +278,29 @@ def test_a_topic_that_is_deleted_on_the_way() -> None:
         assert [name for name in disk.list("") if name.startswith("t-0")] == []
 
 
+def test_a_move_that_ends_before_the_deletion_of_its_topic_is_durable() -> None:
+    """The controller does not know the topic any more, the partition is still there."""
+    desk = desk_with_records()
+    before = home(desk)
+    desk.runs_jobs = False
+    assert move(desk, other(before)) == 0
+    deleting = desk.connect()
+    desk.send(deleting, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1_000), 6)
+    (flush,) = [job for job in desk.jobs if job.lane == "metadata"]
+    desk.jobs.remove(flush)
+    while step(desk) and home(desk) == before:
+        pass
+    assert home(desk) == other(before), "the move was to end first"
+    desk.jobs.append(flush)
+    desk.run_jobs()
+    assert desk.receive(deleting).responses[0].error_code == 0
+    desk.runs_jobs = True
+    desk.create_topic("t", **SEGMENT)
+    assert produce(desk, 11) == 0
+    assert move(desk, other(home(desk))) == 0
+    assert values(desk) == expected(11)
+
+
 def test_what_retention_takes_on_the_way_is_not_in_the_copy() -> None:
     desk = desk_with_records(retention_bytes="300", file_delete_delay_ms="0")
     before = home(desk)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.node.coordinators.test_groups import SETTINGS, commit, committed, find, member_of
+from tests.unit.node.coordinators.test_groups import (
+    SETTINGS,
+    commit,
+    committed,
+    committed_of,
+    find,
+    member_of,
+)
 from tests.unit.node.coordinators.test_transactions import Producer, latest
 
 from harness.desk import Desk
@@ -192,6 +199,35 @@ def test_a_coordinators_partition_may_move_while_it_is_loaded() -> None:
     assert after.halted is None
     assert committed(after, "g", "t").committed_offset == 7
     assert commit(after, "g", "t", 9) == 0
+
+
+def test_a_coordinators_partition_that_moved_and_could_not_be_opened_yet() -> None:
+    """A request that writes nothing would find a machine without a log."""
+    settings = {**SETTINGS, "offsets.topic.num.partitions": "1"}
+    met = 0
+    for skip in range(30):
+        disks = {name: FaultyDisk(MemoryDisk()) for name in ("one", "two")}
+        desk = Desk(settings, disks=dict(disks))
+        desk.create_topic("t")
+        find(desk, "g")
+        assert commit(desk, "g", "t", 7) == 0
+        (partition,) = desk.node.partitions.of_name("__consumer_offsets") or []
+        target = "two" if partition.directory == "one" else "one"
+        fault = Fault(Fail(errno.EMFILE), "open", "__consumer_offsets-0", skip=skip, times=100)
+        disks[target].faults.append(fault)
+        desk.node.partitions.moves.order(desk.clock.now(), partition, target)
+        desk.settle()
+        if partition.directory != target or partition.log is not None:
+            continue
+        met += 1
+        for _ in range(2):
+            (answer,) = desk.ask(committed_of("g", "t"), 9).groups
+            assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        fault.times = 0
+        desk.advance(2)
+        assert committed(desk, "g", "t").committed_offset == 7
+        assert commit(desk, "g", "t", 8) == 0
+    assert met, "the move was to end while no descriptor was left"
 
 
 def test_what_follows_from_a_decision_may_cost_the_machine_that_made_others(

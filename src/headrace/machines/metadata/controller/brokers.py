@@ -94,7 +94,9 @@ def allocate_producer_ids(image: ClusterImage, broker: int, broker_epoch: int) -
 def assign_directory(
     image: ClusterImage, topic_id: bytes, index: int, broker: int, directory: bytes
 ) -> Decision[None]:
-    """A replica of that broker lies in that directory now."""
+    """A replica of that broker lies in that directory now. Nobody cares if its topic is about to go."""
+    if topic_id not in image.topics_by_id:
+        return Decision(None)
     partition = image.partition(topic_id, index)
     directories = [
         directory if replica == broker else before
