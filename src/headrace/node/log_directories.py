@@ -268,13 +268,13 @@ class LogDirectories:
             self._reports.report("error", "log_directory_offline", directory=directory, error=str(error))
             cause = error if isinstance(error, OSError) else OSError(str(error))
             self._directories[directory].go_offline(cause)
-            self._distrust(directory)
+            self.distrust(directory)
         if directory == self.metadata_home:
             self._reports.halt(f"the metadata directory {directory} failed: {error}")
         elif self._tenant is not None:
             self._tenant.directory_failed(now, directory)
 
-    def _distrust(self, failed: str) -> None:
+    def distrust(self, failed: str) -> None:
         """The next start on this boot must not take the page cache for the disk: said in the directory
         itself, or, where that fails too, in the others.
         """

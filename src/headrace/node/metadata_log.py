@@ -111,6 +111,7 @@ class MetadataLog(Waitable):
         self.removed = loaded.removed  # ids of topics that the replayed records removed
         self._log = self._open_log(now)
         self._leader = self._elected(settings.current.node_id)
+        self._sync_replayed()
 
     def _open_log(self, now: Now) -> PartitionLog:
         home = self._directory
@@ -134,6 +135,20 @@ class MetadataLog(Waitable):
             # log begins again where the snapshot ends
             log.truncate_to(0)
         return log
+
+    def _sync_replayed(self) -> None:
+        """A killed process may have left records in the page cache only. Topics that they remove are deleted
+        by this start, and must not come back without their records when the machine is lost.
+        """
+        job = self._log.flush_job()
+        if job is None:
+            return
+        try:
+            self._log.complete_flush(job.run(self._directories.disks[self._directory]))
+        except OSError as error:
+            if not is_transient(error):
+                self._directories.distrust(self._directory)
+            raise
 
     def _elected(self, node_id: int) -> Leader:
         loaded = self._directories.sound_metadata.loaded

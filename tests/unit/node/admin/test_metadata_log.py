@@ -11,6 +11,8 @@ from harness.desk import Desk
 from headrace.machines.metadata.snapshot import image_hash
 from headrace.machines.raft.quorum_state import QuorumState
 from headrace.node.metadata_files import METADATA_DIRECTORY, load, snapshots
+from headrace.node.node import Node
+from headrace.node.settings import Settings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -219,6 +221,28 @@ class TestTrouble:
         assert desk.halted is not None
         assert desk.halted.startswith("the metadata directory data failed")
         assert desk.receive(creating) is None, "nobody knows whether it is durable"
+
+    def test_a_deletion_that_a_kill_left_unflushed_takes_no_records_before_it_is_durable(self) -> None:
+        """The next start finds the deletion in the page cache. Had it removed the directory before the
+        deletion is durable, a lost machine would bring the topic back without its records.
+        """
+        batch = build_batch([(0, None, b"value", ())])
+        for seed in range(12):
+            desk = Desk()
+            desk.create_topic("t", flush_messages="1")
+            desk.ask(desk.produce_request("t", batch), 9)
+            desk.runs_jobs = False
+            topics = [DeleteTopicState(name="t")]
+            desk.send(desk.connect(), DeleteTopicsRequest(topics=topics, topic_names=[], timeout_ms=1_000), 6)
+            (disk,) = desk.disks.values()
+            assert isinstance(disk, MemoryDisk)
+            killed = disk.crash("killed")
+            Node(
+                Settings.parse(desk.texts), {"data": killed}, Random(1), "boot-1", desk.clock.now()
+            )  # no job runs
+            again = Desk(disks={"data": killed.crash("lost", Random(seed))}, boot_id="boot-2")
+            held = again.node.partitions.of_name("t")
+            assert held is None or held[0].opened(again.clock.now()).log_end_offset == 1, seed
 
     def test_a_failed_fsync_ends_the_node_and_answers_nothing(self) -> None:
         disk = FaultyDisk(MemoryDisk())
