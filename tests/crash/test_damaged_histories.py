@@ -39,7 +39,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.dice = dice = Random(seed)
         self.config = LogConfig(
-            segment_bytes=dice.choice([400, 2000, 10**6]),
+            segment_bytes=dice.choice([600, 2000, 10**6]),
             index_interval_bytes=dice.choice([50, 200, 4096]),
             retention_ms=-1,
             flush_messages=dice.choice([1, 2**63 - 1]),
