@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.records.builder import build_batch
@@ -9,14 +11,17 @@ from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     Assigned,
     BatchSent,
+    Fetched,
     Finished,
     History,
     JoinAsked,
     PartitionKey,
+    TopicCreated,
     Violation,
 )
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
+from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
 from headrace.simulator.machine import Machine
 from headrace.simulator.operator import Operator
 from headrace.simulator.world import World
@@ -80,6 +85,19 @@ def test_records_lie_in_the_order_in_which_they_were_sent(first_offset: int, is_
     records = [(first_offset, b"p3.1:2:"), (first_offset + 1, b"p3.1:1:")]
     with pytest.raises(Violation):
         judge.see(Finished({SOURCE: records}, {SOURCE: first_offset}, {SOURCE: first_offset + 2}))
+
+
+def test_compaction_leaves_gaps_where_a_record_was_sent_twice() -> None:
+    fetched = Fetched("c1", SOURCE, 0, [(0, b"a"), (3, b"b"), (5, b"c")], [(0, 1), (3, 5)], 0, "", 6, 0)
+    with pytest.raises(Violation):
+        WholeBatchesBelowHighWatermark().see(fetched)
+    judge = WholeBatchesBelowHighWatermark()
+    judge.see(TopicCreated(SOURCE.topic, SOURCE.topic_id, 3, {"cleanup.policy": "compact"}))
+    judge.see(fetched)
+    with pytest.raises(Violation):
+        judge.see(replace(fetched, batches=[(0, 3), (3, 5)]))
+    with pytest.raises(Violation):
+        judge.see(replace(fetched, high_watermark=5))
 
 
 def test_the_durable_end_of_a_file_that_was_replaced() -> None:
