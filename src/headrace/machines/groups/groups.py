@@ -257,6 +257,7 @@ class Groups(Shard):
             if isinstance(group, ClassicGroup):
                 rebalance.take_charge(self, now, group, decision)
             elif isinstance(group, ConsumerGroup):
+                group.loaded()
                 consumer.start_timers(self, now, group)
         self.timers.set(EXPIRY, now.after_ms(self.settings.offsets_retention_check_interval_ms))
         return decision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.consumer_groups import GROUP, Consumer, Coordinator, FakeTopics
+from harness.consumer_groups import GROUP, Consumer, Coordinator, FakeTopics, compacted
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.consumer.member import Member
 from headrace.machines.groups.consumer.subscriptions import metadata_hash
@@ -130,6 +130,32 @@ def test_an_assignment_of_an_older_broker_holds_since_its_members_epoch() -> Non
         member_epoch=4, assigned_partitions=[groups.CurrentPartitions(topic_id=b"t" * 16, partitions=[1, 2])]
     )
     assert Member("a").with_assignment(value).assigned == {b"t" * 16: {1: 4, 2: 4}}
+
+
+def test_a_log_that_was_compacted_in_parts_gives_every_partition_to_its_holder() -> None:
+    """Compaction swaps one segment after the other: an earlier one may still say that a member holds what a
+    later one, already compacted, gives to another, before it says that the first has let go.
+    """
+    coordinator = Coordinator(FakeTopics(orders=4))
+    first, second = (Consumer(coordinator, name, "orders", instance_id=name) for name in "ab")
+    for _ in range(2):
+        first.settle()
+        second.settle()
+        first.settle()
+        second.settle()
+        first.leave()
+        second.settle()
+        first.settle()
+        second.settle()
+        first.settle()
+        second.leave()
+    second.settle()
+    log = coordinator.log
+    for start in range(len(log)):
+        for end in range(start, len(log) + 1):
+            rebuilt = coordinator.rebuilt(log[:start] + compacted(log[start:end]) + log[end:])
+            rebuilt.loaded(coordinator.clock.now())
+            rebuilt.check()
 
 
 def test_tombstones_of_what_is_gone_make_no_group() -> None:

@@ -253,6 +253,17 @@ class ConsumerGroup:
                 self.owners[held] = new.member_id
             self.members[new.member_id] = new
 
+    def loaded(self) -> None:
+        """Whose partitions and instance ids these are, by what members hold in the end. In a log that was
+        compacted in parts a member may seem to hold what another has got since, and let go of it later.
+        """
+        self.owners = {held: member.member_id for member in self.members.values() for held in held_by(member)}
+        self.static_members = {
+            member.instance_id: member.member_id
+            for member in self.members.values()
+            if member.instance_id is not None
+        }
+
     def _count(self, member: Member, step: int) -> None:
         for topic in member.topics:
             _add(self.topic_counts, topic, step)
