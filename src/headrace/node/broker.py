@@ -21,8 +21,8 @@ from headrace.node.housekeeping import Housekeeping
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
-from headrace.node.partition_gate import Gates
 from headrace.node.partition import Partition
+from headrace.node.partition_gate import Gates
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Ports
 from headrace.node.producer_ids import ProducerIds

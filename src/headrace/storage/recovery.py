@@ -71,9 +71,9 @@ def recover_lost(
 ) -> Scanned:
     """Find the end of a log whose machine was lost; what lies behind it is named in `removed`.
 
-    No checksum covers offsets. Unless compaction may have left gaps, each batch of the last segment must begin
-    where the one before it ended. Sealed segments may have been compacted under an earlier policy, those behind
-    the recovery point too: it is written now and then only.
+    No checksum covers offsets. Unless compaction may have left gaps, each batch of the last segment must
+    begin where the one before it ended. Sealed segments may have been compacted under an earlier policy,
+    those behind the recovery point too: it is written now and then only.
     """
     kept = _Kept(recovery_point, recovery_point, is_killed=False)
     # a segment that ends at the recovery point may have been sealed after the flush, its indexes not synced

@@ -285,7 +285,7 @@ class Copier(Script):
     def _passed(self) -> Iterator[str]:
         """Partitions in which records of the open transaction can be read as if it had ended."""
         node = self.machine.node
-        partitions = node.partitions.of_name(self._target.name) if node is not None else None
+        partitions = node.broker.partitions.of_name(self._target.name) if node is not None else None
         if partitions is None:
             return
         for number, offset in self._written.items():

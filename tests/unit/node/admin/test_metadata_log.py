@@ -241,7 +241,7 @@ class TestTrouble:
                 Settings.parse(desk.texts), {"data": killed}, Random(1), "boot-1", desk.clock.now()
             )  # no job runs
             again = Desk(disks={"data": killed.crash("lost", Random(seed))}, boot_id="boot-2")
-            held = again.node.partitions.of_name("t")
+            held = again.node.broker.partitions.of_name("t")
             assert held is None or held[0].opened(again.clock.now()).log_end_offset == 1, seed
 
     def test_a_failed_fsync_ends_the_node_and_answers_nothing(self) -> None:
