@@ -176,7 +176,7 @@ def parse_jaas(text: str) -> LoginModule:
         raise _unreadable("it has one login module only")
     keys, signs, values = given[::3], given[1::3], given[2::3]
     is_paired = len(given) % 3 == 0 and all(sign.is_sign("=") for sign in signs)
-    if not is_paired or any(token.kind == "sign" for token in keys + values):
+    if not is_paired or any(token.kind == "sign" for token in keys + values) or not all(k.text for k in keys):
         raise _unreadable('options are written as key="value"')
     options = {key.text: value.text for key, value in zip(keys, values, strict=True)}
     return LoginModule(tokens[0].text.rpartition(".")[2], options)

@@ -211,11 +211,11 @@ def test_a_coordinators_partition_that_moved_and_could_not_be_opened_yet() -> No
         desk.create_topic("t")
         find(desk, "g")
         assert commit(desk, "g", "t", 7) == 0
-        (partition,) = desk.node.partitions.of_name("__consumer_offsets") or []
+        (partition,) = desk.node.broker.partitions.of_name("__consumer_offsets") or []
         target = "two" if partition.directory == "one" else "one"
         fault = Fault(Fail(errno.EMFILE), "open", "__consumer_offsets-0", skip=skip, times=100)
         disks[target].faults.append(fault)
-        desk.node.partitions.moves.order(desk.clock.now(), partition, target)
+        desk.node.broker.partitions.moves.order(desk.clock.now(), partition, target)
         desk.settle()
         if partition.directory != target or partition.log is not None:
             continue
