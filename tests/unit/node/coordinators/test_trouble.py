@@ -215,7 +215,7 @@ def test_a_coordinators_partition_that_moved_and_could_not_be_opened_yet() -> No
         target = "two" if partition.directory == "one" else "one"
         fault = Fault(Fail(errno.EMFILE), "open", "__consumer_offsets-0", skip=skip, times=100)
         disks[target].faults.append(fault)
-        desk.node.broker.partitions.moves.order(desk.clock.now(), partition, target)
+        desk.node.broker.moves.order(desk.clock.now(), partition, target)
         desk.settle()
         if partition.directory != target or partition.log is not None:
             continue
