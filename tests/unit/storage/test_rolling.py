@@ -37,7 +37,7 @@ def test_a_batch_larger_than_a_segment_is_refused_behind_others_too(scene):
     scene.config = LogConfig(segment_bytes=1000)
     scene.open()
     scene.append()
-    with pytest.raises(RecordListTooLarge, match="more than segment.bytes=1000"):
+    with pytest.raises(RecordListTooLarge, match=r"more than segment\.bytes=1000"):
         scene.append(size=1000)
     scene.append()
     assert scene.bases() == [0, 1]
