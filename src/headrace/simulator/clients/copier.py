@@ -290,7 +290,10 @@ class Copier(Script):
             return
         for number, offset in self._written.items():
             partition = partitions[number]
-            if partition.log is not None and partition.visible_end(READ_COMMITTED) > offset:
+            log = partition.log
+            if log is None or log.is_offline or partition.is_offline:
+                continue
+            if partition.visible_end(READ_COMMITTED) > offset:
                 yield f"{partition.topic}-{number} from {offset} on"
 
     def _ended(self, *, is_commit: bool) -> Step:

@@ -20,6 +20,7 @@ GROUP = "hasty"
 
 class HastyMember(Session):
     _member_id = ""
+    _joins_soon = False  # one answer is enough: a join for each would double them every time
     is_stopping = False
 
     def connected(self) -> None:
@@ -36,11 +37,14 @@ class HastyMember(Session):
             self._member_id = answer.member_id
         elif asked == LEAVE_GROUP:
             self._member_id = ""
-        if asked in (JOIN_GROUP, LEAVE_GROUP):
-            wire = self.wire
-            self.world.after(
-                self.world.between(0.0, 0.5), lambda: self._join() if wire is self.wire is not None else None
-            )
+        if asked in (JOIN_GROUP, LEAVE_GROUP) and not self._joins_soon:
+            self._joins_soon = True
+            self.world.after(self.world.between(0.0, 0.5), self._join_again)
+
+    def _join_again(self) -> None:
+        self._joins_soon = False
+        if self.wire is not None:
+            self._join()
 
     def _join(self) -> None:
         if self.is_stopping:
