@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headrace.node import express
-from headrace.node.coordinators.markers import MarkersUnderWay
 from headrace.node.partition import Partition
 from headrace.simulator.odds import Odds
 from headrace.simulator.run import Options, simulate
@@ -113,19 +112,3 @@ def test_a_lane_into_a_coordinators_topic(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(express.Remembered, "is_answered_by", lambda *_: True)
     monkeypatch.setattr(express, "INTERNAL_TOPICS", frozenset())
     assert caught_by("coordinators") in ("refused_stays_refused", "coordinators_rebuilt")
-
-
-def test_a_stale_order_to_end_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator that is gone has its markers written all the same, into the next transaction."""
-    init = MarkersUnderWay.__init__
-
-    def stubborn(self: MarkersUnderWay, markers: Any, order: Any, is_wanted: Any, *rest: Any) -> None:
-        init(self, markers, order, lambda: True, *rest)
-
-    monkeypatch.setattr(MarkersUnderWay, "__init__", stubborn)
-    assert caught_by("coordinators", strand=20) in (
-        "open_records_stay_unstable",
-        "no_uncommitted_reads",
-        "transactions_all_or_nothing",
-        "copied_exactly_once",
-    )
