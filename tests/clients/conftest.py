@@ -83,9 +83,9 @@ def new_topic(admin: AdminClient, name: str) -> Callable[..., str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A socket that a foreign client leaves to the garbage collector is not a fault of the test that runs then.
+    """A socket that is left to the garbage collector would fail whichever test runs at that moment.
 
-    Seen once, during a test of kafka-python; tests/shells and tests/unit look for sockets of our own.
+    Seen once, during a test of kafka-python; which client leaves it is not known yet.
     """
     for item in items:
         if "clients" in item.path.parts:
