@@ -1,11 +1,13 @@
-# Every target sets up what it needs. `make test` asks PyPI alone; `make interop`, `make bench` and `make chaos` also
-# ask Maven, npm, Go and Debian, and keep what they fetch under .cache/.
+# Every target installs what it needs. `make test` downloads only from PyPI; `make interop`, `make bench` and `make chaos`
+# also from Maven, npm, Go and Debian. Downloads are kept under .cache/.
 
 VENV    := .venv
 PY      := $(VENV)/bin/python
 PYTEST  := $(PY) -m pytest -q
+COVERAGE := $(PY) -m coverage
 SEEDS   ?= 1000
 CASES   ?= 200000
+ROUNDS  ?= 10
 REPEATS ?= 3
 ONLY    ?=
 STORM_MINUTES ?= 5
@@ -13,14 +15,21 @@ STORMS ?= 200
 KILL_SEEDS ?= 1
 MUTANTS ?= 40
 
-# Tests that compute have all cores; of those that mostly wait, for brokers and clients, some more run side by side, a
-# file at a time with brokers of its own.
+# Tests that compute use all cores. Tests that mostly wait for brokers and clients run in more processes than there are
+# cores; each file has its own brokers.
+ALL_CORES := -n auto --dist worksteal
 COMPUTING := tests/unit tests/property tests/sim tests/crash tests/fuzz tests/docs
-# Walks over every disk call of a life and every moment of a stop; `make test` takes some steps of each.
+# Those whose coverage is measured: tracing doubles their time, and in tests/property random input would make the
+# result vary.
+MEASURED := tests/unit
+# Tests that fail every disk call of a node and stop it at every moment; `make test` takes a sample of each.
 WALKS := tests/crash/test_every_disk_error.py tests/crash/test_node_disk_errors.py tests/crash/test_every_shutdown.py
+# Suites of other languages' clients that brokers may be killed under.
+UNDER_FIRE := $(addprefix tests/interop/test_,franz_go.py kafkajs.py java_groups.py java_transactions.py headrace_client_and_java.py)
 COPY_RECORDS  ?= 1000000
 COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
+FAULT_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help setup jdk lint types unit test interop spark sim fuzz damage mutants chaos bench wheels docs demo clean
@@ -44,45 +53,52 @@ $(VENV)/.spark: requirements-spark.txt $(VENV)/.built
 jdk: setup  # asked before 400 MB of Spark are fetched in vain
 	@$(PY) -c 'import sys; from headrace.spark.prerequisites import java_problem; sys.exit(java_problem())'
 
-setup: $(VENV)/.built  ## virtual environment, test tools, editable install with the compiled module
+setup: $(VENV)/.built  ## create the virtual environment: test tools, and an editable install with compiled modules
 	@$(PY) -m compileall -q src  # as an installed package would be: a start must not wait for the compiler
 
-lint: setup types  ## ruff, mypy --strict, import-linter
+lint: setup types  ## run ruff, mypy and import-linter
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
 
-types: setup  ## mypy --strict over src
+types: setup  ## run mypy over src (--strict) and tests
 	$(VENV)/bin/mypy
 
-unit: setup  ## unit and property tests, under a minute
+unit: setup  ## run unit and property tests, under a minute
 	$(PYTEST) tests/unit tests/property
 
-test: setup  ## everything that PyPI alone can serve, under ten minutes
-	$(PYTEST) -n auto $(COMPUTING)
+test: setup  ## run all tests that need only PyPI, a quarter of an hour on two cores; print the unit tests' coverage
+	@$(COVERAGE) erase
+	$(COVERAGE) run -m pytest -q $(ALL_CORES) $(MEASURED)
+	$(PYTEST) $(ALL_CORES) $(filter-out $(MEASURED),$(COMPUTING))
 	$(PYTEST) -n 3 --dist loadfile tests --ignore=tests/interop --ignore=tests/spark $(COMPUTING:%=--ignore=%)
+	@$(COVERAGE) combine -q
+	@printf 'lines of src/headrace that $(MEASURED) runs, in percent: ' && $(COVERAGE) report --format=total
 
-interop: setup  ## clients and tools from other registries, each against Kafka 4.3.1 and against Headrace
+interop: setup  ## test clients and tools from other registries, against Headrace and against Kafka 4.3.1
 	@PYTHONPATH=tests $(PY) -m harness.stock_spark  # 400 MB: no test's time should run meanwhile
 	$(PYTEST) -n 2 --dist loadfile tests/interop --timeout=600
 	$(PYTEST) -n 2 --dist loadfile tests/clients --broker=kafka
+	$(PYTEST) -n 2 --dist loadfile tests/clients --nodes=3
 
-spark: setup $(VENV)/.spark  ## PySpark (needs a JDK 17) on Headrace and on Kafka 4.3.1; KILL_SEEDS=10 kills each part of a stream more often; BRIEF=1: ten minutes of it
+spark: setup $(VENV)/.spark  ## test PySpark (needs a JDK 17) on Headrace and on Kafka 4.3.1; KILL_SEEDS=10 kills each part of a stream more often; BRIEF=1 takes ten minutes
 	HEADRACE_KILL_SEEDS=$(KILL_SEEDS) $(PYTEST) tests/spark --timeout=3600 --durations=10 $(if $(BRIEF),-m "brief and not on_kafka")
 
-sim: setup  ## the node and our client under a seeded clock, network and disk, on all cores; SEEDS=1000, or SEED=7 PLAY=logs to play one again
+sim: setup  ## run the simulator (node and client with a seeded clock, network and disk) on all cores; SEEDS=1000, or SEED=7 PLAY=logs to repeat one
 	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY)) $(if $(JOBS),--jobs $(JOBS))
 
-fuzz: setup  ## frames and batches full of rubbish, every disk call failing, stops at any moment, for longer than in `make test`; CASES=200000
+fuzz: setup  ## test random examples, frames and batches, failing disk calls and stops at any moment, for longer than `make test`; CASES=200000 ROUNDS=10
+	@echo "tests/property, $(ROUNDS) times with new examples"
+	@for round in $$(seq $(ROUNDS)); do $(PYTEST) -n auto --hypothesis-profile=random tests/property || exit 1; done
 	@for target in tests/fuzz/*.py $(WALKS); do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
 
-damage: setup  ## every byte of every file of a stopped node flipped, cut and zeroed; an hour on two cores
+damage: setup  ## flip, cut off and zero every byte of every file of a stopped node; an hour on two cores
 	HEADRACE_DAMAGE=complete $(PYTEST) --timeout=0 -n auto tests/crash/test_damage_walk.py
 
-mutants: setup  ## small mistakes in storage, node and machines, chosen by a seed: which do the tests notice? MUTANTS=40 SEED=7
+mutants: setup  ## change storage, node and machines in small random ways, and count which changes the tests find; MUTANTS=40 SEED=7
 	PYTHONPATH=tools $(PY) -m mutants --mutants $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
-chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our client behind a bad network; STORM_MINUTES=5 STORMS=200 COPY_RECORDS=1000000 COPY_KILLS=30
+chaos: setup  ## test rebalance storms (also on Kafka), copies under kill -9, our client behind a bad network, and a cluster of three; STORM_MINUTES=5 STORMS=200 COPY_RECORDS=1000000 COPY_KILLS=30 FAULT_SECONDS=60
 	@echo "50 members join, leave and crash for $(STORM_MINUTES) min, by both protocols, on Headrace and on Kafka"
 	PYTHONPATH=tests $(PY) -m chaos.storm --minutes $(STORM_MINUTES)
 	@echo "$(STORMS) storms of some seconds over a classic group, beside two processes that compute"
@@ -91,20 +107,25 @@ chaos: setup  ## groups in storms beside Kafka's, copies under kill -9, our clie
 	PYTHONPATH=tests $(PY) -m chaos.copying --records $(COPY_RECORDS) --kills $(COPY_KILLS)
 	@echo "our own client writes, reads and copies $(FAULT_RECORDS) records through a proxy that ruins its connections"
 	PYTHONPATH=tests $(PY) -m chaos.client_faults --records $(FAULT_RECORDS) --kills $(COPY_KILLS)
+	@echo "clients' own suites on three brokers that are killed in turn"
+	$(PYTEST) -n 2 --dist loadfile tests/clients --nodes=3 --kill-brokers
+	$(PYTEST) -n 2 --dist loadfile $(UNDER_FIRE) --nodes=3 --kill-brokers
+	@echo "nodes of a cluster are killed, stopped and cut off under load, each fault for $(FAULT_SECONDS) s"
+	PYTHONPATH=tests $(PY) -m chaos.cluster --seconds $(FAULT_SECONDS)
 
-bench: setup  ## TARGETS beside Kafka 4.3.1 in one run; ONLY=T1,T4 REPEATS=3; AGAINST=<commit> SCALE=0.3: beside that commit instead
+bench: setup  ## run the benchmarks, compared with Kafka 4.3.1; ONLY=T1,T4 REPEATS=3; with AGAINST=<commit> SCALE=0.3, compared with that commit
 	PYTHONPATH=tests $(PY) -m benchmarks --repeats $(REPEATS) $(if $(ONLY),--only $(ONLY)) $(if $(AGAINST),--against $(AGAINST)) $(if $(SCALE),--scale $(SCALE))
 
-wheels: setup  ## a wheel in dist/, installed in a clean environment that follows the README; and one without a C compiler
+wheels: setup  ## build a wheel in dist/, and test it in a clean environment with the README's commands; also without a C compiler
 	$(PY) tools/try_wheel.py
 
-docs: setup  ## docs/reference/ from the code
+docs: setup  ## generate docs/reference/ from the code
 	$(PY) tools/make_reference.py
 
-demo: jdk $(VENV)/.spark  ## a pipeline on Spark (needs a JDK 17) counts exactly once while its broker and its driver are killed with -9
+demo: jdk $(VENV)/.spark  ## run a Spark pipeline (needs a JDK 17) that counts exactly once while one of three brokers and its driver are killed with -9
 	@$(PY) examples/ad_clicks/demo.py --chart build/demo.svg
 
-clean:  ## remove what the other targets made
+clean:  ## remove everything that the other targets created
 	rm -rf $(VENV) .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.so' -delete

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks import (
     bystander_bench,
+    clusters,
     coordination,
     earlier,
     growth,
@@ -26,6 +27,8 @@ from harness.broker import CACHE
 
 TOGETHER = ("T1", "T2", "T3", "T4", "T5", "T9")  # measured on one pair of warm brokers
 ALONE = {
+    "T6": clusters.replicated,
+    "T7": clusters.failover,
     "T8": starting.first_write,
     "T10": starting.restart,
     "T12": python_clients.run,

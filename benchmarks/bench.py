@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -25,6 +26,15 @@ from harness.kafka import Kafka
 
 KINDS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
 WAIT_S = 120
+
+
+class Named(Protocol):
+    """A broker, or a cluster of them."""
+
+    name: str
+
+
+N = TypeVar("N", bound=Named)
 
 
 class Bench:
@@ -44,6 +54,10 @@ class Bench:
 
     def amount(self, count: int) -> int:
         return max(1000, int(count * self.scale))
+
+    def headraces(self) -> list[tuple[str, dict[str, str] | None]]:
+        """This Headrace and an earlier one, if they take part, each with the environment of its loads."""
+        return [(name, kind.environment) for name, kind in self.kinds.items() if issubclass(kind, Headrace)]
 
     @contextmanager
     def directory(self) -> Iterator[Path]:
@@ -71,15 +85,18 @@ class Bench:
         with ExitStack() as running:
             yield [running.enter_context(self.only(kind, settings)) for kind in self.kinds]
 
-    def turns(self, brokers: list[Broker], what: str, take: Callable[[Broker], str]) -> None:
+    def turns(
+        self, brokers: list[N], what: str, take: Callable[[N], str], repeats: int | None = None
+    ) -> None:
         """`take` on each broker in turn, as often as the run repeats; it returns what to print.
 
         Who begins changes with each round: whatever the machine does slowly helps nobody.
         """
-        for repeat in range(self.repeats):
+        repeats = repeats or self.repeats
+        for repeat in range(repeats):
             for broker in brokers if repeat % 2 == 0 else reversed(brokers):
                 told = take(broker)
-                self.say(f"{what}  {broker.name:8} {repeat + 1}/{self.repeats}  {told}")
+                self.say(f"{what}  {broker.name:8} {repeat + 1}/{repeats}  {told}")
 
 
 def create_topic(broker: Broker, topic: str, partitions: int = 1, **configs: str) -> None:

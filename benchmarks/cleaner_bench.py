@@ -42,10 +42,10 @@ def write(disk: Disk, size: int, keys: Iterator[int], codec: int) -> PartitionLo
         disk, DIRECTORY, CONFIG, files=OpenFiles(), recovery=Recovery("clean"), wall_ms=WALL_MS
     )
     log.configure(replace(CONFIG, cleanup_policy=frozenset({"delete"})))  # appends need not open batches
-    dice = Random(1)
-    pool = dice.randbytes(1_000_000)
+    rng = Random(1)
+    pool = rng.randbytes(1_000_000)
     while log.size_bytes < size:
-        at = dice.randrange(len(pool) - VALUE_BYTES * BATCH_RECORDS)
+        at = rng.randrange(len(pool) - VALUE_BYTES * BATCH_RECORDS)
         values = (pool[at + n * VALUE_BYTES : at + (n + 1) * VALUE_BYTES] for n in range(BATCH_RECORDS))
         rows = [(WALL_MS, b"key-%010d" % next(keys), value, ()) for value in values]
         log.append(memoryview(bytearray(build_batch(rows, codec=codec))), wall_ms=WALL_MS, leader_epoch=0)
@@ -58,9 +58,9 @@ def write(disk: Disk, size: int, keys: Iterator[int], codec: int) -> PartitionLo
 
 
 def again_and_again() -> Iterator[int]:
-    dice = Random(2)
+    rng = Random(2)
     while True:
-        yield dice.randrange(10_000)
+        yield rng.randrange(10_000)
 
 
 def half() -> Iterator[int]:

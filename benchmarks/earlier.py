@@ -7,6 +7,7 @@ interpreter and packages, so the only difference between the two brokers is thei
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,10 +20,12 @@ NAME = "earlier"
 
 
 def broker(revision: str) -> type[Broker]:
-    source = tree(revision) / "src"
+    place = tree(revision)
+    source = place / "src"
 
     class Earlier(Headrace):
         name = NAME
+        command = (sys.executable, str(_script(place)))
         environment = os.environ | {"PYTHONPATH": str(source)}
 
     return Earlier
@@ -42,6 +45,15 @@ def tree(revision: str) -> Path:
     subprocess.run([sys.executable, "-m", "compileall", "-q", "src"], cwd=place, check=True)
     (place / ".complete").touch()
     return place
+
+
+def _script(place: Path) -> Path:
+    """What pip would have made of that commit's entry point, which need not be today's."""
+    entry = re.search(r'^headrace = "([\w.]+):(\w+)"', (place / "pyproject.toml").read_text(), re.MULTILINE)
+    assert entry is not None, f"{place} has no entry point"
+    script = place / "headrace-command.py"
+    script.write_text(f"import sys\nfrom {entry[1]} import {entry[2]}\nsys.exit({entry[2]}())\n")
+    return script
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -9,14 +9,22 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Protocol
 
-from harness.broker import CACHE, Broker
+from harness.broker import CACHE
 
 HERE = Path(__file__).parent
 BIN = CACHE / "bench" / "bin"
 TIMEOUT_S = 600
 
 Figures = dict[str, float]
+
+
+class Served(Protocol):
+    """A broker, or a cluster of them."""
+
+    @property
+    def bootstrap(self) -> str: ...
 
 
 def built(source: str) -> Path:
@@ -48,24 +56,24 @@ def call(source: str, *arguments: object) -> Figures:
 
 
 def produce(
-    broker: Broker, topic: str, count: int, size: int, *settings: str, partition: int = 0, acks: str = "1"
+    broker: Served, topic: str, count: int, size: int, *settings: str, partition: int = 0, acks: str = "1"
 ) -> Figures:
     """librdkafka writes `count` records to one partition, or in turn to n of them with partition=-n."""
     return call("perf.c", "P", broker.bootstrap, topic, partition, count, size, acks, *settings)
 
 
-def consume(broker: Broker, topic: str, count: int, size: int) -> Figures:
+def consume(broker: Served, topic: str, count: int, size: int) -> Figures:
     return call("perf.c", "C", broker.bootstrap, topic, 0, count, size, 1)
 
 
 def ping_pong(
-    broker: Broker, topic: str, requests: int, connections: int, *, fetch_below: int = 0
+    broker: Served, topic: str, requests: int, connections: int, *, fetch_below: int = 0
 ) -> Figures:
     """Raw one-record produce requests, or fetches of one batch at random offsets below `fetch_below`."""
     arguments = ["-b", broker.bootstrap, "-t", topic, "-n", requests, "-c", connections]
     return call("pingpong.go", *arguments, "-fetch", fetch_below)
 
 
-def frames(broker: Broker, file: Path, requests: int) -> Figures:
+def frames(broker: Served, file: Path, requests: int) -> Figures:
     """The requests in the file (`benchmarks.exchanges`) over and over, on as many connections as it has."""
     return call("frames.go", "-b", broker.bootstrap, "-n", requests, file)

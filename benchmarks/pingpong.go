@@ -118,7 +118,7 @@ func main() {
 			}
 			defer conn.Close()
 			reader := bufio.NewReaderSize(conn, 1<<17)
-			dice := rand.New(rand.NewSource(int64(i)))
+			rng := rand.New(rand.NewSource(int64(i)))
 			// the error code follows correlation id, [throttle,] array, name, array and partition
 			errorAt := 4 + 4 + 2 + len(*topic) + 4 + 4
 			request := produceRequest(*topic, *partition, int16(*acks), *size)
@@ -129,7 +129,7 @@ func main() {
 			head, body := make([]byte, 4), make([]byte, 1<<16)
 			for range *requests / *connections {
 				if *end > 0 {
-					be.PutUint64(request[len(request)-12:], uint64(dice.Int63n(*end)))
+					be.PutUint64(request[len(request)-12:], uint64(rng.Int63n(*end)))
 				}
 				sent := time.Now()
 				if _, err := conn.Write(request); err != nil {

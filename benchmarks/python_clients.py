@@ -62,6 +62,34 @@ CONTESTS = (
 def run(bench: Bench) -> None:
     if "headrace" not in bench.kinds:
         return
+    if len(bench.headraces()) > 1:
+        _beside_earlier(bench)
+    else:
+        _beside_rivals(bench)
+
+
+def _beside_earlier(bench: Bench) -> None:
+    """Our client of this commit and of an earlier one, in turns, both with the broker of this commit."""
+    loads = [load for load in COUNTS if load[0].startswith("headrace")]
+    rates = {load: bench.measure("T12", " ".join(load), "records/s") for load in loads}
+    costs = {
+        load: bench.measure("T12", f"{' '.join(load)}, CPU per million", "s", higher_is_better=False)
+        for load in loads
+    }
+    kinds = bench.headraces()
+    with bench.only("headrace", SETTINGS) as broker:
+        create_topic(broker, "read")
+        generators.produce(broker, "read", bench.amount(max(COUNTS.values())), RECORD_BYTES)
+        for repeat in range(bench.repeats):
+            for load in loads:
+                for kind, environment in kinds if repeat % 2 == 0 else reversed(kinds):
+                    figures, told = _turn(bench, broker, load, environment)
+                    rates[load].add(kind, figures["records_per_s"])
+                    costs[load].add(kind, figures["cpu_s_per_million"])
+                    bench.say(f"T12  {' '.join(load):24} {kind:8} {repeat + 1}/{bench.repeats}  {told}")
+
+
+def _beside_rivals(bench: Bench) -> None:
     measures = [_measures(bench, contest) for contest in CONTESTS]
     with bench.only("headrace", SETTINGS) as broker:
         count = bench.amount(max(COUNTS.values()))
@@ -85,7 +113,9 @@ def _measures(bench: Bench, contest: Contest) -> tuple[Measure, Measure]:
     return rate, cost
 
 
-def _turn(bench: Bench, broker: Broker, load: tuple[str, str]) -> tuple[dict[str, float], str]:
+def _turn(
+    bench: Bench, broker: Broker, load: tuple[str, str], environment: dict[str, str] | None = None
+) -> tuple[dict[str, float], str]:
     client, work = load
     count = bench.amount(COUNTS[load])
     is_reading = work.startswith("read")
@@ -103,7 +133,7 @@ def _turn(bench: Bench, broker: Broker, load: tuple[str, str]) -> tuple[dict[str
         topic,
         str(count),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
     figures: dict[str, float] = json.loads(done.stdout)

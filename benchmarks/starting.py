@@ -12,7 +12,7 @@ from benchmarks.bench import Bench, create_topic
 from benchmarks.report import Measure
 from harness import wire
 from harness.broker import Broker
-from harness.headrace import COMMAND, Headrace
+from harness.headrace import Headrace
 from harness.kafka import free_ports
 
 START_TIMEOUT_S = 120
@@ -57,7 +57,7 @@ def _up(broker: Broker) -> float:
     (port,) = free_ports(1)
     began = time.monotonic()
     with (broker.directory / "output.txt").open("wb") as output:
-        command = [*COMMAND, "up", "--data", str(broker.data), "--port", str(port)]
+        command = [*broker.command, "up", "--data", str(broker.data), "--port", str(port)]
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=broker.environment)
     try:
         return _until_written(port) - began

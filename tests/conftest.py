@@ -1,23 +1,57 @@
-"""What the client tests talk to: `--broker=headrace`, the default, or the oracle, `--broker=kafka`."""
+"""What the client tests talk to: `--broker=headrace`, the default, or the oracle, `--broker=kafka`; one node,
+or as many as `--nodes` says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from harness import answer_order
+from harness import answer_order, open_sockets
 from harness.broker import Broker
 from harness.headrace import Headrace
 from harness.judged_server import MARK
 from harness.kafka import Kafka
+from harness.whole_cluster import WholeCluster
+
+# `make test` tries the same examples each time, so a change fails by its own fault. `make fuzz` looks for
+# new ones, with --hypothesis-profile=random.
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("random", derandomize=False)
+settings.load_profile("fixed")
+
+open_sockets.watch()
 
 BROKERS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=sorted(BROKERS), default="headrace", help="what the clients talk to")
+    parser.addoption(
+        "--kill-brokers", action="store_true", help="with --nodes: they are killed and started again, in turn"
+    )
+    parser.addoption("--nodes", type=int, default=1, help="how many nodes the broker consists of")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that need all brokers all the time are skipped while brokers are killed."""
+    if config.getoption("--kill-brokers"):
+        for item in items:
+            # of kafka-python, when its connection breaks
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            if item.get_closest_marker("steady"):
+                item.add_marker(pytest.mark.skip("brokers are killed"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and (origin := open_sockets.origin_of(report.longreprtext)) is not None:
+        report.sections.append(("the socket was opened here", origin))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -41,13 +75,21 @@ def new_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Broker]]:
     """Makes brokers of the chosen kind, not yet started; all that still run are killed at the end."""
-    kind = BROKERS[request.config.getoption("--broker")]
+    kind = request.config.getoption("--broker")
+    nodes = request.config.getoption("--nodes")
     made: list[Broker] = []
 
-    def make(settings: dict[str, str] | None = None, directory: Path | None = None) -> Broker:
-        made.append(kind(directory or tmp_path_factory.mktemp(kind.name), settings))
-        if isinstance(made[-1], Headrace):
-            made[-1].is_judged = True
+    def make(
+        settings: dict[str, str] | None = None, directory: Path | None = None, nodes: int = nodes
+    ) -> Broker:
+        place = directory or tmp_path_factory.mktemp(kind)
+        if nodes > 1:
+            made.append(
+                WholeCluster(kind, place, settings, nodes, request.config.getoption("--kill-brokers"))
+            )
+        else:
+            made.append(BROKERS[kind](place, settings))
+        made[-1].is_judged = True
         return made[-1]
 
     yield make

@@ -25,13 +25,22 @@ from headrace.machines.configs.definition import (
     group_config_keys,
     topic_config_keys,
 )
+from headrace.machines.metadata.image import ClusterImage
+from headrace.node.cluster_metrics import (
+    BrokerNumbers,
+    ClusterMetrics,
+    ControllerNumbers,
+    QuorumNumbers,
+    ReplicaNumbers,
+    cluster_numbers,
+)
 from headrace.node.metrics import ApiMetrics, Metrics
 from headrace.node.routes import PRODUCE, SERVED
 from headrace.node.settings import Settings
 from headrace.node.topic_config import _PLAIN as LOG_CONFIG_KEYS
 from headrace.protocol.api import APIS, Api, Listener
 from headrace.server.clock import SystemClock
-from headrace.server.gate import Gate, GateLimits
+from headrace.server.connection_limits import ConnectionLimits, Connections
 from headrace.server.logs import Log
 from headrace.server.metrics import MetricsEndpoint
 
@@ -152,7 +161,7 @@ def shown_allowed(key: ConfigKey) -> str:
     if allowed == "reset":
         return "`earliest`, `latest`, `by_duration:PnDTnHnMn.nS`"
     if allowed == "object":
-        return "an object of Python"
+        return "a Python object"
     if allowed == "replicas":
         return "`partition:broker` pairs, or `*`"
     if allowed.endswith("}"):
@@ -171,15 +180,15 @@ def topic_configs() -> str:
     keys = listed(topic_config_keys().values())
     page = NOTICE + "# Settings of a topic\n\n"
     page += (
-        "Given when a topic is created (`headrace topic create orders -c retention.ms=86400000`) and changed"
-        " at any time (`headrace topic alter`, `headrace config set`, or any Kafka admin client); a change"
-        " takes effect at once. What a topic does not set comes from the broker, by the key in the fourth"
+        "Set them when you create a topic (`headrace topic create orders -c retention.ms=86400000`) or at any"
+        " time later (`headrace topic alter`, `headrace config set`, or any Kafka admin client); a change"
+        " takes effect at once. The default of a setting is the broker's value of the key in the fourth"
         " column.\n\n"
     )
     if not topic_key_has_effect(topic_config_keys()["delete.retention.ms"]):
         page += (
-            "Compaction is not there yet: a topic with `cleanup.policy=compact` takes only records with keys"
-            " and keeps all of them.\n\n"
+            "Compaction is not supported yet: a topic with `cleanup.policy=compact` accepts only records with"
+            " keys and keeps all of them.\n\n"
         )
     page += table(
         ("Key", "Type", "Default", "Broker's key", "Allowed", "What it does"),
@@ -198,7 +207,8 @@ def topic_configs() -> str:
     )
     page += "\n## Accepted without effect\n\n"
     page += (
-        "Checked, kept and described like the others, so that Kafka's tools work; nothing acts on them.\n\n"
+        "The broker checks, stores and describes these settings, so that Kafka's tools work. They have no"
+        " effect.\n\n"
     )
     page += table(
         ("Key", "Type", "Default", "Allowed", "What it is for"),
@@ -215,10 +225,10 @@ def broker_configs() -> str:
     keys = listed(broker_config_keys().values())
     page = NOTICE + "# Settings of a broker\n\n"
     page += (
-        "Read from the file that `headrace serve` is given (TOML or Kafka's `server.properties`) and from"
-        " `--set`. Settings whose fourth column says *running* can be changed while the broker runs:"
-        " `headrace config set` or any Kafka admin client, for one broker or for the whole cluster. A key"
-        " that the broker does not know causes a warning; a wrong value ends the start.\n\n"
+        "`headrace serve` reads them from its settings file (TOML or Kafka's `server.properties`) and from"
+        " `--set`. Settings with *running* in the fourth column can be changed while the broker runs, with"
+        " `headrace config set` or any Kafka admin client, for one broker or for the whole cluster. An"
+        " unknown key causes a warning; with a wrong value the broker does not start.\n\n"
     )
     page += table(
         ("Key", "Type", "Default", "Changed", "Allowed", "What it does"),
@@ -235,7 +245,7 @@ def broker_configs() -> str:
             if broker_key_has_effect(key)
         ),
     )
-    page += "\n## Declared, without effect yet\n\n"
+    page += "\n## Without effect yet\n\n"
     page += table(
         ("Key", "Type", "Default", "What it is for"),
         (
@@ -244,9 +254,10 @@ def broker_configs() -> str:
             if key.doc != KEPT_DOC and not broker_key_has_effect(key)
         ),
     )
-    page += "\n## Kafka's others\n\n"
+    page += "\n## Other settings of Kafka\n\n"
     page += (
-        "Read, checked and described, so that a file written for Kafka can be used; they do nothing here.\n\n"
+        "The broker reads, checks and describes these settings, so that you can use a file that was written"
+        " for Kafka. They have no effect.\n\n"
     )
     page += table(
         ("Key", "Type", "Default"),
@@ -259,10 +270,11 @@ def group_configs() -> str:
     keys = group_config_keys().values()
     page = NOTICE + "# Settings of a group\n\n"
     page += (
-        "Set for one group at a time (`headrace config set group readers consumer.session.timeout.ms=50000`,"
-        " or any Kafka admin client), also before it has members. What a group does not set comes from the"
-        " broker, by the key in the fourth column, and the broker's `group.*.min.*` and `group.*.max.*` keys"
-        " bound what it may set. Classic groups have none: their members bring their own.\n\n"
+        "Set them for one group at a time (`headrace config set group readers"
+        " consumer.session.timeout.ms=50000`, or any Kafka admin client), also before the group has members."
+        " The default of a setting is the broker's value of the key in the fourth column. The broker's"
+        " `group.*.min.*` and `group.*.max.*` keys limit the values. Classic groups have no settings: each"
+        " member sends its own.\n\n"
     )
     page += table(
         ("Key", "Type", "Default", "Broker's key", "Allowed", "What it does"),
@@ -280,7 +292,10 @@ def group_configs() -> str:
         ),
     )
     page += "\n## Accepted without effect\n\n"
-    page += "Share and streams groups are not served; their settings are checked, kept and described.\n\n"
+    page += (
+        "The broker does not serve share and streams groups. It checks, stores and describes their"
+        " settings.\n\n"
+    )
     page += table(
         ("Key", "Type", "Default", "Broker's key", "Allowed"),
         (
@@ -302,9 +317,9 @@ def client_configs() -> str:
     keys = all_keys().values()
     page = NOTICE + "# Settings of a client\n\n"
     page += (
-        "Given to `Producer`, `Consumer` and `Admin` as keywords (`linger_ms=20`) or as a mapping with"
-        ' Kafka\'s names (`{"linger.ms": 20}`), and to the commands as `-X linger.ms=20`. A name that does'
-        " not exist is an error that suggests the closest one.\n\n"
+        "Pass them to `Producer`, `Consumer` and `Admin` as keywords (`linger_ms=20`) or as a mapping with"
+        ' Kafka\'s names (`{"linger.ms": 20}`), and to the commands as `-X linger.ms=20`. An unknown name is'
+        " an error that suggests the closest one.\n\n"
     )
     for client, title in (("all", "All clients"), ("producer", "Producer"), ("consumer", "Consumer")):
         page += f"## {title}\n\n"
@@ -324,7 +339,8 @@ def client_configs() -> str:
     page += table(("Name", "Key here"), ((f"`{other}`", f"`{name}`") for other, name in OTHER_NAMES.items()))
     page += "\n## Accepted without effect\n\n"
     page += (
-        "Checked, so that files of Java's clients can be shared; the client warns that they do nothing.\n\n"
+        "The client checks these settings, so that you can share files with Java's clients. They have no"
+        " effect, and the client logs a warning.\n\n"
     )
     page += table(
         ("Key", "Type", "Default"),
@@ -342,15 +358,15 @@ def versions(lowest: int, highest: int) -> str:
 
 def remark(api: Api) -> str:
     if api.key == PRODUCE:
-        return f"told from 0 for old librdkafka, served from {api.first} on, as in Kafka"
+        return f"advertised from 0 for old versions of librdkafka, served from {api.first} on, as in Kafka"
     return ""
 
 
 def apis() -> str:
     page = NOTICE + "# APIs\n\n"
     page += (
-        "What ApiVersions tells clients, beside what Apache Kafka 4.3 serves. A key is told only when it"
-        " works; a request that is not served closes its connection, as in Kafka.\n\n"
+        "The APIs that ApiVersions advertises, compared with Apache Kafka 4.3. After a request that it does"
+        " not serve, the broker closes the connection, as Kafka does.\n\n"
     )
     page += table(
         ("Key", "API", "Headrace", "Kafka 4.3", ""),
@@ -366,7 +382,7 @@ def apis() -> str:
         ),
     )
     page += "\n## Not served yet\n\n"
-    page += "Their messages are declared; those of controllers alone never reach a broker's listener.\n\n"
+    page += "APIs with the listener `controller` are for controllers only.\n\n"
     page += table(
         ("Key", "API", "Kafka 4.3", "Listener"),
         (
@@ -388,10 +404,18 @@ def apis() -> str:
 
 async def scraped() -> str:
     """A page of metrics as the server makes it, with one of everything that is labelled."""
-    node = SimpleNamespace(metrics=Metrics(), log_sizes=lambda: [("orders", 0, 1)])
+    cluster = ClusterMetrics(
+        QuorumNumbers("leader", 1, 1, 1, 1, {2: 0}),
+        is_active_controller=True,
+        controller=ControllerNumbers(cluster_numbers(ClusterImage()), 0, 0),
+        broker=BrokerNumbers(ReplicaNumbers(0, 0, 0, 0, 0, 0, {2: 0}), 0, 0),
+    )
+    node = SimpleNamespace(
+        metrics=Metrics(), log_sizes=lambda: [("orders", 0, 1)], cluster_metrics=lambda: cluster
+    )
     node.metrics.apis[PRODUCE] = ApiMetrics()
-    gate = Gate(asyncio.get_running_loop(), SystemClock(), Log(), GateLimits())
-    return MetricsEndpoint(SimpleNamespace(node=node, gate=gate)).text()  # type: ignore[arg-type]
+    connections = Connections(asyncio.get_running_loop(), SystemClock(), Log(), ConnectionLimits())
+    return MetricsEndpoint(SimpleNamespace(node=node, connections=connections)).text()  # type: ignore[arg-type]
 
 
 def metrics() -> str:
@@ -411,9 +435,14 @@ def metrics() -> str:
             found.update((label.partition("=")[0], None) for label in rest.partition("}")[0].split(","))
     page = NOTICE + "# Metrics\n\n"
     page += (
-        "With `headrace.metrics.port` the broker serves them at `GET /metrics`, in Prometheus' text format,"
-        " on `headrace.metrics.host` (127.0.0.1). Counters begin at 0 with the process. A histogram has"
-        " `_bucket`, `_sum` and `_count`, and its label `le` is the upper bound of a bucket in seconds.\n\n"
+        "If `headrace.metrics.port` is set, the broker serves metrics at `GET /metrics`, in Prometheus' text"
+        " format, on `headrace.metrics.host` (127.0.0.1). Counters start at 0 with the process. A histogram"
+        " has `_bucket`, `_sum` and `_count`, and its label `le` is the upper bound of a bucket in"
+        " seconds. A name in brackets is the one that the same number has in Kafka.\n\n"
+        "Numbers of the whole cluster (`headrace_cluster_…`) are on every node with the controller role, as"
+        " far as that node knows the metadata. For an alert take the maximum over all nodes, and the sum of"
+        " what each broker counts for the partitions that it leads, such as"
+        " `sum(headrace_under_replicated_partitions) > 0`.\n\n"
     )
     page += table(
         ("Metric", "Kind", "Labels", "What it is"),
@@ -434,12 +463,12 @@ def overview() -> str:
     return (
         NOTICE
         + "# Reference\n\n"
-        + "Made from the code by `make docs`; a test fails when a page here is not what the code says.\n\n"
+        + "`make docs` generates these pages from the code; a test fails if a page is out of date.\n\n"
         + "- [Settings of a topic](topic-configs.md)\n"
         + "- [Settings of a broker](broker-configs.md)\n"
         + "- [Settings of a group](group-configs.md)\n"
         + "- [Settings of a client](client-configs.md)\n"
-        + "- [APIs](apis.md), beside those of Kafka 4.3\n"
+        + "- [APIs](apis.md), compared with Kafka 4.3\n"
         + "- [Metrics](metrics.md)\n"
         + "- [The `headrace` command](../cli.md)\n"
     )

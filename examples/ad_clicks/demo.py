@@ -1,8 +1,8 @@
-"""The whole system in a few minutes: a broker, a generator of ad clicks, the pipeline that counts them, and a
-table that is filled from its results. `make demo` runs it.
+"""The whole system in a few minutes: three brokers, a generator of ad clicks, the pipeline that counts them,
+and a table that is filled from its results. `make demo` runs it.
 
-In the middle the broker is killed with -9, and later the Spark driver with all its processes. At the end the
-counts, in the topic and in the table, must be those that the generator's own truth says.
+In the middle one of the brokers is killed with -9, and later the Spark driver with all its processes. At the
+end the counts, in the topic and in the table, must be those that the generator's own truth says.
 """
 
 import json
@@ -27,7 +27,7 @@ from headrace.spark.prerequisites import MissingPrerequisite, check_prerequisite
 
 NEXT = """
 What to try next
-  headrace up --sample clicks     a broker with such clicks, as long as you like
+  headrace up --sample clicks     a broker with such clicks, as long as you like; --brokers 3 for a cluster
   headrace spark                  a PySpark shell on it: spark.read.format("headrace").load("clicks").show()
   examples/ad_clicks/README.md    this pipeline, step by step
   docs/spark-tutorial.md          from nothing to an exactly-once pipeline of your own
@@ -35,8 +35,8 @@ What to try next
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--fast", is_flag=True, help="A smaller world and a faster clock.")
-@click.option("--seed", default=7, show_default=True, help="Another world.")
+@click.option("--fast", is_flag=True, help="Fewer events and a faster clock.")
+@click.option("--seed", default=7, show_default=True, help="Other events.")
 @click.option(
     "--chart",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -47,7 +47,7 @@ What to try next
 @click.option("--keep", is_flag=True, help="Leave logs, topics and checkpoints behind.")
 @click.option("--json", "as_json", is_flag=True, help="Print facts, and nothing else.")
 def main(fast: bool, seed: int, chart: Path, keep: bool, as_json: bool) -> None:
-    """Count ad clicks with Spark, exactly once, while the broker and the driver are killed with -9."""
+    """Count ad clicks with Spark, exactly once, while a broker and the driver are killed with -9."""
     try:
         check_prerequisites()
     except MissingPrerequisite as error:
@@ -91,8 +91,10 @@ def show(screen: Screen, directory: Path, size: Size, seed: int, chart: Path) ->
     for line in ("", *demo_chart.lines(run), "", *verdict.lines(), ""):
         screen.say(line)
     if problems := verdict.problems():
-        raise click.ClickException("The counts are not the truth:\n" + "\n".join(problems))
-    screen.say("Equal: nothing lost, nothing doubled, in the topic and in the table.", fg="green", bold=True)
+        raise click.ClickException("The counts are wrong:\n" + "\n".join(problems))
+    screen.say(
+        "Equal: no click is lost or counted twice, in the topic and in the table.", fg="green", bold=True
+    )
     screen.say(f"The chart is in {chart}.")
     screen.say(NEXT)
     return {

@@ -1,7 +1,7 @@
 """The demo's chart, as an SVG file and as a few lines for a terminal.
 
 Above, by the seconds of the run: how many events the pipeline was behind, with both kills. Below, by the
-world's own minutes: clicks as they were counted, and a mark on each bar where the truth is.
+generator's own minutes: clicks as they were counted, and a mark on each bar where the truth is.
 """
 
 from collections.abc import Mapping, Sequence

@@ -159,7 +159,7 @@ class Verdict:
             ("", "truth", "topic", "SQLite"),
             ("windows (ad and minute)", *(f"{count:,}" for count, _ in sums)),
             ("clicks that count", *(f"{count:,}" for _, count in sums)),
-            ("late clicks, put aside", f"{self.truth.rejected[LATE]:,}", f"{self.late:,}"),
+            ("late clicks, rejected", f"{self.truth.rejected[LATE]:,}", f"{self.late:,}"),
             ("dead letters", f"{self.truth.malformed:,}", f"{self.dead:,}"),
         ]
         return [f"{name:<24}" + "".join(f"{cell:>10}" for cell in cells) for name, *cells in rows]

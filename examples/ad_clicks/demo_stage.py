@@ -1,6 +1,6 @@
 """The demo's players and the order in which they act: set up, two kills with -9, and to the last window.
 
-    broker ── generator ── pipeline (Spark) ── table's writer
+    three brokers ── generator ── pipeline (Spark) ── table's writer
 
 Whoever waits here also looks: at each tick a sample is taken, the status is shown, and somebody who ended
 though nobody killed him ends the demo.
@@ -21,20 +21,21 @@ from demo_screen import Screen
 from demo_watch import Kill, Sample, Watch
 
 import headrace
-from headrace.cli.local_node import LocalNode
-from headrace.sample.clicks import CLICKS, IMPRESSIONS, Truth, World, truth
+from headrace.cli.local_node import LocalCluster
+from headrace.sample.clicks import CLICKS, IMPRESSIONS, SampleClicks, Truth, truth
 
 HERE = Path(__file__).resolve().parent
+BROKERS = 3  # topics have a replica on each, and a write needs two
 PARTITIONS = 3
 TICK_S, GLANCE_S = 0.25, 0.02
 PATIENCE_S = 300.0  # so long nothing may change before the demo gives up
-AWAY_S = 3.0  # so long a victim stays dead
+AWAY_S = 3.0  # so long the driver stays dead
 IN_BATCH_S = 30.0  # so long a kill waits for tasks that write
 RESTARTS_MAX = 5  # of a pipeline that ended by itself, as Spark does on a machine that is very busy
 # For a JVM that lives a minute or two on two cores: one quick compiler, and a collector without threads.
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The world's clock waits for a pipeline that is behind by this share of all events: however slow a machine
-# is, both kills come in the middle.
+# The generator's clock waits for a pipeline that is behind by this share of all events: however slow a
+# machine is, both kills come in the middle.
 LAG_SHARE_MAX = 0.25
 
 
@@ -44,14 +45,14 @@ class Stuck(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Size:
-    """How much is shown, and how fast the world's clock runs."""
+    """How much is shown, and how fast the generator's clock runs."""
 
     minutes: int  # of events
     speed: float  # event seconds per second
     impressions_per_s: float
 
 
-# Counts leave the pipeline when no more clicks can come for them, 13 minutes later: a world must be longer.
+# Counts leave the pipeline when no more clicks can come for them, 13 minutes later: the demo must be longer.
 WHOLE = Size(minutes=30, speed=20.0, impressions_per_s=40.0)
 FAST = Size(minutes=20, speed=60.0, impressions_per_s=10.0)
 
@@ -66,22 +67,27 @@ class Stage:
         self.size = size
         # near the present, since brokers delete old records, and in the past as a whole
         start_ms = (int(time.time()) // 60 - 2 * size.minutes) * 60_000
-        self.world = World(seed=seed, start_ms=start_ms, impressions_per_s=size.impressions_per_s)
-        self.broker = LocalNode(directory, 1, 0, {})
+        self.clicks = SampleClicks(seed=seed, start_ms=start_ms, impressions_per_s=size.impressions_per_s)
+        self.brokers = LocalCluster(directory, BROKERS, 0, {}, {})
         self.table = directory / "clicks.db"
         self.restarts = 0
 
     def set_up(self) -> None:
-        self.stack.callback(self.broker.stop)
-        ready_s = self.broker.start()
-        self.servers = servers = self.broker.bootstrap
-        with headrace.Admin(servers) as admin:
-            for topic in (IMPRESSIONS, CLICKS, COUNTS, REJECTED, DEAD):
-                admin.create_topic(topic, partitions=PARTITIONS)
-        self.screen.say(f"1. A broker serves at {servers}, {ready_s * 1000:.0f} ms after its start.")
+        self.stack.callback(self.brokers.stop)
+        began_at = time.monotonic()
+        self.brokers.start()
+        ready_s = time.monotonic() - began_at
+        self.servers = servers = self.brokers.bootstrap
+        self.admin = self.stack.enter_context(headrace.Admin(servers))
+        for topic in (IMPRESSIONS, CLICKS, COUNTS, REJECTED, DEAD):
+            self.admin.create_topic(topic, partitions=PARTITIONS)
+        self.screen.say(
+            f"1. Three brokers are one cluster, {ready_s:.1f} s after their start: {servers}.\n"
+            "   Each record is on all of them; a write is acknowledged when two have it."
+        )
 
         seconds = self.size.minutes * 60
-        self.generator = Generator(servers, self.world, seconds=seconds, speed=self.size.speed)
+        self.generator = Generator(servers, self.clicks, seconds=seconds, speed=self.size.speed)
         self.stack.callback(self.generator.stop)
         self.truth: Truth = truth(self.generator.events)
         self.screen.say(
@@ -99,7 +105,7 @@ class Stage:
         self.generator.start()
         self.watch = self.stack.enter_context(Watch(servers, self.generator, self.counts))
         self.screen.say(
-            "3. Spark counts clicks per ad and minute, exactly once; SQLite gets what it counted."
+            "3. Spark counts clicks per ad and minute, exactly once; the counts go to a topic and to SQLite."
         )
 
     def _program(self, name: str, script: str, *options: str) -> Program:
@@ -126,15 +132,31 @@ class Stage:
             lambda now: now.batch >= 1 and self.generator.progress >= 0.35, "the pipeline's first batches"
         )
         batch = self._open_batch()
-        self.broker.kill()
+        leader = self.admin.describe_topic(CLICKS).partitions[0].leader
+        victim = self.brokers.nodes[(leader or 1) - 1]
+        victim.kill()
         kill = self._killed("broker", batch)
-        self.screen.say(f"4. kill -9 of the broker at {clock_text(kill.at_s)}, in batch {batch}.", fg="red")
-        with self.watch.blind():
-            self._watch_for(AWAY_S)
-            ready_s = self.broker.start()
+        self.screen.say(
+            f"4. kill -9 of broker {victim.node_id}, one of three, at {clock_text(kill.at_s)}, "
+            f"in batch {batch}.",
+            fg="red",
+        )
+        self._watch_until(lambda now: now.batch >= batch, "a batch without the broker")
+        self.screen.say(f"   The others have taken over: batch {batch} is counted.")
+        victim.launch()
+        victim.await_ready()
+        self._watch_until(lambda _: self._is_in_sync(), "the broker's replicas")
         kill.back_s = self.watch.now_s
-        self.screen.say(f"   It serves again {ready_s * 1000:.0f} ms after its start.")
+        self.screen.say("   The broker was started again, and has all that it missed.")
         return kill
+
+    def _is_in_sync(self) -> bool:
+        """Whether all replicas of all partitions have all records."""
+        return all(
+            set(partition.isr) == set(partition.replicas)
+            for topic in self.admin.list_topics()
+            for partition in topic.partitions
+        )
 
     def kill_driver(self) -> Kill:
         before = self.watch.last.batch
@@ -146,8 +168,8 @@ class Stage:
         processes = self.driver.kill()
         kill = self._killed("driver", batch)
         self.screen.say(
-            f"5. kill -9 of the Spark driver at {clock_text(kill.at_s)}, in batch {batch}: "
-            f"{processes} processes.",
+            f"5. kill -9 of the Spark driver ({processes} processes) at {clock_text(kill.at_s)}, "
+            f"in batch {batch}.",
             fg="red",
         )
         self._watch_for(AWAY_S)
@@ -155,7 +177,7 @@ class Stage:
         self._watch_until(lambda now: now.batch >= batch, "the new driver's first batch")
         kill.back_s = self.watch.now_s
         self.screen.say(
-            f"   Another one has counted batch {batch} after {kill.back_s - kill.at_s - AWAY_S:.0f} s."
+            f"   A new driver has counted batch {batch} after {kill.back_s - kill.at_s - AWAY_S:.0f} s."
         )
         return kill
 
@@ -164,7 +186,7 @@ class Stage:
 
     def finish(self) -> None:
         self._watch_until(lambda _: self.generator.is_done, "the generator")
-        self.generator.close_world()
+        self.generator.publish_closing_events()
         expected = len(self.truth.counts)
         self._watch_until(lambda now: now.windows >= expected and now.lag == 0, "the last windows")
         self._watch_until(lambda _: self.watch.has_read_all("ad-clicks-rejected"), "the late clicks")
@@ -173,7 +195,7 @@ class Stage:
         self.counts.read_to_end(PATIENCE_S)  # also what should not be there
         self.writer.stop()
         self.screen.say(
-            f"6. All is counted, {clock_text(self.watch.now_s)} after the start, "
+            f"6. All clicks are counted, {clock_text(self.watch.now_s)} after the start, "
             f"in {self.watch.last.batch + 1} batches."
         )
 
@@ -204,7 +226,7 @@ class Stage:
             if time.monotonic() - changed_at > PATIENCE_S:
                 raise Stuck(
                     f"Nothing has changed for {PATIENCE_S:.0f} s while waiting for {what}; "
-                    f"see {self.driver.log} and {self.broker.log_path}."
+                    f"see {self.driver.log} and {self.brokers.first.log_path}."
                 )
             time.sleep(tick_s)
 

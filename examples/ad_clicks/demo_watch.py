@@ -1,12 +1,10 @@
 """What the demo sees while it runs: events published, the group's lag, batches, windows; a sample per tick.
 
 All of it is asked of the broker, by the same calls that `headrace group lag` and `headrace cluster sinks
-list` make. While the broker is away the last answers stand.
+list` make.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -38,18 +36,17 @@ class Sample:
 class Kill:
     victim: str
     at_s: float
-    clock_ms: int  # what the world's clock showed
+    clock_ms: int  # what the generator's clock showed
     batch: int  # that was being written, or would have been next
     back_s: float = 0.0  # when it served, or counted, again
 
 
 class Watch:
-    """Samples since the generator began, however often one looks; `is_blind` while the broker is away."""
+    """Samples since the generator began, however often one looks."""
 
     def __init__(self, servers: str, generator: Generator, counts: Counts) -> None:
         self.samples: list[Sample] = []
         self.last = Sample(0.0, 0, 0, -1, None, 0)
-        self.is_blind = False
         self._generator = generator
         self._counts = counts
         self._admin = headrace.Admin(servers).within(ANSWER_TIMEOUT_S)
@@ -66,12 +63,10 @@ class Watch:
         return time.monotonic() - self._began_at
 
     def look(self) -> Sample:
-        lag, batch, open_batch = self.last.lag, self.last.batch, None
         published = self._generator.acknowledged
-        if not self.is_blind:
-            self._counts.read_on()
-            lag = self._lag(published)
-            batch, open_batch = self._batches()
+        self._counts.read_on()
+        lag = self._lag(published)
+        batch, open_batch = self._batches()
         self.last = Sample(self.now_s, published, lag, batch, open_batch, self._counts.windows)
         if not self.samples or self.last.at_s - self.samples[-1].at_s >= SAMPLE_EVERY_S:
             self.samples.append(self.last)
@@ -80,17 +75,12 @@ class Watch:
     def has_read_all(self, group: str) -> bool:
         return total_lag(self._admin.group_lag(group)) == 0
 
-    @contextmanager
-    def blind(self) -> Iterator[None]:
-        self.is_blind = True
-        try:
-            yield
-        finally:
-            self.is_blind = False
-
     def _lag(self, published: int) -> int:
         """What is published and not committed; of a partition without a commit that is all of it."""
-        lags = self._admin.lag_of_groups().get(GROUP, [])
+        lags = self._admin.lag_of_groups().get(GROUP)
+        if lags is None and self.last.batch >= 0:
+            return self.last.lag  # its coordinator is moving to another broker
+        lags = lags or []
         return max(0, published - sum(lag.committed or 0 for lag in lags))
 
     def _batches(self) -> tuple[int, int | None]:
@@ -99,4 +89,4 @@ class Watch:
             if sink.app_id == SINK:
                 committed = -1 if sink.committed_batch_id is None else sink.committed_batch_id
                 return committed, sink.batch_id if sink.open_attempts else None
-        return -1, None
+        return self.last.batch, None  # none yet, or its coordinator is moving to another broker

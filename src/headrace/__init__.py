@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from headrace.client.admin.cluster import FeatureChange
     from headrace.client.admin.configs import Append, Resource, ResourceKind, Subtract
     from headrace.client.admin.offsets import OffsetAt
-    from headrace.client.admin.quotas import QuotaEntity
     from headrace.client.admin.replicas import Replica
     from headrace.client.admin.topics import NewTopic
+    from headrace.client.admin.users import QuotaEntity
     from headrace.client.cluster import TopicPartition
-    from headrace.client.consumer.deserializers import UndecodableRecord
-    from headrace.client.consumer.list_offsets import OffsetAndTimestamp
+    from headrace.client.consumer.offsets import OffsetAndTimestamp
     from headrace.client.consumer.rebalance_callbacks import RebalanceListener
     from headrace.client.dataclass_serializer import dataclass_json
     from headrace.client.errors import (
         AuthenticationFailed,
         BadResponse,
+        BatchRefused,
         BufferExhausted,
         ClientBroken,
         ClientError,
@@ -56,11 +56,10 @@ if TYPE_CHECKING:
         UnsupportedByBroker,
         WokenUp,
     )
-    from headrace.client.membership.events import CommittedOffset
+    from headrace.client.membership.events import CommittedOffset, GroupMembership
     from headrace.client.producer._batch import Delivery, RecordMetadata
     from headrace.client.producer.deliveries import PartitionRows, TableDelivery, TableMetadata
     from headrace.client.producer.rejections import TopicUnknown
-    from headrace.client.producer.transaction_requests import GroupMembership
     from headrace.client.security.sasl import Token
     from headrace.client.serializers import (
         BYTES,
@@ -68,7 +67,9 @@ if TYPE_CHECKING:
         TEXT,
         NotSerializable,
         Serializer,
+        SerializerUnusable,
         Undecodable,
+        UndecodableRecord,
         msgspec_json,
         msgspec_messagepack,
         pydantic_json,
@@ -97,6 +98,7 @@ __all__ = [
     "Append",
     "AuthenticationFailed",
     "BadResponse",
+    "BatchRefused",
     "BufferExhausted",
     "ClientBroken",
     "ClientError",
@@ -132,6 +134,7 @@ __all__ = [
     "Resource",
     "ResourceKind",
     "Serializer",
+    "SerializerUnusable",
     "StoredOffsets",
     "Subtract",
     "TableDelivery",
@@ -165,28 +168,26 @@ _HOMES = {
     "headrace.client.admin.configs": "Append Resource ResourceKind Subtract",
     "headrace.client.admin.replicas": "Replica",
     "headrace.client.admin.offsets": "OffsetAt",
-    "headrace.client.admin.quotas": "QuotaEntity",
+    "headrace.client.admin.users": "QuotaEntity",
     "headrace.client.admin.topics": "NewTopic",
     "headrace.client.cluster": "TopicPartition",
     "headrace.client.settings.configuration": "InvalidSetting",
-    "headrace.client.consumer.deserializers": "UndecodableRecord",
     "headrace.client.consumer.rebalance_callbacks": "RebalanceListener",
-    "headrace.client.consumer.list_offsets": "OffsetAndTimestamp",
+    "headrace.client.consumer.offsets": "OffsetAndTimestamp",
     "headrace.client.dataclass_serializer": "dataclass_json",
     "headrace.client.errors": (
-        "AuthenticationFailed BadResponse BufferExhausted ClientBroken ClientError Closed ConcurrentUse"
-        " ConnectionLost InvalidInput KafkaError OutsideTransaction PartitionsLost PartlyFailed"
+        "AuthenticationFailed BadResponse BatchRefused BufferExhausted ClientBroken ClientError Closed"
+        " ConcurrentUse ConnectionLost InvalidInput KafkaError OutsideTransaction PartitionsLost PartlyFailed"
         " ProducerClosed ProducerUnusable RecordLost TimedOut TlsFailed TokenUnavailable TransactionAborted"
         " TransactionMustAbort Unreachable UnsupportedByBroker WokenUp"
     ),
-    "headrace.client.membership.events": "CommittedOffset",
+    "headrace.client.membership.events": "CommittedOffset GroupMembership",
     "headrace.client.producer.rejections": "TopicUnknown",
     "headrace.client.producer.deliveries": "PartitionRows TableDelivery TableMetadata",
-    "headrace.client.producer.transaction_requests": "GroupMembership",
     "headrace.client.security.sasl": "Token",
     "headrace.client.serializers": (
-        "BYTES JSON TEXT NotSerializable Serializer Undecodable msgspec_json msgspec_messagepack"
-        " pydantic_json serializer_for"
+        "BYTES JSON TEXT NotSerializable Serializer SerializerUnusable Undecodable UndecodableRecord"
+        " msgspec_json msgspec_messagepack pydantic_json serializer_for"
     ),
     "headrace.client.stored_offsets": "OffsetsMovedOn StoredOffsets",
     "headrace.client.threads.admin": "Admin",

@@ -38,12 +38,12 @@ def log_end(peer: Peer, topic: str) -> int:
     return int(answer.topics[0].partitions[0].offset)
 
 
-def fetch(peer: Peer, topic: FetchTopic, *, version: int = 4, **fields: object) -> Any:
+def fetch(peer: Peer, topic: FetchTopic, *, version: int = 4, **fields: Any) -> Any:
     asked = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": MEGABYTE, "session_epoch": -1} | fields
     return peer.ask(FetchRequest(topics=[topic], **asked), version)
 
 
-def of_plain(**fields: int) -> FetchTopic:
+def of_plain(**fields: Any) -> FetchTopic:
     asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": MEGABYTE} | fields
     return FetchTopic(topic=PLAIN, partitions=[FetchPartition(**asked)])
 

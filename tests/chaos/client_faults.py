@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import socket
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -25,6 +24,8 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
+from chaos.headrace_copier import HeadraceCopier
+from chaos.worker import WAIT_S, Worker
 from harness.broker import Broker
 from harness.fault_proxy import FaultProxy, fair, stormy
 from harness.headrace import Headrace
@@ -32,14 +33,13 @@ from harness.headrace import Headrace
 SOURCE, TARGET = "original", "copy"
 PARTITIONS = 3
 KEYS = 30
-WAIT_S = 60
 STRIKES_PER_KILL = 4
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "group.min.session.timeout.ms": "1000",
 }
-IMPATIENT: dict[str, object] = {
+IMPATIENT: dict[str, Any] = {
     "request.timeout.ms": 700,  # a connection gone silent is given up after that
     "socket.connection.setup.timeout.ms": 700,
     "socket.connection.setup.timeout.max.ms": 700,
@@ -48,7 +48,7 @@ IMPATIENT: dict[str, object] = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 50,
 }
-MEMBER: dict[str, object] = IMPATIENT | {
+MEMBER: dict[str, Any] = IMPATIENT | {
     "auto.offset.reset": "earliest",
     "session.timeout.ms": 3000,
     "heartbeat.interval.ms": 300,
@@ -80,7 +80,7 @@ def aims(plan: Plan) -> list[int]:
     return [plan.records * number // (strikes + 1) for number in range(1, strikes + 2)]
 
 
-class Rig:
+class BrokerBehindProxy:
     """A broker whose only address is that of a proxy."""
 
     def __init__(self, directory: Path, seed: int) -> None:
@@ -124,50 +124,11 @@ class Rig:
             self.broker.start()
 
 
-class Worker:
-    """Something that goes on in a thread of its own until it is told to stop; what it raises is not lost."""
-
-    def __init__(self, work: Callable[[Worker], None]) -> None:
-        self.error: BaseException | None = None
-        self._work = work
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopping.is_set()
-
-    def _run(self) -> None:
-        try:
-            self._work(self)
-        except BaseException as error:
-            self.error = error
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(WAIT_S)
-        assert not self._thread.is_alive(), "a client does not come back"
-        if self.error is not None:
-            raise self.error
-
-    def wait_for(self, count: Callable[[], int], aim: int, what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while count() < aim:
-            if self.error is not None:
-                raise self.error
-            assert time.monotonic() < deadline, f"{count()} of {aim} {what}"
-            time.sleep(0.01)
-
-
 class Delivering:
     """A producer writes numbers, each key's in order, and a group handles them."""
 
-    def __init__(self, rig: Rig, plan: Plan) -> None:
-        self.rig, self.plan = rig, plan
+    def __init__(self, target: BrokerBehindProxy, plan: Plan) -> None:
+        self.target, self.plan = target, plan
         self.acknowledged: dict[int, tuple[int, int]] = {}  # number → partition and offset
         self.handled: dict[bytes, list[int]] = defaultdict(list)  # by key, as they came
         self.handled_numbers: set[int] = set()
@@ -175,19 +136,19 @@ class Delivering:
         self.sent = 0
 
     def play(self) -> None:
-        self.rig.begin_storm()
+        self.target.begin_storm()
         with Worker(self._consume) as consumer, Worker(self._produce) as producer:
             for number, aim in enumerate(aims(self.plan), 1):
                 producer.wait_for(lambda: len(self.acknowledged), aim, "records are acknowledged")
                 if aim < self.plan.records:
-                    self.rig.strike(number)
-            self.rig.end_storm()
+                    self.target.strike(number)
+            self.target.end_storm()
             consumer.wait_for(lambda: len(self.handled_numbers), self.sent, "records are handled")
         self._judge()
 
     def _produce(self, worker: Worker) -> None:
         settings = IMPATIENT | {"linger.ms": 1, "batch.size": 2000, "buffer.memory": 100_000}
-        with headrace.Producer(self.rig.proxy.bootstrap, **settings) as producer:
+        with headrace.Producer(self.target.proxy.bootstrap, **settings) as producer:
             while self.sent < self.plan.records and not worker.is_stopping:
                 number, key = self.sent, b"key-%d" % (self.sent % KEYS)
                 delivery = producer.send(SOURCE, b"%d" % number, key)
@@ -199,7 +160,7 @@ class Delivering:
         self.acknowledged[number] = metadata.partition, metadata.offset
 
     def _consume(self, worker: Worker) -> None:
-        with headrace.Consumer(self.rig.proxy.bootstrap, **MEMBER, group_id="readers") as consumer:
+        with headrace.Consumer(self.target.proxy.bootstrap, **MEMBER, group_id="readers") as consumer:
             consumer.subscribe([SOURCE])
             while not worker.is_stopping:
                 for message in consumer.poll(0.2):
@@ -210,7 +171,7 @@ class Delivering:
         assert not self.failures, self.failures[:3]
         places: dict[int, list[tuple[int, int]]] = defaultdict(list)
         numbers: dict[bytes, list[int]] = defaultdict(list)
-        for message in read_all(self.rig.proxy.bootstrap, SOURCE):
+        for message in read_all(self.target.proxy.bootstrap, SOURCE):
             places[int(message.value())].append((message.partition(), message.offset()))
             numbers[message.key()].append(int(message.value()))
         assert places == {number: [place] for number, place in self.acknowledged.items()}
@@ -223,57 +184,25 @@ class Delivering:
 class Copying:
     """What is in one topic is written into another, in transactions."""
 
-    def __init__(self, rig: Rig, plan: Plan) -> None:
-        self.rig, self.plan = rig, plan
-        self.copied = 0
-        self.aborted = 0
+    def __init__(self, target: BrokerBehindProxy, plan: Plan) -> None:
+        self.target, self.plan = target, plan
+        self.copier = HeadraceCopier(target.proxy.bootstrap, SOURCE, TARGET, "copiers", IMPATIENT)
 
     def play(self) -> None:
-        self.rig.begin_storm()
+        self.target.begin_storm()
         with Worker(self._copy) as copier:
             for number, aim in enumerate(aims(self.plan), 1):
-                copier.wait_for(lambda: self.copied, aim, "records are copied")
+                copier.wait_for(lambda: self.copier.copied, aim, "records are copied")
                 if aim < self.plan.records:
-                    self.rig.strike(number)
-        self.rig.end_storm()
+                    self.target.strike(number)
+        self.target.end_storm()
         self._judge()
 
     def _copy(self, worker: Worker) -> None:
-        settings = MEMBER | {"isolation.level": "read_committed", "enable.auto.commit": False}
-        with headrace.Consumer(self.rig.proxy.bootstrap, **settings, group_id="copiers") as consumer:
-            consumer.subscribe([SOURCE])
-            while not worker.is_stopping:
-                self._copy_with_a_producer(worker, consumer)
-
-    def _copy_with_a_producer(self, worker: Worker, consumer: headrace.Consumer) -> None:
-        """Until it is of no more use: a late InitProducerId of its own may have fenced it."""
-        settings = IMPATIENT | {"transactional.id": "copier", "transaction.timeout.ms": 10_000}
-        with headrace.Producer(self.rig.proxy.bootstrap, **settings) as producer:
-            while not worker.is_stopping:
-                messages = consumer.poll(0.2, max_records=40)
-                if not messages:
-                    continue
-                try:
-                    with producer.transaction():
-                        for message in messages:
-                            producer.send(TARGET, message.value, message.key, partition=message.partition)
-                        producer.send_offsets(
-                            {(each.topic, each.partition): each.offset + 1 for each in messages}, consumer
-                        )
-                    self.copied += len(messages)
-                except headrace.ProducerUnusable:
-                    self._go_back(consumer)
-                    return
-                except headrace.ClientError:
-                    self._go_back(consumer)
-
-    def _go_back(self, consumer: headrace.Consumer) -> None:
-        self.aborted += 1
-        for at, committed in consumer.committed(consumer.assignment).items():
-            consumer.seek(at, 0 if committed is None else committed.offset)
+        self.copier.run(lambda: worker.is_stopping, MEMBER)
 
     def _judge(self) -> None:
-        bootstrap = self.rig.proxy.bootstrap
+        bootstrap = self.target.proxy.bootstrap
         contents: list[dict[int, list[bytes]]] = []
         for topic in (SOURCE, TARGET):
             found: dict[int, list[bytes]] = defaultdict(list)
@@ -296,14 +225,15 @@ def read_all(bootstrap: str, topic: str) -> list[Any]:
         }
     )
     reader.assign([Place(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-    messages, ended = [], set()
+    messages: list[Any] = []
+    ended: set[int | None] = set()
     try:
         while len(ended) < PARTITIONS:
             for message in reader.consume(10_000, 1.0):
-                if message.error() is None:
+                if (error := message.error()) is None:
                     messages.append(message)
                 else:
-                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add(message.partition())
     finally:
         reader.close()
@@ -312,17 +242,17 @@ def read_all(bootstrap: str, topic: str) -> list[Any]:
 
 def play(directory: Path, plan: Plan, say: Callable[[str], None]) -> None:
     began = time.monotonic()
-    with Rig(directory, plan.seed) as rig:
-        delivering = Delivering(rig, plan)
+    with BrokerBehindProxy(directory, plan.seed) as target:
+        delivering = Delivering(target, plan)
         delivering.play()
         say(
             f"  {plan.records} records delivered and handled in {time.monotonic() - began:.0f} s, "
-            f"{rig.proxy.connections} connections, {len(rig.proxy.struck)} came to grief"
+            f"{target.proxy.connections} connections, {len(target.proxy.struck)} came to grief"
         )
-        copying = Copying(rig, plan)
+        copying = Copying(target, plan)
         copying.play()
         took_s = time.monotonic() - began
-        say(f"  copied exactly once in {took_s:.0f} s, {copying.aborted} transactions repeated")
+        say(f"  copied exactly once in {took_s:.0f} s, {copying.copier.aborted} transactions repeated")
 
 
 def main() -> None:

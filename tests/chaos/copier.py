@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 BATCH = 500
 WAIT_S = 60
@@ -49,7 +49,7 @@ class Copier:
             if messages and not self.copy(messages):
                 self.go_back()
 
-    def copy(self, messages: list[Message]) -> bool:
+    def copy(self, messages: list[Any]) -> bool:
         """Whether the messages were copied; if not, nothing of it will ever be seen."""
         try:
             self.writer.begin_transaction()

@@ -62,16 +62,16 @@ class Plan:
 class Copying:
     def __init__(self, broker: Broker, plan: Plan, say: Callable[[str], None]) -> None:
         self.broker, self.plan, self.say = broker, plan, say
-        self.dice = random.Random(plan.seed)
+        self.rng = random.Random(plan.seed)
         self.copiers: dict[int, subprocess.Popen[bytes]] = {}
         self.killed = dict.fromkeys(VICTIMS, 0)
         self.gave_up = 0  # copiers that ended by themselves: fenced, or put out of the group
 
     def play(self) -> None:
         self._fill()
-        moments = sorted(self.dice.randrange(self.plan.records) for _ in range(self.plan.kills))
+        moments = sorted(self.rng.randrange(self.plan.records) for _ in range(self.plan.kills))
         victims = [self.plan.victims[n % len(self.plan.victims)] for n in range(self.plan.kills)]
-        self.dice.shuffle(victims)
+        self.rng.shuffle(victims)
         offsets = GroupOffsets(self.broker.bootstrap, GROUP, SOURCE, self.plan.partitions)
         try:
             self._copy(offsets, moments, victims)
@@ -108,7 +108,7 @@ class Copying:
             assert time.monotonic() - moved_at < WAIT_S, f"no progress after {progress} records"
             while moments and progress >= moments[0]:
                 moments.pop(0)
-                time.sleep(self.dice.uniform(0, 0.3))
+                time.sleep(self.rng.uniform(0, 0.3))
                 self._kill(victims.pop(0))
             if time.monotonic() - reported > 10:
                 reported = time.monotonic()
@@ -146,7 +146,7 @@ class Copying:
 
     def _kill(self, victim: str) -> None:
         if victim in ("copier", "both"):
-            self.copiers[self.dice.randrange(self.plan.copiers)].kill()
+            self.copiers[self.rng.randrange(self.plan.copiers)].kill()
         if victim in ("broker", "both"):
             self.broker.kill()
             self.broker.start()
@@ -171,7 +171,8 @@ class Copying:
             while len(at_end) < self.plan.partitions:
                 for message in reader.consume(10_000, 1.0):
                     partition = message.partition()
-                    if message.error() is None:
+                    assert partition is not None
+                    if (error := message.error()) is None:
                         expected = b"%d copied" % following[partition]
                         assert message.value() == expected, (
                             f"{message.value()!r} where {expected!r} belongs, "
@@ -179,7 +180,7 @@ class Copying:
                         )
                         following[partition] += self.plan.partitions
                     else:
-                        assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                        assert error.code() == KafkaError._PARTITION_EOF, error
                         at_end.add(partition)
             missing = {p: n for p, n in following.items() if n < self.plan.records}
             assert not missing, f"the copy ends before {missing}"

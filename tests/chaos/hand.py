@@ -92,7 +92,7 @@ class Hand:
             self.doing, self.polled_at = "polls", time.monotonic()
             messages = [message for message in client.consume(500, POLL_S) if self.is_record(message)]
             if messages:
-                tell(member=self.number, processed=[int(message.value()) for message in messages])
+                tell(member=self.number, processed=[int(message.value() or b"") for message in messages])
                 self.doing = "commits"
                 self.commit(client)
         self.doing = "closes"

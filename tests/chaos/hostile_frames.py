@@ -1,4 +1,4 @@
-"""Bytes on a connection that are no request, or one that cannot be understood: the broker hangs up.
+"""Bytes on a connection that are not a request, or one that cannot be understood: the broker hangs up.
 
 Lengths, headers and primitives of everyday malice; most are valid but for one thing.
 """
@@ -60,7 +60,7 @@ CLOSES: dict[str, bytes] = {
     "name of length -2": frame(header(METADATA, 1) + struct.pack(">ih", 1, -2)),
     "name longer than the frame": frame(header(METADATA, 1) + struct.pack(">ih", 1, 32_767) + b"me"),
     "name of 2^31-1, compact": frame(header(METADATA, 9, tags=b"\0") + b"\x02" + TOO_MANY + bytes(4)),
-    "name that is no UTF-8": frame(header(METADATA, 1) + struct.pack(">i", 1) + text(b"\xff\xfe\xc3")),
+    "name that is not UTF-8": frame(header(METADATA, 1) + struct.pack(">i", 1) + text(b"\xff\xfe\xc3")),
     "name of half a surrogate": frame(header(METADATA, 1) + struct.pack(">i", 1) + text(b"\xed\xa0\x80")),
     "body with 2^31-1 tags": frame(header(METADATA, 9, tags=b"\0") + ALL_TOPICS_V9[:-1] + TOO_MANY),
     "body with a tag twice": frame(

@@ -133,7 +133,7 @@ class Storm:
             say,
             logs,
         )
-        self.dice = random.Random(weather.seed)
+        self.rng = random.Random(weather.seed)
         self.journal = Journal(weather.partitions)
         self.settings: dict[str, object] = {
             "bootstrap.servers": bootstrap,
@@ -162,25 +162,30 @@ class Storm:
 
     def _play(self) -> None:
         weather = self.weather
-        self._settles("at first", lambda: [self._hire() for _ in range(weather.crews)])
+        self._settles("at first", lambda: self._repeat(self._hire, weather.crews))
         end = time.monotonic() + weather.seconds
         while time.monotonic() < end:
             self._change()
-            time.sleep(self.dice.uniform(0.2, 2.0))
+            time.sleep(self.rng.uniform(0.2, 2.0))
         self._settles("after the storm", lambda: None)
-        self._settles("3 leave", lambda: [self._leave() for _ in range(3)])
-        self._settles("3 join", lambda: [self._join() for _ in range(3)])
+        self._settles("3 leave", lambda: self._repeat(self._leave, 3))
+        self._settles("3 join", lambda: self._repeat(self._join, 3))
         self._settles("a crew crashes", self._crash)
         self._judge()
+
+    @staticmethod
+    def _repeat(change: Callable[[], None], times: int) -> None:
+        for _ in range(times):
+            change()
 
     def _change(self) -> None:
         aboard = sum(len(crew.aboard) for crew in self.crews)
         missing = self.weather.crews * self.weather.hands - aboard
         if len(self.crews) < self.weather.crews:
             self._hire()
-        elif missing and self.dice.random() < 0.6:
+        elif missing and self.rng.random() < 0.6:
             self._join()
-        elif self.dice.random() < 0.3:
+        elif self.rng.random() < 0.3:
             self._crash()
         else:
             self._leave()
@@ -198,12 +203,12 @@ class Storm:
         self.changes["joined"] += 1
 
     def _leave(self) -> None:
-        crew = self.dice.choice([crew for crew in self.crews if crew.aboard])
-        crew.leave(self.dice.choice(sorted(crew.aboard)))
+        crew = self.rng.choice([crew for crew in self.crews if crew.aboard])
+        crew.leave(self.rng.choice(sorted(crew.aboard)))
         self.changes["left"] += 1
 
     def _crash(self) -> None:
-        crew = self.crews.pop(self.dice.randrange(len(self.crews)))
+        crew = self.crews.pop(self.rng.randrange(len(self.crews)))
         self.changes["killed"] += len(crew.aboard)
         crew.kill()
 
@@ -248,7 +253,7 @@ class Storm:
         assert not journal.failures, journal.failures[:5]
 
     def _dismiss(self) -> None:
-        """All leave. A client that freezes after it has left the group is no fault of the broker's."""
+        """All leave. A client that freezes after it has left the group is not the broker's fault."""
         for crew in self.crews:
             crew.dismiss()
 

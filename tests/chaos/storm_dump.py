@@ -103,7 +103,7 @@ def _records(storm: Storm) -> Iterator[str]:
                 if message.error() is not None:
                     unread -= 1  # the end of a partition
                     continue
-                record = decode(GROUP_RECORDS, message.key(), message.value())
+                record = decode(GROUP_RECORDS, message.key() or b"", message.value())
                 if record is not None and not isinstance(record.key, OffsetCommitKey):
                     found.append(f"{message.timestamp()[1]} {record.key} {record.value}")
     finally:

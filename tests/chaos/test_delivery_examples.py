@@ -64,15 +64,13 @@ class Story:
             created.result(WAIT_S)
 
     def play(self, output: str) -> None:
-        dice = random.Random(self.example)
+        rng = random.Random(self.example)
         for turn in range(ROUNDS):
             for value in EVERYTHING[turn * RECORDS : (turn + 1) * RECORDS]:
                 self.sender.produce(self.source, value)
             assert self.sender.flush(WAIT_S) == 0
             is_last = turn == ROUNDS - 1
-            self.work(
-                output, (turn + 1) * RECORDS if is_last else turn * RECORDS + dice.randrange(1, RECORDS)
-            )
+            self.work(output, (turn + 1) * RECORDS if is_last else turn * RECORDS + rng.randrange(1, RECORDS))
 
     def work(self, output: str, until: int) -> None:
         """Runs the example until so many records are committed, and kills it in the middle of its work."""
@@ -115,18 +113,18 @@ def test_exactly_once_writes_each_result_once(broker: Broker, client: str) -> No
     assert read_committed(broker.bootstrap, "results") == EVERYTHING
 
 
-def read_committed(bootstrap: str, topic: str) -> list[bytes]:
+def read_committed(bootstrap: str, topic: str) -> list[bytes | None]:
     settings = {"group.id": "judge", "enable.auto.commit": False, "enable.partition.eof": True}
     reader = Consumer({"bootstrap.servers": bootstrap, "isolation.level": "read_committed"} | settings)
     reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    values: list[bytes] = []
+    values: list[bytes | None] = []
     try:
         while True:
             for message in reader.consume(1000, 1.0):
-                if message.error() is None:
+                if (error := message.error()) is None:
                     values.append(message.value())
                 else:
-                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    assert error.code() == KafkaError._PARTITION_EOF, error
                     return values
     finally:
         reader.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -120,6 +121,17 @@ def test_nobody_behind_it(proxy: FaultProxy) -> None:
         proxy.target_port = closed.getsockname()[1]
     with connect(proxy) as client:
         assert is_reset(client)
+
+
+def test_a_stop_while_connections_begin_and_end_leaves_no_socket_open() -> None:
+    echo = Echo()
+    for _ in range(50):
+        with FaultProxy() as proxy:
+            proxy.target_port = echo.port
+            for _ in range(3):
+                connect(proxy).close()
+    echo.close()
+    gc.collect()  # a socket that was left open warns, and a warning is an error
 
 
 def test_the_same_seed_brings_the_same_weather() -> None:

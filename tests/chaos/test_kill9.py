@@ -10,8 +10,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.broker import Broker
@@ -81,7 +82,7 @@ class Load:
             self.sent += 1
             self._producer.poll(0)
 
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         with self._progress:
             if error is not None:
                 self.failures.append(error)
@@ -90,13 +91,13 @@ class Load:
             self._progress.notify_all()
 
 
-def read_all(bootstrap: str, topic: str) -> list[Message]:
+def read_all(bootstrap: str, topic: str) -> list[Any]:
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False})
     try:
         partitions = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
         ends = [reader.get_watermark_offsets(partition, timeout=WAIT_S)[1] for partition in partitions]
         reader.assign(partitions)
-        messages: list[Message] = []
+        messages: list[Any] = []
         deadline = time.monotonic() + WAIT_S
         while len(messages) < sum(ends) and time.monotonic() < deadline:
             for message in reader.consume(10_000, timeout=1):

@@ -55,7 +55,7 @@ def test_a_setting_that_does_not_exist(shell: Shell, tmp_path: Path) -> None:
     settings.write_text("# mine\nsecurity.protokoll=SSL\n")
     done = shell.attempt("topic", "list", "--client-config", str(settings))
     assert (done.code, done.out) == (1, b"")
-    said = f"Error: {settings}:2: there is no setting security.protokoll; did you mean security.protocol?"
+    said = f"Error: {settings}:2: unknown setting security.protokoll; did you mean security.protocol?"
     assert done.err.splitlines() == [said]
 
 

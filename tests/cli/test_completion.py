@@ -7,22 +7,13 @@ import subprocess
 from typing import Any
 
 import pytest
-from click.shell_completion import get_completion_class
 
+from cli.completing import completed
 from cli.shell import COMMAND
 from headrace.cli import completers
-from headrace.cli.main import headrace
 from headrace.client.threads.admin import Admin
 
 NOWHERE = "127.0.0.1:1"
-
-
-def completed(*words: str) -> list[str]:
-    """What the shell is offered for the last of the words."""
-    kind = get_completion_class("bash")
-    assert kind is not None
-    *before, begun = words
-    return [item.value for item in kind(headrace, {}, "headrace", "_X").get_completions(before, begun)]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from cli.running import Up
 from headrace.protocol.api import request_codec, response_codec
 from headrace.protocol.framing import decode_response_header, request_frame
 from headrace.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from headrace.simulator.frames import joined
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_second_up_on_the_same_data_is_refused(up: Up, shell: Any) -> None:
 def test_up_notices_that_its_node_died(up: Up) -> None:
     os.kill(up.pid, signal.SIGKILL)
     assert up.process.wait(30) == 1
-    assert b"ended by itself" in up.process.stderr.read()
+    assert b"the node ended with exit code" in up.process.stderr.read()
 
 
 def test_settings_are_handed_to_the_node(shell: Any, tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_serve_runs_a_controller_alone(shell: Any, tmp_path: Path) -> None:
     asked = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
     body = request_codec(DescribeQuorumRequest.KEY, 2).encode(DescribeQuorumRequest(topics=[asked]))
     with socket.create_connection((host, int(port)), timeout=30) as client:
-        client.sendall(b"".join(map(bytes, request_frame(DescribeQuorumRequest.KEY, 2, 1, "test", [body]))))
+        client.sendall(joined(request_frame(DescribeQuorumRequest.KEY, 2, 1, "test", [body])))
         answer = client.makefile("rb")
         frame = answer.read(int.from_bytes(answer.read(4)))
     codec = response_codec(DescribeQuorumRequest.KEY, 2)

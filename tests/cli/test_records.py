@@ -58,7 +58,7 @@ def test_the_same_key_goes_to_the_same_partition(headrace: Any, topic: str) -> N
     assert len(set.union(*seen.values())) == 2
 
 
-def test_envelopes_go_round(headrace: Any, topic: str) -> None:
+def test_json_lines_go_round(headrace: Any, topic: str) -> None:
     now_ms = time.time_ns() // 1_000_000  # old records could be gone before they are read
     given = [
         {
@@ -201,7 +201,7 @@ def test_a_trim_shows_what_goes_and_is_all_or_nothing(inside: Any, cli_broker: A
                 producer.send(topic, b"%d" % number, partition=partition).get(timeout=60)
     refused = inside.attempt("topic", "trim", topic, "--before", "5", "--yes")
     assert refused.code == 1
-    assert f"partition {topic}-1 has offsets 0 to 3, and no 5" in refused.err
+    assert f"partition {topic}-1 has no offset 5: it has offsets 0 to 3" in refused.err
     (described,) = inside("topic", "describe", topic, "--json").json
     assert [one["start"] for one in described["partitions"]] == [0, 0], "nothing was deleted"
     shown = inside("topic", "trim", topic, "--before", "-3", "--yes").lines
@@ -211,7 +211,7 @@ def test_a_trim_shows_what_goes_and_is_all_or_nothing(inside: Any, cli_broker: A
         ["1", "0", "0", "0"],
     ]
     assert "B" in shown[1]
-    assert shown[3:] == [f"{topic}-0 now begins at 7"]
+    assert shown[3:] == [f"{topic}-0 now begins at offset 7"]
 
 
 def test_writing_creates_a_topic_only_when_told(headrace: Any, inside: Any) -> None:
@@ -235,7 +235,7 @@ def test_wrong_input_is_named_with_its_line(headrace: Any, topic: str) -> None:
     assert "The lines before it were sent" in refused.err
     assert headrace("consume", topic).lines == ["a"]
     refused = headrace.attempt("produce", topic, "-K", ":", stdin=b"a:1\nnone\n")
-    assert "line 2: no key separator ':'" in refused.err
+    assert "line 2: the line does not contain the key separator ':'" in refused.err
     refused = headrace.attempt("produce", topic, "-p", "9", stdin=b"a\n")
     assert "has partitions 0 to 1" in refused.err
     refused = headrace.attempt("consume", topic, "-p", "9")

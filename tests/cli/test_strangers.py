@@ -1,4 +1,4 @@
-"""Peers that are no brokers: what a user is told who got the port wrong."""
+"""Peers that are not brokers: the message for a user who got the port wrong."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_one_that_announces_two_gigabytes(stranger: Serve, capsys: pytest.Captur
         connection.recv(4096)
         connection.sendall(b"\x7f\xff\xff\xff\x00\x00")
 
-    assert "announced an answer of 2147483647 bytes" in told(capsys, stranger(answer))
+    assert "sent an answer of 2147483647 bytes" in told(capsys, stranger(answer))
 
 
 def test_one_that_says_nothing(stranger: Serve, capsys: pytest.CaptureFixture[str]) -> None:

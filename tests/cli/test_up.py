@@ -36,9 +36,9 @@ def taken() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("num.partitons=3", "num.partitons: there is no such setting. Did you mean num.partitions?"),
+        ("num.partitons=3", "num.partitons: unknown setting. Did you mean num.partitions?"),
         ("retention.ms=5", "Did you mean log.retention.ms?"),
-        ("colour=blue", "colour: there is no such setting"),
+        ("colour=blue", "colour: unknown setting"),
         ("num.partitions=0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
         ("authorizer.class.name=X", "no access control yet"),
         ("listeners=SSL://127.0.0.1:0", "SSL is not served yet"),

@@ -9,23 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.broker import Broker
-from harness.members import HEARTBEAT_MS, SESSION_TIMEOUT_MS
-from harness.wait import WAIT_S, eventually
+from harness.kafka_python_sockets import close_abandoned_sockets
+from harness.quick_coordinators import QUICK_COORDINATORS
+from harness.topic_creation import create_topic
+from harness.wait import eventually
+from harness.wire import leaders
 
-# Rebalances begin at once; crashed members, forgotten transactions and dirty logs are noticed within seconds.
-QUICK_COORDINATORS = {
-    "offsets.topic.num.partitions": "5",
-    "transaction.state.log.num.partitions": "5",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
-    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
-    "group.consumer.assignment.interval.ms": "0",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
-    "log.cleaner.backoff.ms": "100",
-}
+close_abandoned_sockets()
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +36,6 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
-def partition_count(admin: AdminClient, topic: str) -> int:
-    """How many partitions clients are told of; 0 while the topic is unknown."""
-    return len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
-
-
 @pytest.fixture(autouse=True)
 def the_broker_lives(broker: Broker) -> None:
     """A dead broker fails the next test at once instead of by every client's own patience."""
@@ -67,26 +52,14 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def new_topic(admin: AdminClient, name: str) -> Callable[..., str]:
-    """Creates the topic `name`, with the partitions and configs asked for."""
+def new_topic(broker: Broker, admin: AdminClient, name: str) -> Callable[..., str]:
+    """Creates the topic `name`, with the partitions and configs asked for; all nodes know it then."""
 
     def create(partitions: int = 1, **configs: str) -> str:
         config = {key.replace("_", "."): value for key, value in configs.items()}
-        created = admin.create_topics(
-            [NewTopic(name, partitions, 1, config=config)], operation_timeout=WAIT_S
-        )
-        created[name].result(WAIT_S)
-        eventually(lambda: partition_count(admin, name), partitions)
+        create_topic(admin, NewTopic(name, partitions, config=config))
+        known = [partitions] * len(broker.node_ports)
+        eventually(lambda: [len(leaders(port, name)) for port in broker.node_ports], known)
         return name
 
     return create
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A socket that is left to the garbage collector would fail whichever test runs at that moment.
-
-    Seen once, during a test of kafka-python; which client leaves it is not known yet.
-    """
-    for item in items:
-        if "clients" in item.path.parts:
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))

@@ -72,7 +72,7 @@ def settle(members: Sequence[Member], expected: Sequence[Place]) -> None:
     """Waits until every member takes part and owns what the coordinator gave it, these partitions in all.
 
     No rebalance is to come then, unless something new happens. The coordinator is asked first: a member gives
-    up what it had before the coordinator gives it to another one, so what it owns afterwards is no leftover.
+    up what it had before the coordinator gives it to another one, so that what it owns afterwards is its own.
     """
     admin = AdminClient({"bootstrap.servers": members[0].bootstrap, "log_level": 0})
     group = members[0].group

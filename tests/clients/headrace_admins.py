@@ -1,4 +1,4 @@
-"""Both admin clients of ours behind the same calls, so that one story tells of both."""
+"""Both admin clients of ours behind the same calls, so that one story tests both."""
 
 from __future__ import annotations
 

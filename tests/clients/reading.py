@@ -35,12 +35,12 @@ def read_pairs(
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             for message in reader.consume(1000, 0.1):
-                if message.error() is None:
+                if (error := message.error()) is None:
                     pairs.append((message.key(), message.value()))
-                elif message.error().code() == KafkaError._PARTITION_EOF:
+                elif error.code() == KafkaError._PARTITION_EOF:
                     return pairs
                 else:
-                    raise AssertionError(message.error())
+                    raise AssertionError(error)
         raise AssertionError(f"no end of {topic}-{partition} after {len(pairs)} records")
     finally:
         reader.close()

@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
 
 from clients.samples import BASE_MS, CODECS, SAMPLES, Row
+from clients.with_aiokafka import consumer, producer, read, row, send
+from harness.broker import Broker
 from harness.wait import WAIT_S
 
 MIB = 1 << 20
@@ -24,26 +26,6 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def producer(bootstrap: str, **settings: Any) -> AsyncIterator[AIOKafkaProducer]:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, **settings) as sender:
-        yield sender
-
-
-@asynccontextmanager
-async def consumer(
-    bootstrap: str, topic: str, partitions: int = 1, **settings: Any
-) -> AsyncIterator[AIOKafkaConsumer]:
-    settings = {"auto_offset_reset": "earliest"} | settings
-    reader = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None, **settings)
-    await reader.start()
-    reader.assign([TopicPartition(topic, partition) for partition in range(partitions)])
-    try:
-        yield reader
-    finally:
-        await reader.stop()
-
-
-@asynccontextmanager
 async def administrator(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await client.start()
@@ -51,22 +33,6 @@ async def administrator(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         yield client
     finally:
         await client.close()
-
-
-async def send(sender: AIOKafkaProducer, topic: str, rows: tuple[Row, ...], partition: int = 0) -> list[int]:
-    waiting = [
-        await sender.send(topic, row.value, row.key, partition, row.timestamp_ms, list(row.headers))
-        for row in rows
-    ]
-    return [(await one).offset for one in waiting]
-
-
-async def read(reader: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
-    return [await asyncio.wait_for(reader.getone(), WAIT_S) for _ in range(count)]
-
-
-def row(record: ConsumerRecord) -> Row:
-    return Row(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -196,7 +162,7 @@ def test_a_topic_is_made_by_producing_to_it(bootstrap: str, name: str) -> None:
     run(story())
 
 
-def test_topics_are_created_widened_emptied_and_deleted(bootstrap: str, name: str) -> None:
+def test_topics_are_created_widened_emptied_and_deleted(broker: Broker, bootstrap: str, name: str) -> None:
     async def partitions(client: AIOKafkaAdminClient) -> int:
         (described,) = await client.describe_topics([name])
         return len(described["partitions"])
@@ -208,11 +174,11 @@ def test_topics_are_created_widened_emptied_and_deleted(bootstrap: str, name: st
     async def story() -> None:
         async with administrator(bootstrap) as client, producer(bootstrap) as sender:
             created = await client.create_topics(
-                [NewTopic(name, 2, 1, topic_configs={"retention.ms": "99000"})]
+                [NewTopic(name, 2, len(broker.node_ids), topic_configs={"retention.ms": "99000"})]
             )
             assert [error[1] for error in created.topic_errors] == [0]
             await until(client, 2)
-            again = await client.create_topics([NewTopic(name, 2, 1)])
+            again = await client.create_topics([NewTopic(name, 2, len(broker.node_ids))])
             assert [error[1] for error in again.topic_errors] == [36]  # TOPIC_ALREADY_EXISTS
             await client.create_partitions({name: NewPartitions(3)})
             await until(client, 3)
@@ -250,12 +216,13 @@ def test_configs_are_described_and_replaced(bootstrap: str, new_topic: Callable[
     run(story())
 
 
-def test_the_cluster_describes_itself(bootstrap: str) -> None:
+@pytest.mark.steady
+def test_the_cluster_describes_itself(broker: Broker, bootstrap: str) -> None:
     async def story() -> None:
         async with administrator(bootstrap) as client:
             described = await client.describe_cluster()
-            assert [broker["node_id"] for broker in described["brokers"]] == [1]
-            assert described["controller_id"] == 1
+            assert [one["node_id"] for one in described["brokers"]] == broker.node_ids
+            assert described["controller_id"] in broker.node_ids
             assert described["cluster_id"]
 
     run(story())

@@ -13,17 +13,30 @@ from harness.message_socket import MessageSocket
 from harness.wait import eventually
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
-from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
+pytestmark = pytest.mark.steady  # one connection, to one broker
+
 GROUP = "answer-order"
+
+
+def coordinator(connection: MessageSocket) -> Coordinator:
+    told = connection.ask("a", FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
+    (found,) = told.coordinators
+    assert isinstance(found, Coordinator)
+    return found
 
 
 @pytest.fixture
 def connections(broker: Broker) -> Iterator[list[MessageSocket]]:
-    made = [MessageSocket(broker.port) for _ in range(2)]
+    """To the group's coordinator."""
+    anybody = MessageSocket(broker.port)
+    eventually(lambda: coordinator(anybody).error_code, 0)
+    made = [MessageSocket(coordinator(anybody).port) for _ in range(2)]
+    anybody.close()
     yield made
     for connection in made:
         connection.socket.close()
@@ -47,9 +60,6 @@ def test_a_consumer_closes_while_it_joins(connections: list[MessageSocket]) -> N
     stable, closing = connections
 
     def coordinator_error() -> int:
-        stable.send("a", FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
-        if stable.receive().coordinators[0].error_code:
-            return -1
         stable.send("a", HeartbeatRequest(group_id=GROUP, member_id="nobody"), 4)
         return int(stable.receive().error_code)
 

@@ -6,25 +6,10 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 
-from clients.grouping import WAIT_S
+from clients.compacted import EAGER, KEYS, write
 from clients.reading import read_pairs
-from clients.test_transactions import transactional
-from harness.wait import eventually
-
-KEYS = 20
-# every append after a moment begins a segment, and all but the last may be cleaned at once
-EAGER = {
-    "cleanup_policy": "compact",
-    "segment_ms": "100",
-    "min_cleanable_dirty_ratio": "0.001",
-    "delete_retention_ms": "100",
-}
-
-
-def write(sender: Producer, topic: str, version: int, keys: range) -> None:
-    for number in keys:
-        sender.produce(topic, b"v%d" % version if version else None, b"k%d" % number)
-    assert sender.flush(WAIT_S) == 0
+from clients.transactions import transactional
+from harness.wait import WAIT_S, eventually
 
 
 def test_only_the_newest_value_of_a_key_stays(bootstrap: str, new_topic: Callable[..., str]) -> None:

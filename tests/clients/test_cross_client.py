@@ -2,63 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING
-from confluent_kafka import TopicPartition as ConfluentPartition
 
-from clients import test_aiokafka, test_confluent, test_kafka_python
-from clients.samples import CODECS, SAMPLES, Row
-
-Write = Callable[[str, str, str], None]
-Read = Callable[[str, str, int], list[Row]]
-
-
-def confluent_writes(bootstrap: str, topic: str, codec: str) -> None:
-    sender = test_confluent.producer(bootstrap, compression_type=codec, linger_ms=20)
-    test_confluent.delivered(sender, topic, list(SAMPLES))
-
-
-def confluent_reads(bootstrap: str, topic: str, count: int) -> list[Row]:
-    with test_confluent.consumer(bootstrap, ConfluentPartition(topic, 0, OFFSET_BEGINNING)) as reader:
-        return [test_confluent.row(message) for message in test_confluent.read(reader, count)]
-
-
-def aiokafka_writes(bootstrap: str, topic: str, codec: str) -> None:
-    async def story() -> None:
-        compression = None if codec == "none" else codec
-        async with test_aiokafka.producer(bootstrap, compression_type=compression, linger_ms=20) as sender:
-            await test_aiokafka.send(sender, topic, SAMPLES)
-
-    asyncio.run(story())
-
-
-def aiokafka_reads(bootstrap: str, topic: str, count: int) -> list[Row]:
-    async def story() -> list[Row]:
-        async with test_aiokafka.consumer(bootstrap, topic) as reader:
-            return [test_aiokafka.row(record) for record in await test_aiokafka.read(reader, count)]
-
-    return asyncio.run(story())
-
-
-def kafka_python_writes(bootstrap: str, topic: str, codec: str) -> None:
-    compression = None if codec == "none" else codec
-    with test_kafka_python.producer(bootstrap, compression_type=compression, linger_ms=20) as sender:
-        test_kafka_python.send(sender, topic, SAMPLES)
-
-
-def kafka_python_reads(bootstrap: str, topic: str, count: int) -> list[Row]:
-    with test_kafka_python.consumer(bootstrap, topic) as reader:
-        return [test_kafka_python.row(record) for record in test_kafka_python.read(reader, count)]
-
-
-READERS: dict[str, Read] = {
-    "confluent-kafka": confluent_reads,
-    "aiokafka": aiokafka_reads,
-    "kafka-python": kafka_python_reads,
-}
+from clients.every_client import READERS, Write, aiokafka_writes, confluent_writes, kafka_python_writes
+from clients.samples import CODECS, SAMPLES
 
 
 @pytest.mark.parametrize("codec", CODECS)

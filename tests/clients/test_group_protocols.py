@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
-from clients.conftest import QUICK_COORDINATORS
-from clients.grouping import WAIT_S, division, leaving, places, produce, receive, settle, share, values_of
+from clients.grouping import division, leaving, places, produce, receive, settle, share, values_of
 from harness.broker import Broker
 from harness.members import ASSIGNORS, CLIENTS, Committed, Member, Place
-from harness.wait import eventually
+from harness.quick_coordinators import QUICK_COORDINATORS
+from harness.wait import WAIT_S, eventually
 
 BOTH_PROTOCOLS = pytest.mark.parametrize("client", ["confluent-kafka", "confluent-kafka-consumer"])
 
@@ -92,6 +93,10 @@ def test_protocols_that_do_not_agree(bootstrap: str, new_topic: Callable[..., st
         share(members[:1], places(topic, 2))
 
 
+def has_received(members: list[Any], sent: list[bytes]) -> bool:
+    return set(sent) <= set(values_of(members))
+
+
 def test_a_group_is_upgraded_and_downgraded_while_it_runs(
     bootstrap: str, admin: AdminClient, new_topic: Callable[..., str]
 ) -> None:
@@ -113,7 +118,7 @@ def test_a_group_is_upgraded_and_downgraded_while_it_runs(
                 members.append(join(new, bootstrap, topic, topic))
                 share(members, places(topic, 4))
                 sent = produce(bootstrap, topic, partitions=4, per_partition=1, first=number)
-                eventually(lambda sent=sent: set(sent) <= set(values_of(members)), True)
+                eventually(partial(has_received, members, sent), True)
             eventually(group_type, kind)
 
 
@@ -124,7 +129,7 @@ def test_metadata_of_commits_and_commits_in_the_background(
     topic = new_topic(partitions=2)
     first, second = places(topic, 2)
     told: list[tuple[KafkaError | None, list[ConfluentPartition]]] = []
-    settings = {"on_commit": lambda error, partitions: told.append((error, partitions))}
+    settings: dict[str, Any] = {"on_commit": lambda error, partitions: told.append((error, partitions))}
     with leaving([CLIENTS[client](bootstrap, topic, [topic], **settings)]) as members:
         (member,) = members
         receive(members, produce(bootstrap, topic, partitions=2, per_partition=3))
@@ -166,6 +171,7 @@ def test_without_a_commit_and_without_a_reset_policy(
         eventually(lambda: [error.code() for error in members[0].errors], [KafkaError._AUTO_OFFSET_RESET])
 
 
+@pytest.mark.steady  # it kills them itself
 @pytest.mark.parametrize("client", ["confluent-kafka", "confluent-kafka-consumer", "aiokafka", "headrace"])
 def test_a_group_outlives_a_kill_of_the_broker(
     new_broker: Callable[..., Broker], name: str, client: str

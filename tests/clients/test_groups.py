@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka.errors import FencedInstanceIdError
 
-from clients.grouping import WAIT_S, doomed, leaving, places, produce, receive, share, values_of
+from clients.grouping import doomed, leaving, places, produce, receive, share, values_of
 from harness.members import CLIENTS, Committed, Member, Place
-from harness.wait import eventually
+from harness.wait import WAIT_S, eventually
 
 ALL = sorted(CLIENTS.keys() - {"headrace-aio"})  # which has the same core as headrace
 CLASSIC = [client for client in ALL if not client.endswith("-consumer")]
@@ -112,7 +112,7 @@ def test_new_partitions_are_noticed(
 
 
 def create(admin: AdminClient, topic: str, partitions: int) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=WAIT_S)[topic].result(WAIT_S)
+    admin.create_topics([NewTopic(topic, partitions)], operation_timeout=WAIT_S)[topic].result(WAIT_S)
 
 
 @every_client
@@ -143,6 +143,7 @@ def test_a_member_may_change_what_it_reads(
         receive(members, produce(bootstrap, new, partitions=3, per_partition=1))
 
 
+@pytest.mark.steady  # a coordinator that fails over may notice
 @every_client
 def test_a_static_member_comes_back_unnoticed(
     bootstrap: str, new_topic: Callable[..., str], client: str
@@ -206,7 +207,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions(
 ) -> None:
     """It may come back; what it then commits of the time before is refused or of no effect."""
     topic = new_topic(partitions=2)
-    settings = {"max_poll_interval_ms": 1500, "session_timeout_ms": 1500}
+    settings: dict[str, Any] = {"max_poll_interval_ms": 1500, "session_timeout_ms": 1500}
     if client == "confluent-kafka-consumer":
         del settings["session_timeout_ms"]
     if client.startswith("confluent"):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 
 import pyarrow
@@ -12,9 +10,9 @@ import pytest
 
 import headrace
 import headrace.aio
+from clients.every_client import READERS
 from clients.reading import read_all
 from clients.samples import CODECS, SAMPLES
-from clients.test_cross_client import READERS
 from harness.broker import Broker
 from harness.wait import WAIT_S
 
@@ -90,6 +88,7 @@ def test_tables(bootstrap: str, new_topic: Callable[..., str]) -> None:
     assert read_all(bootstrap, topic, 0, "read_uncommitted") == [value.encode() for value in values]
 
 
+@pytest.mark.steady
 def test_a_broker_that_stands_still_fills_the_buffer(
     broker: Broker, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
@@ -98,7 +97,7 @@ def test_a_broker_that_stands_still_fills_the_buffer(
     async def story() -> None:
         async with headrace.aio.Producer(bootstrap, buffer_memory=100_000, max_block_ms=100) as producer:
             await producer.send_and_wait(topic, b"first")
-            os.kill(broker.pid, signal.SIGSTOP)
+            broker.pause()
             try:
                 sent: list[headrace.Delivery] = []
 
@@ -113,7 +112,7 @@ def test_a_broker_that_stands_still_fills_the_buffer(
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(_result(sent[0]), 0.01)
             finally:
-                os.kill(broker.pid, signal.SIGCONT)
+                broker.go_on()
             await producer.flush(WAIT_S)
             assert [(await delivery).offset for delivery in sent] == list(range(1, len(sent) + 1))
 

@@ -10,12 +10,12 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 
-from clients.both_shells import SHELLS, WAIT_S, end, read, values
+from clients.both_shells import SHELLS, end, read, values
+from clients.compacted import EAGER, KEYS, write
 from clients.samples import BASE_MS, CODECS, NOTHING, SAMPLES, Row
-from clients.test_compaction import EAGER, KEYS, write
-from clients.test_transactions import send as send_in_transaction
-from clients.test_transactions import transactional
-from harness.wait import eventually
+from clients.transactions import send as send_in_transaction
+from clients.transactions import transactional
+from harness.wait import WAIT_S, eventually
 from headrace import JSON, TEXT, Consumer, KafkaError, Message, TopicPartition, UndecodableRecord
 
 MIB = 1 << 20

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +14,11 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace
-from clients import test_confluent
+from clients import with_confluent
+from clients.every_client import READERS
 from clients.reading import read_all, read_pairs
 from clients.samples import BASE_MS, CODECS, NOTHING, SAMPLES
-from clients.test_cross_client import READERS
-from clients.test_transactions import offset_of
+from clients.transactions import offset_of
 from harness.broker import Broker
 from harness.wait import WAIT_S
 
@@ -49,8 +47,8 @@ def test_a_record_may_have_nothing_but_a_header(bootstrap: str, new_topic: Calla
     topic = new_topic()
     with headrace.Producer(bootstrap) as producer:
         producer.send(topic, timestamp_ms=NOTHING.timestamp_ms, headers=NOTHING.headers)
-    with test_confluent.consumer(bootstrap, ConfluentPartition(topic, 0, OFFSET_BEGINNING)) as reader:
-        (found,) = [test_confluent.row(message) for message in test_confluent.read(reader, 1)]
+    with with_confluent.consumer(bootstrap, ConfluentPartition(topic, 0, OFFSET_BEGINNING)) as reader:
+        (found,) = [with_confluent.row(message) for message in with_confluent.read(reader, 1)]
     assert found == NOTHING._replace(offset=0)
 
 
@@ -68,7 +66,7 @@ def test_a_key_goes_where_every_other_client_puts_it(bootstrap: str, new_topic: 
         assert error is None
         theirs[message.key()] = message.partition()
 
-    sender = test_confluent.producer(bootstrap, partitioner="murmur2_random")
+    sender = with_confluent.producer(bootstrap, partitioner="murmur2_random")
     for key in keys[1:]:  # librdkafka takes an empty key for none
         sender.produce(topic, b"theirs", key, on_delivery=delivered)
     assert sender.flush(WAIT_S) == 0
@@ -105,10 +103,10 @@ def test_records_of_every_size(bootstrap: str, new_topic: Callable[..., str]) ->
     with headrace.Producer(bootstrap, max_request_size=11 * MIB, buffer_memory=64 * MIB) as producer:
         for size in sizes:
             producer.send(topic, b"x" * size)
-    with test_confluent.consumer(
+    with with_confluent.consumer(
         bootstrap, ConfluentPartition(topic, 0, OFFSET_BEGINNING), **{"receive.message.max.bytes": 100 * MIB}
     ) as reader:
-        assert [len(message.value()) for message in test_confluent.read(reader, len(sizes))] == sizes
+        assert [len(message.value() or b"") for message in with_confluent.read(reader, len(sizes))] == sizes
 
 
 def test_what_is_too_large_is_told(bootstrap: str, new_topic: Callable[..., str]) -> None:
@@ -169,7 +167,7 @@ def test_threads_share_a_producer(bootstrap: str, new_topic: Callable[..., str])
 
 def test_a_thousand_topics(bootstrap: str, admin: AdminClient, name: str) -> None:
     topics = [f"{name}-{number}" for number in range(1000)]
-    made = admin.create_topics([NewTopic(topic, 1, 1) for topic in topics], request_timeout=WAIT_S)
+    made = admin.create_topics([NewTopic(topic, 1) for topic in topics], request_timeout=WAIT_S)
     for future in made.values():
         future.result(WAIT_S)
     with headrace.Producer(bootstrap, linger_ms=20) as producer, ThreadPoolExecutor(20) as threads:
@@ -179,13 +177,14 @@ def test_a_thousand_topics(bootstrap: str, admin: AdminClient, name: str) -> Non
     admin.delete_topics(topics, request_timeout=WAIT_S)
 
 
+@pytest.mark.steady
 def test_a_broker_that_stands_still_fills_the_buffer(
     broker: Broker, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
     with headrace.Producer(bootstrap, buffer_memory=100_000, max_block_ms=100, linger_ms=0) as producer:
         producer.send(topic, b"first").get(WAIT_S)
-        os.kill(broker.pid, signal.SIGSTOP)
+        broker.pause()
         try:
             sent: list[headrace.Delivery] = []
 
@@ -198,9 +197,9 @@ def test_a_broker_that_stands_still_fills_the_buffer(
             with pytest.raises(headrace.TimedOut, match="records were not delivered"):
                 producer.flush(timeout=0.01)
             with pytest.raises(headrace.TimedOut, match="no response"):
-                sent[0].get(timeout=0.01)
+                sent[-1].get(timeout=0.01)
         finally:
-            os.kill(broker.pid, signal.SIGCONT)
+            broker.go_on()
         assert full.value.is_retriable
         assert 50 < len(sent) < 100
         producer.flush(WAIT_S)
@@ -230,8 +229,8 @@ class TestTables:
         assert found == headrace.TableMetadata(
             topic, len(rows), {1: headrace.PartitionRows(len(rows), 0, len(rows) - 1)}
         )
-        with test_confluent.consumer(bootstrap, ConfluentPartition(topic, 1, OFFSET_BEGINNING)) as reader:
-            read = [test_confluent.row(message) for message in test_confluent.read(reader, len(rows))]
+        with with_confluent.consumer(bootstrap, ConfluentPartition(topic, 1, OFFSET_BEGINNING)) as reader:
+            read = [with_confluent.row(message) for message in with_confluent.read(reader, len(rows))]
         assert read == [row._replace(offset=offset) for offset, row in enumerate(rows)]
 
     def test_a_table_may_be_larger_than_the_buffer(

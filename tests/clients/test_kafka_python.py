@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import closing
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, OffsetSpec
 from kafka.errors import (
     InvalidPartitionsError,
@@ -18,51 +16,17 @@ from kafka.errors import (
 )
 
 from clients.samples import BASE_MS, CODECS, SAMPLES, Row
+from clients.with_kafka_python import consumer, producer, read, row, send
+from harness.broker import Broker
 from harness.wait import WAIT_S, eventually
 
 MIB = 1 << 20
-
-
-@contextmanager
-def producer(bootstrap: str, **settings: Any) -> Iterator[KafkaProducer]:
-    with closing(KafkaProducer(bootstrap_servers=bootstrap, **settings)) as sender:
-        yield sender
-
-
-@contextmanager
-def consumer(bootstrap: str, topic: str, partitions: int = 1, **settings: Any) -> Iterator[KafkaConsumer]:
-    settings = {"auto_offset_reset": "earliest"} | settings
-    with closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, **settings)) as reader:
-        reader.assign([TopicPartition(topic, partition) for partition in range(partitions)])
-        yield reader
 
 
 @pytest.fixture(scope="module")
 def client(bootstrap: str) -> Iterator[KafkaAdminClient]:
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin_client:
         yield admin_client
-
-
-def send(sender: KafkaProducer, topic: str, rows: tuple[Row, ...], partition: int = 0) -> list[int]:
-    waiting = [
-        sender.send(topic, row.value, row.key, list(row.headers), partition, row.timestamp_ms) for row in rows
-    ]
-    sender.flush(WAIT_S)
-    return [future.get(WAIT_S).offset for future in waiting]
-
-
-def read(reader: KafkaConsumer, count: int) -> list[Any]:
-    records: list[Any] = []
-    deadline = time.monotonic() + WAIT_S
-    while len(records) < count:
-        assert time.monotonic() < deadline, f"{len(records)} of {count} records came"
-        for batch in reader.poll(timeout_ms=1000).values():
-            records.extend(batch)
-    return records
-
-
-def row(record: Any) -> Row:
-    return Row(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -178,7 +142,7 @@ def test_topics_are_created_widened_emptied_and_deleted(
         (described,) = client.describe_topics([name])
         return len(described["partitions"])
 
-    client.create_topics({name: {"num_partitions": 2, "replication_factor": 1}})
+    client.create_topics({name: {"num_partitions": 2, "replication_factor": -1}})
     eventually(partitions, 2)
     with pytest.raises(TopicAlreadyExistsError):
         client.create_topics({name: {"num_partitions": 2}})
@@ -214,22 +178,25 @@ def test_configs_are_changed_step_by_step(client: KafkaAdminClient, new_topic: C
     assert modified() == {"cleanup.policy": "compact"}
 
 
+@pytest.mark.steady
 def test_the_cluster_and_its_directories_are_described(
-    bootstrap: str, client: KafkaAdminClient, new_topic: Callable[..., str]
+    broker: Broker, bootstrap: str, client: KafkaAdminClient, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(partitions=2)
-    with producer(bootstrap) as sender:
+    with producer(bootstrap, acks="all") as sender:
         send(sender, topic, SAMPLES)
     described = client.describe_cluster()
-    assert [broker["broker_id"] for broker in described["brokers"]] == [1]
+    assert [one["broker_id"] for one in described["brokers"]] == broker.node_ids
     assert described["cluster_id"]
-    (answer,) = client.describe_log_dirs({topic: [0, 1]})
-    (directory,) = answer["log_dirs"]
-    assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
-    (told,) = directory["topics"]
-    sizes = {partition["partition_index"]: partition["partition_size"] for partition in told["partitions"]}
-    assert sizes[1] == 0
-    assert sizes[0] > sum(len(sample.value or b"") for sample in SAMPLES)
+    answers = client.describe_log_dirs({topic: [0, 1]})
+    assert len(answers) == len(broker.node_ids)
+    for answer in answers:
+        (directory,) = answer["log_dirs"]
+        assert 0 < directory["usable_bytes"] <= directory["total_bytes"]
+        (told,) = directory["topics"]
+        sizes = {one["partition_index"]: one["partition_size"] for one in told["partitions"]}
+        assert sizes[1] == 0
+        assert sizes[0] > sum(len(sample.value or b"") for sample in SAMPLES)
 
 
 def test_an_idempotent_producer_is_described(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from harness.wait import eventually
 from headrace.protocol.api import response_codec
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -34,6 +36,8 @@ from headrace.protocol.messages.produce import (
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 
+pytestmark = pytest.mark.steady  # one connection, to one broker
+
 PRODUCE = 0
 DAY_MS = 86_400_000
 TOPICS = {
@@ -50,12 +54,14 @@ MOMENTS = re.compile(r"-?\d{13,}")
 
 @pytest.fixture(scope="module")
 def connection(broker: Broker) -> Iterator[MessageSocket]:
-    connection = MessageSocket(broker.port)
+    connection = MessageSocket(broker.port)  # of the node with the first id, which shall lead them
+    here = CreatableReplicaAssignment(partition_index=0, broker_ids=broker.node_ids)
     topics = [
         CreatableTopic(
             name=name,
-            num_partitions=1,
-            replication_factor=1,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[here],
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
         for name, configs in TOPICS.items()
@@ -71,7 +77,7 @@ def connection(broker: Broker) -> Iterator[MessageSocket]:
     eventually(leaders, {0})
     for name in TOPICS:  # a leader that Metadata names may not know its partition yet
         good = build_batch(rows([True]))
-        eventually(lambda name=name, good=good: produced(connection, name, good, 9).error_code, 0)
+        eventually(partial(produced_error, connection, name, good), 0)
     yield connection
     connection.socket.close()
 
@@ -84,6 +90,10 @@ def produced(connection: MessageSocket, topic: str, batch: bytes, version: int) 
     connection.send("test", request, version)
     ((result,),) = (told.partition_responses for told in connection.receive().responses)
     return result
+
+
+def produced_error(connection: MessageSocket, topic: str, batch: bytes) -> int:
+    return produced(connection, topic, batch, 9).error_code
 
 
 def rows(keys: list[bool], shifts_ms: dict[int, int] | None = None) -> list[Any]:

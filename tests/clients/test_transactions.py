@@ -4,52 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import chain
 
 import pytest
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
-    IsolationLevel,
     KafkaError,
     KafkaException,
-    Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonPartition
 
-from clients.grouping import WAIT_S, leaving, produce, receive
+from clients.grouping import leaving, produce, receive
 from clients.reading import read_all
+from clients.transactions import ends, offset_of, send, transactional
 from harness.members import ConfluentMember, Place
-from harness.wait import eventually
-
-
-def transactional(bootstrap: str, transactional_id: str, **settings: object) -> Producer:
-    config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0}
-    sender = Producer(config | {key.replace("_", "."): value for key, value in settings.items()})
-    sender.init_transactions(WAIT_S)
-    return sender
-
-
-def send(sender: Producer, topic: str, *values: bytes, partition: int = 0) -> None:
-    """Writes the values within the open transaction and waits until they are in the log."""
-    failures: list[KafkaError] = []
-    for value in values:
-        sender.produce(
-            topic, value, partition=partition, on_delivery=lambda error, _: error and failures.append(error)
-        )
-    assert sender.flush(WAIT_S) == 0
-    assert not failures, failures
-
-
-def ends(admin: AdminClient, topic: str) -> tuple[int, int]:
-    """The last stable offset and the high watermark, as ListOffsets tells them."""
-    wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}
-    answers = [
-        admin.list_offsets(wanted, isolation_level=isolation)[TopicPartition(topic, 0)].result(WAIT_S).offset
-        for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-    ]
-    return answers[0], answers[1]
+from harness.wait import WAIT_S, eventually
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +79,6 @@ def test_an_empty_transaction_leaves_no_trace(
         sender.begin_transaction()
         end(WAIT_S)
     assert ends(admin, topic) == (0, 0)
-
-
-def offset_of(admin: AdminClient, group: str, topic: str, *, require_stable: bool = False) -> int:
-    wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
-    answer = admin.list_consumer_group_offsets(wanted, require_stable=require_stable)[group].result(WAIT_S)
-    (found,) = answer.topic_partitions
-    return int(found.offset)
 
 
 def test_offsets_are_committed_with_the_records_or_not_at_all(
@@ -243,7 +208,8 @@ def test_transactions_are_described_and_listed(
     (writing,) = kafka_python.describe_producers([place])[place].active_producers
     assert writing.producer_id == described.producer_id
     assert writing.current_transaction_start_offset == 0
-    listed = {one.transactional_id: one for one in kafka_python.list_transactions()[1]}
+    told = kafka_python.list_transactions().values()  # of each broker
+    listed = {one.transactional_id: one for one in chain.from_iterable(told)}
     assert listed[topic].producer_id == described.producer_id
     sender.commit_transaction(WAIT_S)
     eventually(state, "COMPLETE_COMMIT")

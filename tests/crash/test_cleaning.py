@@ -15,7 +15,8 @@ from harness.log_judge import WALL_MS, open_log
 from headrace.storage.config import LogConfig
 from headrace.storage.faulty_disk import Crash, DiskCrashed, Fault, FaultyDisk
 from headrace.storage.log import PartitionLog
-from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.memory_disk import CrashKind, MemoryDisk
+from headrace.storage.recovery import Trust
 
 DIRECTORY = "orders-0"
 CONFIG = LogConfig(
@@ -51,9 +52,10 @@ class Writer:
         self.log.complete_flush(job.run(disk))
 
 
-def written(disk: MemoryDisk) -> PartitionLog:
+def written(disk: MemoryDisk, ends: str = "kept") -> PartitionLog:
     """Nine small segments with overwritten keys, tombstones, committed and aborted transactions; two passes
-    have been over the first half, so that tombstones and markers there may go.
+    have been over the first half, so that tombstones and markers there may go. Of each segment's last batch
+    something stays, or nothing, or nothing of the whole segment.
     """
     disk.make_dir(DIRECTORY)
     disk.sync_dir("")
@@ -61,6 +63,12 @@ def written(disk: MemoryDisk) -> PartitionLog:
     writer = Writer(log)
     for number in range(9):
         key = b"key-%d" % (number % 4)
+        if ends == "nothing kept" and number:
+            writer.put((b"key-0", b"%d" % number))
+            writer.put((b"key-0", b"%d again" % number))
+            log.roll(WALL_MS)
+            writer.flush(disk)
+            continue
         writer.put((key, b"%d " % number * 9), (b"only-%d" % number, b"here"))
         writer.put((b"gone-%d" % (number % 3), None if number % 2 else b"there"))
         if number % 3 == 0:
@@ -70,6 +78,11 @@ def written(disk: MemoryDisk) -> PartitionLog:
             writer.put((key, b"aborted %d" % number), is_transactional=True)
         if number % 3 == 2:
             writer.end(ABORT)
+        if ends == "overwritten":
+            writer.put((b"key-0", b"%d" % number))
+        if ends == "marker" and number % 3 != 1:
+            writer.put((b"key-0", b"%d" % number), is_transactional=True)
+            writer.end(COMMIT)
         log.roll(WALL_MS)
         writer.flush(disk)
         if number in (3, 5):
@@ -83,17 +96,20 @@ def content_of(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]
     return [(row.offset, row.key, row.value) for row in rows(log)]
 
 
-def reopened(disk: FaultyDisk | MemoryDisk, trust: str, flushed: int, config: LogConfig) -> PartitionLog:
+def reopened(disk: FaultyDisk | MemoryDisk, trust: Trust, flushed: int, config: LogConfig) -> PartitionLog:
     return open_log(disk, DIRECTORY, config, trust, recovery_point=flushed, wall_ms=LATER_MS)
 
 
+@pytest.mark.parametrize("ends", ["kept", "overwritten", "marker", "nothing kept"])
 @pytest.mark.parametrize("segment_bytes", [100_000, 1_500], ids=["one group", "several groups"])
 @pytest.mark.parametrize(
     ("trust", "has_old_recovery_point"), [("killed", False), ("lost", False), ("lost", True)]
 )
-def test_a_crash_at_every_call(segment_bytes: int, trust: str, has_old_recovery_point: bool) -> None:
+def test_a_crash_at_every_call(
+    segment_bytes: int, trust: CrashKind, has_old_recovery_point: bool, ends: str
+) -> None:
     memory = MemoryDisk()
-    log = written(memory)
+    log = written(memory, ends)
     config = replace(CONFIG, segment_bytes=segment_bytes)
     flushed, old, state = log.flushed_offset, content_of(log), newest(log)
     recovery_point = flushed // 3 if has_old_recovery_point else flushed
@@ -134,7 +150,7 @@ def test_a_crash_at_every_call(segment_bytes: int, trust: str, has_old_recovery_
 
 def check(
     disk: MemoryDisk,
-    trust: str,
+    trust: CrashKind,
     recovery_point: int,
     config: LogConfig,
     allowed: list[list[tuple[int, bytes | None, bytes | None]]],
@@ -158,7 +174,34 @@ def check(
 
 
 @pytest.mark.parametrize("trust", ["killed", "lost"])
-def test_a_crash_in_the_start_after_a_crash(trust: str) -> None:
+def test_a_crash_in_the_pass_after_another(trust: CrashKind) -> None:
+    """Nothing is flushed between the two, and the second one writes files that the first has renamed."""
+    memory = MemoryDisk()
+    log = written(memory)
+    flushed, state = log.flushed_offset, newest(log)
+    for number in range(1000):
+        base = memory.clone()
+        disk = FaultyDisk(base)
+        log = reopened(disk, "killed", flushed, replace(CONFIG, segment_bytes=600))
+        log.flushed_offset = flushed
+        log.first_dirty_offset = 0
+        assert clean(log, disk, LATER_MS)
+        log.configure(CONFIG)
+        log.first_dirty_offset = 0
+        disk.faults = [Fault(Crash(), skip=number)]
+        try:
+            assert clean(log, disk, LATER_MS)
+        except DiskCrashed:
+            for seed in range(1 if trust == "killed" else 6):
+                after = reopened(base.crash(trust, Random(seed)), trust, flushed, CONFIG)
+                assert newest(after) == state, f"at {disk.calls[-1]}, seed {seed}"
+        else:
+            assert number > 10
+            return
+
+
+@pytest.mark.parametrize("trust", ["killed", "lost"])
+def test_a_crash_in_the_start_after_a_crash(trust: CrashKind) -> None:
     memory = MemoryDisk()
     log = written(memory)
     flushed, state = log.flushed_offset, newest(log)

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from harness.batches import Batch, Row
+from harness.disks import memory_of
 from harness.log_judge import WALL_MS, bytes_from, content, judge, open_log, prefix_that_is
 from harness.log_model import LogModel, file_faults
 from headrace.records.batch import ATTRIBUTES_AT, read_header
@@ -21,6 +22,7 @@ from headrace.storage.errors import DiskFull, LogOffline, StorageError
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.log import PartitionLog
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.recovery import Trust
 
 DIRECTORY = "orders-0"
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, retention_ms=-1)
@@ -61,7 +63,7 @@ def newest_log_path(disk: MemoryDisk) -> str:
 
 
 @pytest.mark.parametrize("trust", ["killed", "lost"])
-def test_a_tail_torn_at_every_byte_of_the_last_batch(trust: str) -> None:
+def test_a_tail_torn_at_every_byte_of_the_last_batch(trust: Trust) -> None:
     whole = MemoryDisk()
     _, written = a_log(whole)
     last = written.batches[-1]
@@ -115,7 +117,7 @@ def test_a_bit_flipped_in_an_unflushed_batch_ends_the_log_before_it() -> None:
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("trust", ["killed", "lost", "clean"])
-def test_a_bit_flipped_beside_the_log_costs_no_record(suffix: str, trust: str) -> None:
+def test_a_bit_flipped_beside_the_log_costs_no_record(suffix: str, trust: Trust) -> None:
     """What stands beside the log can be made again from it: right answers, or an error, and nothing made
     up.
     """
@@ -144,7 +146,7 @@ def test_a_bit_flipped_beside_the_log_costs_no_record(suffix: str, trust: str) -
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("trust", ["killed", "lost", "clean"])
-def test_a_file_missing_beside_the_log(suffix: str, trust: str) -> None:
+def test_a_file_missing_beside_the_log(suffix: str, trust: Trust) -> None:
     whole = MemoryDisk()
     log, written = a_log(whole)
     log.close(clean=True)
@@ -181,7 +183,7 @@ def test_the_disk_is_full_after_any_number_of_bytes(rolls: bool) -> None:
             break
         assert content(log) == bytes_from(0, model.batches), f"{room} bytes: reading goes on"
         # a kill at this very moment
-        left = disk.disk.crash("killed")
+        left = memory_of(disk).crash("killed")
         judge(open_log(left, DIRECTORY, config, "killed"), copy.deepcopy(model), left)
         # and space again
         disk.space_bytes = None
@@ -217,7 +219,7 @@ def test_an_io_error_takes_the_log_offline_until_it_is_opened_again() -> None:
         assert fault.times == 0
         with pytest.raises(LogOffline):
             log.append(batch(2).sent(), wall_ms=WALL_MS, leader_epoch=0)
-        left = disk.disk.crash("killed")
+        left = memory_of(disk).crash("killed")
         log = open_log(left, DIRECTORY, CONFIG, "killed", recovery_point=written.flushed)
         judge(log, written, left)
 
@@ -293,7 +295,7 @@ def intact_batches(log: PartitionLog) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("trust", ["clean", "killed", "lost"])
-def test_a_damaged_batch_in_any_segment_loses_only_itself(trust: str) -> None:
+def test_a_damaged_batch_in_any_segment_loses_only_itself(trust: Trust) -> None:
     """Every byte of every flushed batch: the log starts and ends where it did, and all others are read."""
     whole = MemoryDisk()
     log, written = a_log(whole, batches=12, flushed=12)

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from harness.batches import Batch, Row
-from harness.desk import Desk
 from headrace.machines.metadata.image import BadMetadata
 from headrace.node.effects import Report
 from headrace.protocol.errors import ErrorCode
@@ -33,6 +32,7 @@ from headrace.protocol.messages.offset_commit import (
 )
 from headrace.records.batch import ATTRIBUTES_AT, HEADER_BYTES, read_header
 from headrace.records.checksum import crc32c
+from headrace.simulator.manual_host import ManualHost
 from headrace.storage.errors import StorageError
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.stop_record import CLEAN_MARKER
@@ -72,24 +72,24 @@ class Scene:
 
 @cache
 def scene(state: str) -> Scene:
-    desk = Desk(SETTINGS)
-    desk.create_topic(
+    host = ManualHost(SETTINGS)
+    host.create_topic(
         "orders", 2, internal_segment_bytes="500", index_interval_bytes="150", retention_ms="-1"
     )
-    desk.create_topic("users", 1, cleanup_policy="compact", internal_segment_bytes="400")
-    desk.create_topic("gone", 1)
+    host.create_topic("users", 1, cleanup_policy="compact", internal_segment_bytes="400")
+    host.create_topic("gone", 1)
     for number in range(9):
-        for topic, partition in (("orders", 0), ("orders", 1), ("users", 0)):
-            if partition == 1 and number > 2:
+        for topic, index in (("orders", 0), ("orders", 1), ("users", 0)):
+            if index == 1 and number > 2:
                 continue
             rows = [
                 Row(WALL_MS + number, b"k%d" % n, b"value %d of %s " % (number, topic.encode()) * 2)
                 for n in range(2)
             ]
-            sent = Batch(rows, number % 3, PRODUCER, 0, number * 2) if partition == 0 else Batch(rows)
-            reply = desk.ask(desk.produce_request(topic, sent.sent(), partition=partition), 9)
+            sent = Batch(rows, number % 3, PRODUCER, 0, number * 2) if index == 0 else Batch(rows)
+            reply = host.ask(host.produce_request(topic, sent.sent(), partition=index), 9)
             assert reply.responses[0].partition_responses[0].error_code == 0
-    desk.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
+    host.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
     commit = OffsetCommitRequest(
         group_id="g",
         topics=[
@@ -99,17 +99,17 @@ def scene(state: str) -> Scene:
             )
         ],
     )
-    assert desk.ask(commit, 7).topics[0].partitions[0].error_code == 0
-    desk.advance(12.0)  # a flush, and a checkpoint that tells of it
+    assert host.ask(commit, 7).topics[0].partitions[0].error_code == 0
+    host.advance(12.0)  # a flush, and a checkpoint that has it
     truths = {}
-    for partition in desk.node.broker.partitions.all():
-        log = partition.opened(desk.clock.now())
+    for partition in host.node.broker.partitions.all():
+        log = partition.opened(host.clock.now())
         truths[(partition.topic, partition.index)] = Truth(log.log_start_offset, log.log_end_offset)
     if state == "stopped":
-        desk.node.shutdown(desk.clock.now())
-        desk.settle()
-        assert desk.node.is_stopped
-    whole = desk.disks["data"]
+        host.node.shutdown(host.clock.now())
+        host.settle()
+        assert host.node.is_stopped
+    whole = host.disks["data"]
     assert isinstance(whole, MemoryDisk)
     disk = whole.crash("killed")
     assert disk.exists(CLEAN_MARKER) == (state == "stopped")
@@ -171,14 +171,14 @@ def chosen(state: str, boot_id: str, kind: str) -> list[Case]:
     cases = list(all_cases(state, boot_id, kind))
     if COMPLETE:
         return cases
-    dice = Random(f"{SEED} {state} {boot_id} {kind}")
+    rng = Random(f"{SEED} {state} {boot_id} {kind}")
     # a few of every file, however short it is
     by_path: dict[str, list[Case]] = {}
     for case in cases:
         by_path.setdefault(case.path, []).append(case)
-    return dice.sample(
-        [dice.choice(some) for some in by_path.values()], min(SAMPLE // 2, len(by_path))
-    ) + dice.sample(cases, SAMPLE // 2)
+    return rng.sample(
+        [rng.choice(some) for some in by_path.values()], min(SAMPLE // 2, len(by_path))
+    ) + rng.sample(cases, SAMPLE // 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -219,11 +219,11 @@ def judge(case: Case) -> None:
     if before == dict(one.disk.files()):
         return  # zeros were zeros before
     try:
-        desk = Desk(SETTINGS, disks={"data": disk}, boot_id=case.boot_id)
+        host = ManualHost(SETTINGS, disks={"data": disk}, boot_id=case.boot_id)
     except (BadMetadata, StorageError):
         assert dict(disk.files()) == before, "a refused start changed the disk"
         return
-    if desk.halted is not None:
+    if host.halted is not None:
         return
     stored = b"".join(data for path, data in disk.files() if ".log" in path)
     for (topic, index), truth in one.truths.items():
@@ -234,14 +234,14 @@ def judge(case: Case) -> None:
         }
         for base, data in intact.items():
             assert data in stored, f"the batch of {topic}-{index} at {base} is gone from the disk"
-        check_partition(desk, case, topic, index, truth, intact)
+        check_partition(host, case, topic, index, truth, intact)
 
 
 def check_partition(
-    desk: Desk, case: Case, topic: str, index: int, truth: Truth, intact: dict[int, bytes]
+    host: ManualHost, case: Case, topic: str, index: int, truth: Truth, intact: dict[int, bytes]
 ) -> None:
     where = f"{topic}-{index}"
-    found, is_offline = read_all(desk, topic, index, truth)
+    found, is_offline = read_all(host, topic, index, truth)
     for base, data in found.items():
         assert base in truth.batches, f"{where}: a batch at {base} that nobody wrote"
         assert data[ATTRIBUTES_AT:] == truth.batches[base][ATTRIBUTES_AT:], (
@@ -249,14 +249,14 @@ def check_partition(
         )
     if is_offline:
         assert case.path.startswith(f"{where}/"), f"{where} is offline"
-        assert any(isinstance(effect, Report) and effect.level == "error" for effect in desk.effects)
+        assert any(isinstance(effect, Report) and effect.level == "error" for effect in host.effects)
     else:
         missing = sorted(base for base in intact if base not in found and base >= truth.start)
         assert not missing, f"{where}: {missing} are not served, {sorted(found)} are"
     if topic in ("__consumer_offsets",):
         return
     sent = Batch([Row(WALL_MS, b"new", b"written after the damage")])
-    answer = desk.ask(desk.produce_request(topic, sent.sent(), partition=index, acks=1), 9)
+    answer = host.ask(host.produce_request(topic, sent.sent(), partition=index, acks=1), 9)
     (said,) = answer.responses[0].partition_responses
     if said.error_code:
         assert is_offline, f"{where}: produce is refused with {said.error_code}"
@@ -264,17 +264,17 @@ def check_partition(
     assert said.base_offset >= truth.end, (
         f"{where}: offset {said.base_offset} is given again, up to {truth.end}"
     )
-    (batch,) = batches_at(desk, topic, index, said.base_offset)
+    (batch,) = batches_at(host, topic, index, said.base_offset)
     assert read_header(batch).base_offset == said.base_offset
 
 
-def read_all(desk: Desk, topic: str, index: int, truth: Truth) -> tuple[dict[int, bytes], bool]:
+def read_all(host: ManualHost, topic: str, index: int, truth: Truth) -> tuple[dict[int, bytes], bool]:
     """Every valid batch by its base offset, as a consumer gets them that seeks past what is damaged."""
     found: dict[int, bytes] = {}
     offset = 0
     while offset < truth.end:
         try:
-            batches = batches_at(desk, topic, index, offset)
+            batches = batches_at(host, topic, index, offset)
         except Failed as failed:
             if failed.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 return found, True
@@ -298,13 +298,13 @@ class Failed(Exception):
         self.code = code
 
 
-def batches_at(desk: Desk, topic: str, index: int, offset: int) -> list[bytes]:
+def batches_at(host: ManualHost, topic: str, index: int, offset: int) -> list[bytes]:
     """The valid batches of one fetch of one batch."""
     fetch = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1)
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[fetch])], session_epoch=-1
     )
-    (data,) = desk.ask(request, 11).responses[0].partitions
+    (data,) = host.ask(request, 11).responses[0].partitions
     if data.error_code:
         raise Failed(data.error_code)
     records: Any = bytes(data.records or b"")

@@ -37,13 +37,13 @@ class Unknowable(Exception):
 
 class History:
     def __init__(self, seed: int) -> None:
-        self.dice = dice = Random(seed)
+        self.rng = rng = Random(seed)
         self.config = LogConfig(
-            segment_bytes=dice.choice([600, 2000, 10**6]),
-            index_interval_bytes=dice.choice([50, 200, 4096]),
+            segment_bytes=rng.choice([600, 2000, 10**6]),
+            index_interval_bytes=rng.choice([50, 200, 4096]),
             retention_ms=-1,
-            flush_messages=dice.choice([1, 2**63 - 1]),
-            sealed_compression_type=dice.choice(["zstd", "", ""]),
+            flush_messages=rng.choice([1, 2**63 - 1]),
+            sealed_compression_type=rng.choice(["zstd", "", ""]),
         )
         self.disk = MemoryDisk()
         self.boots = 1
@@ -71,14 +71,14 @@ class History:
 
     def step(self) -> None:
         steps = [self.append] * 5 + [self.flush, self.checkpoint, self.kill, self.stop, self.lose]
-        self.dice.choice([*steps, self.recompress, self.damage])()
+        self.rng.choice([*steps, self.recompress, self.damage])()
         self.check()
 
     def append(self) -> None:
-        for _ in range(self.dice.randrange(1, 8)):
+        for _ in range(self.rng.randrange(1, 8)):
             number = len(self.acknowledged)
-            value = b"%d" % number * self.dice.randrange(1, 30) + b"\2" * self.dice.randrange(60)
-            rows = [(WALL_MS, b"k", value, ())] * self.dice.randrange(1, 4)
+            value = b"%d" % number * self.rng.randrange(1, 30) + b"\2" * self.rng.randrange(60)
+            rows = [(WALL_MS, b"k", value, ())] * self.rng.randrange(1, 4)
             batch = memoryview(bytearray(build_batch(rows)))
             appended = self.log.append(batch, wall_ms=WALL_MS, leader_epoch=0)
             assert appended.base_offset >= self.end_offset
@@ -112,7 +112,7 @@ class History:
 
     def stop(self) -> None:
         self.directory.close_clean({KEY: self.log.log_end_offset})
-        self.boots += self.dice.randrange(2)
+        self.boots += self.rng.randrange(2)
         self.kill()
 
     def lose(self) -> None:
@@ -121,7 +121,7 @@ class History:
         """
         self.flush()
         self.boots += 1
-        self.disk = self.disk.crash("lost", self.dice)
+        self.disk = self.disk.crash("lost", self.rng)
         self.open()
         if self.log.log_end_offset < self.end_offset:
             assert self.damaged
@@ -133,19 +133,19 @@ class History:
         """Once. The log is opened again then: what is damaged while it is open is another matter."""
         if self.damaged:
             return
-        dice = self.dice
+        rng = self.rng
         names = sorted(name for name in self.disk.list("t-0") if name.endswith(".log"))
-        path = f"t-0/{dice.choice(names)}" if names else ""
+        path = f"t-0/{rng.choice(names)}" if names else ""
         size = self.disk.open(path).size() if names else 0
         if not size:
             return
-        first = dice.randrange(size)
-        count = min(size - first, dice.choice([1, 1, 4, 20, 100]))
+        first = rng.randrange(size)
+        count = min(size - first, rng.choice([1, 1, 4, 20, 100]))
         for position, header in batches(self.disk.open(path).read(0, size)):
             if position < first + count and position + header.size > first:
                 self.damaged.add(header.base_offset)
         for position in range(first, first + count):
-            self.disk.flip(path, position, dice.randrange(1, 256))
+            self.disk.flip(path, position, rng.randrange(1, 256))
         self.kill()
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class History:
 
     def read(self, offset: int, found: dict[int, Rows]) -> int:
         end = self.log.log_end_offset
-        max_bytes = self.dice.choice([1, 300, 10**6])
+        max_bytes = self.rng.choice([1, 300, 10**6])
         try:
             span = self.log.read(offset, max_bytes=max_bytes, limit_offset=end, at_least_one=True)
         except DamagedBatch:
@@ -185,7 +185,7 @@ class History:
 def test_a_damage_in_any_history_costs_only_what_it_hit(seed: int) -> None:
     history = History(seed)
     try:
-        for _ in range(history.dice.randrange(5, 25)):
+        for _ in range(history.rng.randrange(5, 25)):
             history.step()
     except Unknowable:
         return

@@ -13,16 +13,19 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from tests.crash.test_every_disk_call import CONFIG, DIRECTORY, Day, check
 
 from harness.batches import Batch, Row
+from harness.log_day import CONFIG, DIRECTORY, Day, check
 from harness.log_judge import judge
 from harness.log_model import LogModel
 from headrace.storage.errors import DiskFull, LogOffline, is_transient
 from headrace.storage.faulty_disk import CHANGES, OPENS, SPACE_NEEDING, Fail, Fault, FaultyDisk, Operation
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.recovery import Trust
+from headrace.storage.segment_removal import Doomed
 
 # `make test` fails every n-th call, another one in each test; `make fuzz` fails every one.
 STRIDE = 1 if "HEADRACE_FUZZ_CASES" in os.environ else 23
@@ -105,7 +108,7 @@ class StubbornDay(Day):
         if self.small == 1:
             self.first_refusal()
 
-    def open(self, trust: str) -> None:
+    def open(self, trust: Trust) -> None:
         self.insist(lambda: Day.open(self, trust))
 
     def flush(self) -> None:
@@ -124,17 +127,17 @@ class StubbornDay(Day):
         self.step(lambda model: setattr(model, "flushed", end), act)
 
     def delete_records(self, offset: int) -> None:
-        doomed = []
+        doomed: list[Doomed] = []
         self.step(
             lambda model: setattr(model, "start", offset),
             lambda: doomed.extend(self.log.advance_log_start(offset, self.wall_ms)),
         )
         for one in doomed:
-            self.insist(lambda one=one: one.remove_job().run(self.disk))
+            self.insist(partial(one.remove_job().run, self.disk))
 
     def retire(self, retention_bytes: int) -> None:
         self.log.configure(replace(CONFIG, retention_bytes=retention_bytes))
-        doomed = []
+        doomed: list[Doomed] = []
         wanted = self.before.start + 1
 
         def act() -> None:
@@ -149,7 +152,7 @@ class StubbornDay(Day):
         self.after.start = self.log.log_start_offset
         self.before = self.after
         for one in doomed:
-            self.insist(lambda one=one: one.remove_job().run(self.disk))
+            self.insist(partial(one.remove_job().run, self.disk))
         self.log.configure(CONFIG)
 
     def live(self) -> None:

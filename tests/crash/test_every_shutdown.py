@@ -1,7 +1,7 @@
 """A node that is told to stop at any moment of its work, while requests still come and every job is early,
 late or never run.
 
-The dice of a seed choose the work, the order of jobs (those of one lane keep theirs), and the moment of the
+The seed chooses the work, the order of jobs (those of one queue keep theirs), and the moment of the
 stop. A job's work and the news of its end are two events, and threads go on after the node has stopped. In
 the end the node has stopped, and the machine may lose its memory, or it never comes to that, and the process
 is killed. Whatever was acknowledged is there after the restart, once and at its offset; and no record is
@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 
-from harness.desk import Desk
 from harness.single_partition import commit_of, committed_of, deletion_before, setting
 from headrace.base.time import ManualClock
 from headrace.node.connection import Connection
@@ -34,8 +33,9 @@ from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import batches, read_rows
+from headrace.simulator.manual_host import ManualHost
 from headrace.storage.disk import Disk
-from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.memory_disk import CrashKind, MemoryDisk
 from headrace.storage.stop_record import CLEAN_MARKER
 
 CASES = int(os.environ.get("HEADRACE_FUZZ_CASES", "0"))
@@ -61,7 +61,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "packed": {"headrace.sealed.compression.type": "zstd"},
 }
 OPENED = "compacted"  # its batches may be too large to be opened on the spot
-LANES = ("", "", "", "checkpoint", "flush", "removal", "rewriting", "admission")  # one may never move
+QUEUES = ("", "", "", "checkpoint", "flush", "removal", "rewriting", "validation")  # one may never move
 LONG = 4_000  # partitions of a request that is decoded in slices
 
 
@@ -78,19 +78,19 @@ class Sent:
 
 class Walk:
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.memory = {name: MemoryDisk() for name in ("one", "two")}
-        self.desk = Desk(SETTINGS, disks=dict[str, Disk](self.memory))
+        self.host = ManualHost(SETTINGS, disks=dict[str, Disk](self.memory))
         for name, configs in TOPICS.items():
-            self.desk.create_topic(name, **configs, **SMALL)
-        self.desk.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
-        self.desk.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 4)
-        self.desk.advance(1)
-        self.desk.runs_jobs = False
-        self.lanes: dict[tuple[str, str], deque[Run]] = {}
+            self.host.create_topic(name, **configs, **SMALL)
+        self.host.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        self.host.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 4)
+        self.host.advance(1)
+        self.host.runs_jobs = False
+        self.queues: dict[tuple[str, str], deque[Run]] = {}
         self.done: list[tuple[Run, Any]] = []  # run, and nobody knows yet
-        self.stuck = self.dice.choice(LANES)
-        self.connections = [self.desk.connect() for _ in range(3)]
+        self.stuck = self.rng.choice(QUEUES)
+        self.connections = [self.host.connect() for _ in range(3)]
         self.owed: dict[int, deque[Sent | int | None]] = {one.id: deque() for one in self.connections}
         self.sent: list[Sent] = []
         self.committed = self.commit_asked = -1
@@ -101,44 +101,46 @@ class Walk:
     # --- what happens -------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        stops_at = self.dice.randrange(STEPS)
+        stops_at = self.rng.randrange(STEPS)
         for step in range(STEPS):
             if step == stops_at:
                 self.stop()
             self.step()
         for _ in range(STEPS_AFTER_STOP):
-            if self.desk.node.is_stopped:
+            if self.host.node.is_stopped:
                 break
             self.step()
-        for _ in range(self.dice.randrange(12)):  # threads end what they have begun, and requests still come
+        for _ in range(self.rng.randrange(12)):  # threads end what they have begun, and requests still come
             self.step()
 
     def stop(self) -> None:
         self.is_stopping = True
-        self.desk.node.shutdown(self.desk.clock.now())
+        self.host.node.shutdown(self.host.clock.now())
         self.settle()
 
     def step(self) -> None:
         weights = {self.produce: 6, self.job: 6, self.news: 6, self.time: 3, self.other: 2}
-        (act,) = self.dice.choices(list(weights), list(weights.values()))
+        (act,) = self.rng.choices(list(weights), list(weights.values()))
         act()
         self.settle()
 
     def settle(self) -> None:
-        self.desk.settle()
-        while self.desk.jobs:
-            run = self.desk.jobs.popleft()
-            self.lanes.setdefault((run.directory, run.lane), deque()).append(run)
+        self.host.settle()
+        while self.host.jobs:
+            run = self.host.jobs.popleft()
+            self.queues.setdefault((run.directory, run.queue), deque()).append(run)
         for connection in self.connections:
             self.read_answers(connection)
 
     def job(self) -> None:
-        """Some lane's next job does its work."""
-        busy = {(run.directory, run.lane) for run, _ in self.done}
-        ready = [key for key, lane in self.lanes.items() if lane and key[1] != self.stuck and key not in busy]
+        """Some queue's next job does its work."""
+        busy = {(run.directory, run.queue) for run, _ in self.done}
+        ready = [
+            key for key, queue in self.queues.items() if queue and key[1] != self.stuck and key not in busy
+        ]
         if not ready:
             return
-        run = self.lanes[self.dice.choice(sorted(ready))].popleft()
+        run = self.queues[self.rng.choice(sorted(ready))].popleft()
         result: Any
         try:
             result = run.job.run(self.memory[run.directory])
@@ -149,27 +151,27 @@ class Walk:
     def news(self) -> None:
         """The node learns of a job that has done its work."""
         if self.done:
-            run, result = self.done.pop(self.dice.randrange(len(self.done)))
-            self.desk.node.completed(self.desk.clock.now(), run.ticket, result)
+            run, result = self.done.pop(self.rng.randrange(len(self.done)))
+            self.host.node.completed(self.host.clock.now(), run.ticket, result)
 
     def time(self) -> None:
-        self.desk.clock.advance(self.dice.choice((0.001, 0.01, 0.3, 1.2, 5.1)))
-        self.desk.node.wake(self.desk.clock.now())
+        self.host.clock.advance(self.rng.choice((0.001, 0.01, 0.3, 1.2, 5.1)))
+        self.host.node.wake(self.host.clock.now())
 
     def send(self, request: Any, version: int, sent: Sent | int | None = None) -> None:
         """By a connection that is still open, and is read from; a number is an offset to be committed."""
-        usable = [one for one in self.connections if one.id not in self.desk.closed and not one.is_decoding]
+        usable = [one for one in self.connections if one.id not in self.host.closed and not one.is_decoding]
         if not usable:
-            connection = self.desk.connect()
+            connection = self.host.connect()
             self.connections.append(connection)
             self.owed[connection.id] = deque()
         else:
-            connection = self.dice.choice(usable)
+            connection = self.rng.choice(usable)
         self.owed[connection.id].append(sent)
-        self.desk.send(connection, request, version)
+        self.host.send(connection, request, version)
 
     def read_answers(self, connection: Connection) -> None:
-        while (answer := self.desk.receive(connection)) is not None:
+        while (answer := self.host.receive(connection)) is not None:
             sent = self.owed[connection.id].popleft()
             if not isinstance(sent, Sent):
                 self.note(answer, sent)
@@ -187,36 +189,36 @@ class Walk:
             self.producer = answer.producer_id, answer.producer_epoch
 
     def produce(self) -> None:
-        topic = self.dice.choice(list(TOPICS))
+        topic = self.rng.choice(list(TOPICS))
         number = len(self.sent)
         value = b"%d " % number
-        wall_ms = self.desk.clock.now().wall_ms
+        wall_ms = self.host.clock.now().wall_ms
         codec = Codec.NONE
-        if topic == OPENED and self.dice.randrange(3) == 0:
+        if topic == OPENED and self.rng.randrange(3) == 0:
             codec = Codec.ZSTD
-            value += self.dice.randbytes(70_000)
+            value += self.rng.randbytes(70_000)
         else:
-            value += b"." * self.dice.choice((5, 60, 250))
+            value += b"." * self.rng.choice((5, 60, 250))
         batch = build_batch([(wall_ms, b"key %d" % (number % 5), value, ())], codec=codec)
         sent = Sent(topic, value)
         sent.was_before_stop = not self.is_stopping
         self.sent.append(sent)
-        self.send(self.desk.produce_request(topic, bytearray(batch), timeout_ms=60_000), 9, sent)
+        self.send(self.host.produce_request(topic, bytearray(batch), timeout_ms=60_000), 9, sent)
 
     def other(self) -> None:
-        kind = self.dice.randrange(7)
+        kind = self.rng.randrange(7)
         if kind == 0:
             self.commit_asked = self.commit_asked + 1
             self.send(commit_of("g", "plain", self.commit_asked), 8, self.commit_asked)
         elif kind == 1:
-            topic = self.dice.choice(("plain", "packed"))
+            topic = self.rng.choice(("plain", "packed"))
             placed = [one.offset for one in self.sent if one.topic == topic and one.offset is not None]
             if placed:
-                offset = self.dice.choice(placed)
+                offset = self.rng.choice(placed)
                 self.deleted[topic] = max(offset, self.deleted.get(topic, 0))
                 self.send(deletion_before(topic, offset, timeout_ms=60_000), 2)
         elif kind == 2:
-            value = self.dice.choice(("1", "2", "9223372036854775807"))
+            value = self.rng.choice(("1", "2", "9223372036854775807"))
             self.send(setting("counted", "flush.messages", value), 1)
         elif kind == 3:
             asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(LONG)]
@@ -227,13 +229,13 @@ class Walk:
         elif kind == 5 and self.producer is not None:
             producer_id, epoch = self.producer
             batch = build_batch(
-                [(self.desk.clock.now().wall_ms, None, b"in a transaction", ())],
+                [(self.host.clock.now().wall_ms, None, b"in a transaction", ())],
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=0,
                 transactional=True,
             )
-            request = self.desk.produce_request("plain", bytearray(batch), timeout_ms=60_000)
+            request = self.host.produce_request("plain", bytearray(batch), timeout_ms=60_000)
             request.transactional_id = "tx"
             sent = Sent("plain", b"in a transaction")  # not to be compared: there may be several
             self.send(request, 12, sent)
@@ -244,36 +246,36 @@ class Walk:
                 transactional_id="tx",
                 producer_id=producer_id,
                 producer_epoch=epoch,
-                committed=bool(self.dice.randrange(2)),
+                committed=bool(self.rng.randrange(2)),
             )
             self.send(end, 5)
 
     # --- what has to be true ------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        is_stopped = self.desk.node.is_stopped
-        assert self.desk.halted is None, self.desk.halted
+        is_stopped = self.host.node.is_stopped
+        assert self.host.halted is None, self.host.halted
         if is_stopped:
             assert all(disk.exists(CLEAN_MARKER) for disk in self.memory.values())
         # a process that has stopped may be the last thing that the machine did
-        is_lost = is_stopped and self.dice.randrange(2) == 0
-        how = "lost" if is_lost else "killed"
-        disks: dict[str, Disk] = {name: disk.crash(how, self.dice) for name, disk in self.memory.items()}
-        clock = ManualClock(mono=self.desk.clock.mono, wall_ms=self.desk.clock.now().wall_ms)
-        desk = Desk(SETTINGS, disks=disks, clock=clock, boot_id="boot-2" if is_lost else "boot-1")
-        desk.advance(1)
+        is_lost = is_stopped and self.rng.randrange(2) == 0
+        how: CrashKind = "lost" if is_lost else "killed"
+        disks: dict[str, Disk] = {name: disk.crash(how, self.rng) for name, disk in self.memory.items()}
+        clock = ManualClock(mono=self.host.clock.mono, wall_ms=self.host.clock.now().wall_ms)
+        host = ManualHost(SETTINGS, disks=disks, clock=clock, boot_id="boot-2" if is_lost else "boot-1")
+        host.advance(1)
         for topic in TOPICS:
-            self.judge_topic(desk, topic, is_stopped=is_stopped)
+            self.judge_topic(host, topic, is_stopped=is_stopped)
         if self.committed >= 0:
-            (answer,) = desk.ask(committed_of("g", "plain"), 9).groups
+            (answer,) = host.ask(committed_of("g", "plain"), 9).groups
             assert answer.error_code == 0, answer
             offset = answer.topics[0].partitions[0].committed_offset
             assert self.committed <= offset <= self.commit_asked
 
-    def judge_topic(self, desk: Desk, topic: str, *, is_stopped: bool) -> None:
-        (partition,) = desk.node.broker.partitions.of_name(topic) or []
-        log = partition.opened(desk.clock.now())
-        found: dict[int, bytes] = {}
+    def judge_topic(self, host: ManualHost, topic: str, *, is_stopped: bool) -> None:
+        (partition,) = host.partitions(topic)
+        log = partition.opened(host.clock.now())
+        found: dict[int, bytes | None] = {}
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
             span = log.read(offset, max_bytes=1 << 20, limit_offset=end, at_least_one=True)
@@ -294,7 +296,7 @@ class Walk:
             elif is_stopped and sent.was_before_stop and not sent.is_answered:
                 assert sent.value not in places, f"{topic}: {sent.value[:9]!r} is there, its sender not told"
 
-    def judge_acknowledged(self, sent: Sent, found: dict[int, bytes], start: int) -> None:
+    def judge_acknowledged(self, sent: Sent, found: dict[int, bytes | None], start: int) -> None:
         assert sent.offset is not None
         if sent.topic == OPENED:
             kept = found.get(sent.offset, sent.value)  # a newer one of its key may be all there is
@@ -303,7 +305,9 @@ class Walk:
             return
         else:
             kept = found.get(sent.offset, b"nothing")
-        assert kept == sent.value, f"{sent.topic}: {kept[:9]!r} at {sent.offset}, not {sent.value[:9]!r}"
+        assert kept == sent.value, (
+            f"{sent.topic}: {(kept or b'')[:9]!r} at {sent.offset}, not {sent.value[:9]!r}"
+        )
 
 
 def play(seed: int) -> Walk:
@@ -318,7 +322,7 @@ def play(seed: int) -> Walk:
 
 @pytest.mark.timeout(0 if CASES else 300)
 def test_a_restart_finds_what_was_promised() -> None:
-    walks = [play(seed).desk.node.is_stopped for seed in range(SEEDS)]
+    walks = [play(seed).host.node.is_stopped for seed in range(SEEDS)]
     assert sum(walks) > SEEDS // 3, "most of them come to their end"
     assert not all(walks), "and some are killed"
 

@@ -23,7 +23,7 @@ from headrace.storage.errors import DamagedProperties, WrongDirectory
 from headrace.storage.faulty_disk import Crash, DiskCrashed, Fault, FaultyDisk
 from headrace.storage.log import PartitionLog
 from headrace.storage.log_directory import LogDirectory
-from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.memory_disk import CrashKind, MemoryDisk
 from headrace.storage.open_files import OpenFiles
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_ms=-1)
@@ -155,7 +155,7 @@ def calls() -> int:
     return len(life.disk.changes())
 
 
-def check(life: Life, disk: MemoryDisk, kind: str) -> None:
+def check(life: Life, disk: MemoryDisk, kind: CrashKind) -> None:
     directory = opened(disk, "boot-1" if kind == "killed" else "boot-2")
     found = {topic_id: name for name, _, topic_id in directory.partitions() if topic_id is not None}
     for topic_id in life.before.keys() & life.after.keys():
@@ -171,14 +171,16 @@ def check(life: Life, disk: MemoryDisk, kind: str) -> None:
         least = min(model.flushed for _, model in versions)
         assert log.log_end_offset >= least, f"{least} were flushed, {log.log_end_offset} are left"
         starts = [model.start for _, model in versions]
-        if kind == "killed" or least:  # before the first flush a lost machine may lose the first file alone
+        if kind == "killed" or least:  # before the first flush a lost host may lose the first file alone
             assert min(starts) <= log.log_start_offset <= max(starts), f"starts at {log.log_start_offset}"
         if kind == "lost" and not least and log.log_start_offset > max(starts):
             continue  # nothing was promised, and the first file is lost with what it knew of producers
         judge_one(log, versions, disk, kind)
 
 
-def judge_one(log: PartitionLog, versions: list[tuple[str, LogModel]], disk: MemoryDisk, kind: str) -> None:
+def judge_one(
+    log: PartitionLog, versions: list[tuple[str, LogModel]], disk: MemoryDisk, kind: CrashKind
+) -> None:
     for _, model in versions:
         kept = prefix_that_is(log, model.batches)
         if kept is not None and (kind == "lost" or kept == model.batches):
@@ -192,7 +194,7 @@ def judge_one(log: PartitionLog, versions: list[tuple[str, LogModel]], disk: Mem
 
 
 @pytest.mark.parametrize("kind", ["killed", "lost"])
-def test_a_crash_at_every_call(kind: str) -> None:
+def test_a_crash_at_every_call(kind: CrashKind) -> None:
     for number in range(calls()):
         life, memory = cut_short(Fault(Crash(), skip=number))
         for seed in range(1 if kind == "killed" else 6):
@@ -208,7 +210,7 @@ CHECKPOINTS = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS, checkpoints.
 
 @pytest.mark.parametrize("name", [*CHECKPOINTS, "other-0/partition.metadata", ".headrace_boot_id"])
 @pytest.mark.parametrize("kind", ["killed", "lost"])
-def test_a_bit_flipped_in_a_checkpoint_loses_no_flushed_record(name: str, kind: str) -> None:
+def test_a_bit_flipped_in_a_checkpoint_loses_no_flushed_record(name: str, kind: CrashKind) -> None:
     whole = MemoryDisk()
     life = Life(FaultyDisk(whole))
     life.live()

@@ -25,6 +25,7 @@ HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 STORIES = {
     "README.md": "tests/docs/test_pages.py",
     "docs/cli.md": "tests/docs/test_pages.py",
+    "docs/cluster.md": "tests/docs/test_pages.py",
     "docs/client/README.md": "tests/docs/test_pages.py",
     "docs/client/admin.md": "tests/docs/test_pages.py",
     "docs/client/migrating.md": "tests/docs/test_pages.py",

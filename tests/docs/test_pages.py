@@ -23,7 +23,7 @@ from docs.fenced import (
     to_run,
 )
 from harness.page_reader import Reader
-from headrace.machines.schemas.schema import SchemaType
+from headrace.schema_formats.schema import SchemaType
 from headrace.schemas import Registry, Schema
 from headrace.schemas.dead_letters import dead_letter
 from headrace.testing import Broker

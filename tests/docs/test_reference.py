@@ -81,7 +81,7 @@ def test_links_of_the_reference_lead_somewhere() -> None:
 
 
 def described(broker: Headrace, kind: int, name: str) -> dict[str, str]:
-    """Every setting that the broker tells of, with the words it has for it."""
+    """Every setting that the broker describes, with its description."""
     with Peer(broker.port) as peer:
         asked = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         (result,) = peer.ask(DescribeConfigsRequest(resources=[asked], include_documentation=True), 4).results

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.fenced import to_run
-from headrace.testing import Broker, Faults
+from headrace.testing import Broker, Cluster, Faults
 from testing.inner_runs import quickened
 
 pytest_plugins = ["pytester"]
@@ -64,6 +64,13 @@ def test_everything_a_broker_does_is_on_the_page() -> None:
     assert public_names(Broker) - named - inner == set()
 
 
-def test_every_option_of_a_broker_is_on_the_page() -> None:
-    options = inspect.signature(Broker).parameters
+def test_everything_a_cluster_does_is_on_the_page() -> None:
+    section = PAGE.partition("## Clusters")[2].partition("\n## ")[0]
+    named = set(re.findall(r"\w+", section))
+    assert public_names(Cluster) - named - {"is_started"} == set()
+
+
+@pytest.mark.parametrize("kind", [Broker, Cluster])
+def test_every_option_is_on_the_page(kind: type) -> None:
+    options = inspect.signature(kind).parameters
     assert {option for option in options if f"`{option}`" not in PAGE} == set()

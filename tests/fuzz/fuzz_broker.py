@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chaos.hostile_batches import Batch, record
 from chaos.peer import Peer, encoded, frame
-from fuzz.fuzz_frames import mutated
 from harness.headrace import Headrace
 from harness.messages import sample
+from harness.mutated_frames import mutated
 from headrace.node.routes import SERVED
 from headrace.protocol import framing
 from headrace.protocol.api import APIS, request_codec
@@ -46,7 +46,7 @@ SIGNED = "bhiq"
 WAIT_MS_MAX = 5
 
 
-def spiced(message: Struct, version: int, dice: random.Random) -> None:
+def spiced(message: Any, version: int, rng: random.Random) -> None:
     """Some of its values become ones that handlers have to think about."""
     for field in message.__fields__:
         if version not in field.versions:
@@ -55,65 +55,65 @@ def spiced(message: Struct, version: int, dice: random.Random) -> None:
         if isinstance(value, list):
             for item in value:
                 if isinstance(item, Struct):
-                    spiced(item, version, dice)
+                    spiced(item, version, rng)
         elif isinstance(value, Struct):
-            spiced(value, version, dice)
+            spiced(value, version, rng)
         elif field.name == "records":
-            message.records = batch_of(dice)  # type: ignore[attr-defined]
-        elif isinstance(value, str) and dice.random() < 0.6:
-            setattr(message, field.name, dice.choice(NAMES))
-        elif type(value) is int and dice.random() < 0.5:
-            setattr(message, field.name, number_for(field.kind, dice))
+            message.records = batch_of(rng)
+        elif isinstance(value, str) and rng.random() < 0.6:
+            setattr(message, field.name, rng.choice(NAMES))
+        elif type(value) is int and rng.random() < 0.5:
+            setattr(message, field.name, number_for(field.kind, rng))
 
 
-def number_for(kind: Any, dice: random.Random) -> int:
+def number_for(kind: Any, rng: random.Random) -> int:
     extremes: tuple[int, ...] = ()
     if isinstance(kind, Primitive) and kind.code in SIGNED:
         most = 1 << (8 * kind.width - 1)
         extremes = (most - 1, -most)
-    return dice.choice((0, 0, 1, -1, 2, 5, *extremes))
+    return rng.choice((0, 0, 1, -1, 2, 5, *extremes))
 
 
-def batch_of(dice: random.Random) -> bytes:
+def batch_of(rng: random.Random) -> bytes:
     """One record, a right checksum, and a header that is right but for a field or two."""
-    batch = Batch(record(), attributes=dice.choice((0, 0, 0, 1, 2, 3, 4, 8, 0x10, 0x20, 0x40, 7)))
-    for _ in range(dice.randrange(3)):
-        name, bits = dice.choice(
+    batch = Batch(record(), attributes=rng.choice((0, 0, 0, 1, 2, 3, 4, 8, 0x10, 0x20, 0x40, 7)))
+    for _ in range(rng.randrange(3)):
+        name, bits = rng.choice(
             (
                 *(("count", 31), ("last_offset_delta", 31), ("length", 31), ("base_offset", 63)),
                 *(("timestamp", 63), ("producer_id", 63), ("producer_epoch", 15), ("base_sequence", 31)),
             )
         )
-        setattr(batch, name, dice.choice((0, 1, -1, 2, (1 << bits) - 1, -(1 << bits))))
+        setattr(batch, name, rng.choice((0, 1, -1, 2, (1 << bits) - 1, -(1 << bits))))
     if batch.count < 0 and batch.last_offset_delta is None:
         batch.last_offset_delta = 0
-    return batch.encoded() * dice.choice((1, 1, 1, 2))
+    return batch.encoded() * rng.choice((1, 1, 1, 2))
 
 
-def frame_of(dice: random.Random) -> bytes:
-    key = dice.choice(sorted(SERVED))
-    version = dice.randint(max(SERVED[key][0], APIS[key].first), SERVED[key][1])
+def frame_of(rng: random.Random) -> bytes:
+    key = rng.choice(sorted(SERVED))
+    version = rng.randint(max(SERVED[key][0], APIS[key].first), SERVED[key][1])
     codec = request_codec(key, version)
-    message = sample(codec.message, version, dice)
-    if dice.random() < 0.8:
-        spiced(message, version, dice)
+    message = sample(codec.message, version, rng)
+    if rng.random() < 0.8:
+        spiced(message, version, rng)
     if isinstance(message, FetchRequest):
         message.max_wait_ms = min(message.max_wait_ms, WAIT_MS_MAX)
     body = codec.encode(message)
     data = (framing.encode_request_header(key, version, 7, "fuzz", len(body)) + body)[4:]
-    return mutated(data, dice) if dice.random() < 0.5 else data
+    return mutated(data, rng) if rng.random() < 0.5 else data
 
 
-def almost_as_usual(peer: Peer, dice: random.Random) -> bytes:
+def almost_as_usual(peer: Peer, rng: random.Random) -> bytes:
     """A produce request like the two before it, by which the broker learned a short cut, and not quite."""
-    version = dice.randint(3, 12)
+    version = rng.randint(3, 12)
     usual = encoded(produce_request(Batch(record()).encoded()), version)
     peer.send(usual * 2)
     for _ in range(2):
         assert peer.decoded(ProduceRequest.KEY, version) is not None
-    if dice.random() < 0.5:
-        return mutated(usual[4:], dice)
-    return encoded(produce_request(batch_of(dice)), version)[4:]
+    if rng.random() < 0.5:
+        return mutated(usual[4:], rng)
+    return encoded(produce_request(batch_of(rng)), version)[4:]
 
 
 def produce_request(records: bytes) -> ProduceRequest:
@@ -123,14 +123,14 @@ def produce_request(records: bytes) -> ProduceRequest:
 
 
 def run(broker: Headrace, seed: int, cases: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     with Peer(broker.port) as peer:
         peer.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 4)
     for case in range(cases):
-        data = frame_of(dice)
+        data = frame_of(rng)
         with Peer(broker.port) as peer:
-            if dice.random() < 0.3:
-                data = almost_as_usual(peer, dice)
+            if rng.random() < 0.3:
+                data = almost_as_usual(peer, rng)
             peer.send(frame(data))
             peer.shut_down()  # who mutated a length must not wait for the rest, nor for a long poll
             peer.answer()

@@ -7,5 +7,8 @@ they are imported.
 import pytest
 
 pytest.register_assert_rewrite(
-    "harness.batches", "harness.desk", "harness.log_judge", "harness.log_model", "harness.wait"
+    "harness.batches",
+    "harness.log_judge",
+    "harness.log_model",
+    "harness.wait",
 )

@@ -13,7 +13,7 @@ def rows_of(batch: Any) -> list[tuple[int, int, bytes | None, bytes | None, Any]
     return read_rows(view, 0, check_crc(view))
 
 
-def put(accumulator: Any, value: bytes | None, **more: Any) -> Any:
+def put(accumulator: Any, value: bytes | bytearray | str | None, **more: Any) -> Any:
     asked = {"key": None, "headers": (), "partition": -1, "timestamp": 1000, "now": 0.0} | more
     return accumulator.append(
         asked["now"], "t", asked["key"], value, asked["headers"], asked["partition"], asked["timestamp"]

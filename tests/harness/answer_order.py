@@ -21,7 +21,6 @@ from headrace.protocol.api import request_codec
 from headrace.protocol.errors import ProtocolError
 from headrace.protocol.framing import decode_request_header
 from headrace.server.connection import Channel
-from headrace.server.outbox import Outbox
 from headrace.storage.disk import Span
 
 PRODUCE = 0
@@ -96,7 +95,7 @@ def watch(report: Callable[[str], None]) -> Callable[[], None]:
     """Watch all nodes and connections of this process; what is returned ends it."""
     orders: WeakKeyDictionary[Any, AnswerOrder] = WeakKeyDictionary()
     handle, take_effects = Node.handle, Node.take_effects
-    make, send = Channel.__init__, Outbox.send
+    make, send = Channel.__init__, Channel.send
 
     def order_of(node: Node) -> AnswerOrder:
         order = orders.get(node)
@@ -125,8 +124,8 @@ def watch(report: Callable[[str], None]) -> Callable[[], None]:
     sockets: dict[int, AnswerOrder] = {}
 
     @wraps(make)
-    def watched_make(self: Channel, gate: Any, driver: Any, listener: str) -> None:
-        make(self, gate, driver, listener)
+    def watched_make(self: Channel, connections: Any, driver: Any, listener: str) -> None:
+        make(self, connections, driver, listener)
         if not isinstance(getattr(driver.node, "node", driver.node), Node):
             sockets.pop(id(self.connection), None)
             return  # a stand-in, which answers what its test wants
@@ -140,17 +139,17 @@ def watch(report: Callable[[str], None]) -> Callable[[], None]:
         self._handle = noted
 
     @wraps(send)
-    def watched_send(self: Outbox, parts: Parts) -> None:
+    def watched_send(self: Channel, parts: Parts) -> None:
         order = sockets.get(id(self.connection))
         if order is not None:
             order.answered(self.connection.id, parts)
         send(self, parts)
 
     Node.handle, Node.take_effects = watched_handle, watched_take_effects  # type: ignore[method-assign]
-    Channel.__init__, Outbox.send = watched_make, watched_send  # type: ignore[method-assign]
+    Channel.__init__, Channel.send = watched_make, watched_send  # type: ignore[method-assign]
 
     def end() -> None:
         Node.handle, Node.take_effects = handle, take_effects  # type: ignore[method-assign]
-        Channel.__init__, Outbox.send = make, send  # type: ignore[method-assign]
+        Channel.__init__, Channel.send = make, send  # type: ignore[method-assign]
 
     return end

@@ -20,14 +20,6 @@ from harness.wait import Patience
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 
-# One node cannot hold three copies of the coordinators' topics; no test waits for a group's first members.
-ONE_NODE = {
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.replication.factor": "1",
-}
-
 
 class BrokerFailed(Exception):
     """The process ended, or did not serve in time; the message carries the end of what it printed."""
@@ -39,6 +31,8 @@ class Broker(abc.ABC):
     name: str
     start_timeout_s = 60.0
     stop_timeout_s = 60.0
+    is_under_fire = False  # whether its nodes are killed while tests use it
+    is_judged = False  # whether the order of Headrace's answers is watched, at a cost for each request
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         self.directory = directory
@@ -51,6 +45,15 @@ class Broker(abc.ABC):
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def node_ports(self) -> list[int]:
+        """Of each node."""
+        return [self.port]
+
+    @property
+    def node_ids(self) -> list[int]:
+        return [1]
 
     @property
     def pid(self) -> int:
@@ -67,12 +70,16 @@ class Broker(abc.ABC):
 
     def start(self) -> Self:
         """Starts the process and returns once it answers Metadata with itself as a live broker."""
+        self.launch()
+        self.wait_until_ready()
+        return self
+
+    def launch(self) -> None:
+        """Starts the process."""
         assert not self.is_running, "already running"
         self.write_settings()
         with (self.directory / "output.txt").open("ab") as output:
             self.process = self.spawn(output)
-        self.wait_until_ready()
-        return self
 
     def kill(self) -> None:
         """kill -9: nothing of the process's own memory survives, the page cache does."""
@@ -81,12 +88,28 @@ class Broker(abc.ABC):
             self.process.wait()
             self.process = None
 
+    def pause(self) -> None:
+        """SIGSTOP: its connections stay open, and nothing answers."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """SIGTERM, then the exit code; a process that does not end in time is killed and reported."""
+        self.terminate()
+        return self.wait_for_end()
+
+    def terminate(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def wait_for_end(self) -> int:
         if self.process is None:
             return 0
         process, self.process = self.process, None
-        process.send_signal(signal.SIGTERM)
         patience = Patience(self.stop_timeout_s)
         while True:
             try:

@@ -14,7 +14,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.aio.driver import Driver as LoopDriver
 from headrace.client.cluster import Address, Cluster
 from headrace.client.network.reachability import Reachability
-from headrace.client.request_queue import Answer, Outgoing, RequestQueue
+from headrace.client.session import Answer, Outgoing, RequestQueue
 from headrace.client.settings.network import NetworkSettings
 from headrace.client.threads.driver import Driver as ThreadDriver
 from headrace.protocol.messages.metadata import MetadataRequest

@@ -31,7 +31,7 @@ def rows(log: PartitionLog, *, with_control: bool = False) -> list[Row]:
 
 
 def committed_rows(log: PartitionLog) -> Iterator[Row]:
-    """What a consumer with read_committed keeps, told of aborted transactions as in a fetch."""
+    """What a consumer with read_committed keeps, given the aborted transactions as in a fetch."""
     end = log.last_stable_offset(log.log_end_offset)
     aborted = sorted(log.aborted_transactions(log.log_start_offset, end), key=lambda one: one[1])
     aborting: set[int] = set()

@@ -1,4 +1,4 @@
-"""A group coordinator on its desk: topics that come and go, a log that is replayed, consumers that obey.
+"""A shard of consumer groups with its judges, and consumers that obey it.
 
 After every decision the coordinator is judged: what the log says, whole or compacted, rebuilds the same
 state; no partition is held by two members, and the groups' invariants hold.
@@ -6,14 +6,16 @@ state; no partition is held by two members, and the groups' invariants hold.
 
 from __future__ import annotations
 
-import random
+from collections.abc import Mapping
 from typing import Any
 
-from headrace.base.time import ManualClock
+from harness.group_shard import FakeTopics, GroupShard, Place
 from headrace.machines.coordination import Caller, Decision
+from headrace.machines.groups.classic.requests import Join, Joined, Leaving, Left, Sync, Synced
 from headrace.machines.groups.consumer import ConsumerGroup
 from headrace.machines.groups.groups import Groups
 from headrace.machines.groups.settings import GroupSettings
+from headrace.node.handlers import consumer_group_heartbeat
 from headrace.protocol.coordinator_records import GROUP_RECORDS, Record, decode, encode
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -26,72 +28,27 @@ from headrace.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from headrace.protocol.versioned import decode_versioned, encode_versioned
 
 GROUP = "readers"
 APP = Caller("app", "/10.0.0.1")
-Place = tuple[bytes, int]
-
-
-class FakeTopics:
-    def __init__(self, **partitions: int) -> None:
-        self.version = 0
-        self._topics: dict[str, tuple[bytes, int]] = {}
-        for name, count in partitions.items():
-            self.create(name, count)
-
-    def create(self, name: str, partitions: int) -> None:
-        self.version += 1
-        self._topics[name] = (
-            name.encode()[-12:].rjust(12, b".") + self.version.to_bytes(4, "big"),
-            partitions,
-        )
-
-    def grow(self, name: str, partitions: int) -> None:
-        self.version += 1
-        self._topics[name] = (self._topics[name][0], partitions)
-
-    def delete(self, name: str) -> None:
-        self.version += 1
-        del self._topics[name]
-
-    def partition_count(self, topic: str, /) -> int | None:
-        return self._topics[topic][1] if topic in self._topics else None
-
-    def id_of(self, topic: str, /) -> bytes | None:
-        return self._topics[topic][0] if topic in self._topics else None
-
-    def name_of(self, topic_id: bytes, /) -> str | None:
-        return next((name for name, (found, _) in self._topics.items() if found == topic_id), None)
-
-    def names(self) -> list[str]:
-        return sorted(self._topics)
-
-    def places(self, *names: str) -> set[Place]:
-        """All partitions of these topics."""
-        known = [self._topics[name] for name in names if name in self._topics]
-        return {(topic_id, number) for topic_id, count in known for number in range(count)}
 
 
 class Coordinator:
+    """A shard of groups that is judged after every decision."""
+
     def __init__(self, topics: FakeTopics, **settings: Any) -> None:
         # Targets follow every change at once, so that a story need not wait between its sentences.
         self.settings = GroupSettings(**{"group_consumer_assignment_interval_ms": 0} | settings)
         self.topics = topics
-        self.clock = ManualClock()
-        self.dice = random.Random(7)
-        self.groups = Groups(self.settings, topics, self.dice)
-        self.groups.loaded(self.clock.now())
         self.log: list[Record] = []
-        self.answers: list[tuple[Any, Any]] = []
+        self.shard = GroupShard(self.settings, topics, after_records=self._judge)
+        self.clock = self.shard.clock
+        self.answers = self.shard.answers
+
+    @property
+    def groups(self) -> Groups:
+        return self.shard.machine
 
     @property
     def group(self) -> ConsumerGroup:
@@ -100,53 +57,40 @@ class Coordinator:
         return group
 
     def settle(self, decision: Decision) -> Any:
-        """Does what the owner of a coordinator does with a decision."""
-        for record in decision.records:
-            written = decode(GROUP_RECORDS, *encode(record))
-            assert written == record, "records survive the log"
-            self.log.append(record)
-            self.groups.replay(record)
-        self.answers += decision.answers
-        if decision.records:
-            self.judge()
-        self.groups.check()
-        return decision.reply
+        return self.shard.apply(decision)
 
-    def judge(self) -> None:
-        assert self.rebuilt(self.log).state() == self.groups.state()
-        assert self.rebuilt(compacted(self.log)).state() == self.groups.state()
+    def _judge(self, groups: Groups, records: list[Record]) -> None:
+        for record in records:
+            assert decode(GROUP_RECORDS, *encode(record)) == record, "records survive the log"
+        self.log += records
+        assert self.rebuilt(self.log).state() == groups.state()
+        assert self.rebuilt(compacted(self.log)).state() == groups.state()
 
     def rebuilt(self, log: list[Record]) -> Groups:
-        groups = Groups(self.settings, self.topics, self.dice)
+        groups = self.shard.new_machine()
         for record in log:
             groups.replay(record)
         return groups
 
     def restart(self) -> None:
         """Another coordinator takes over with the log."""
-        self.groups = self.rebuilt(compacted(self.log))
+        self.shard.machine = self.rebuilt(compacted(self.log))
         self.settle(self.groups.loaded(self.clock.now()))
 
     def pass_time(self, seconds: float) -> None:
-        end = self.clock.mono + seconds
-        while (deadline := self.groups.deadline()) is not None and deadline <= end:
-            self.clock.advance(max(deadline - self.clock.mono, 0))
-            for decision in self.groups.wake(self.clock.now()):
-                self.settle(decision)
-            self.groups.check()
-        self.clock.advance(end - self.clock.mono)
+        self.shard.advance(seconds * 1000)
 
     def heartbeat(
         self, *, version: int = 1, caller: Caller = APP, **fields: Any
     ) -> ConsumerGroupHeartbeatResponse:
-        reply: ConsumerGroupHeartbeatResponse = self.settle(
-            self.decide(version=version, caller=caller, **fields)
+        return consumer_group_heartbeat.respond(
+            self.settle(self.decide(version=version, caller=caller, **fields))
         )
-        return reply
 
     def decide(self, *, version: int = 1, caller: Caller = APP, **fields: Any) -> Decision:
         request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP} | fields)
-        return self.groups.consumer_heartbeat(self.clock.now(), request, version, caller)
+        value = consumer_group_heartbeat.asked(request, version)
+        return self.groups.consumer_heartbeat(self.clock.now(), value, caller)
 
 
 def compacted(log: list[Record]) -> list[Record]:
@@ -263,7 +207,7 @@ class ClassicConsumer:
     def partitions(self) -> set[tuple[str, int]]:
         return {(topic, number) for _, topic, number in self.owned}
 
-    def join(self, ticket: Any = None) -> JoinGroupResponse | None:
+    def join(self, ticket: Any = None) -> Joined | None:
         """None: the answer comes later, through the ticket."""
         owned: dict[str, list[int]] = {}
         for _, topic, number in sorted(self.owned):
@@ -273,55 +217,53 @@ class ClassicConsumer:
             owned_partitions=[TopicPartition(topic=name, partitions=own) for name, own in owned.items()],
             generation_id=self.generation,
         )
-        request = JoinGroupRequest(
-            group_id=GROUP,
+        request = Join(
+            GROUP,
+            self.member_id,
+            self.instance_id,
+            "consumer",
+            (("cooperative-sticky", encode_versioned(subscription, 3)),),
             session_timeout_ms=10_000,
             rebalance_timeout_ms=20_000,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name="cooperative-sticky", metadata=encode_versioned(subscription, 3)
-                )
-            ],
+            joins_twice=True,
+            can_skip_assignment=True,
         )
         now, caller = self.coordinator.clock.now(), Caller("old", "/10.0.0.2")
         groups = self.coordinator.groups
-        response = self.coordinator.settle(groups.join(now, request, 9, caller, ticket))
-        if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        response = self.coordinator.settle(groups.join(now, request, caller, ticket))
+        if response is not None and response.error is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
             return self.join(ticket)
         if response is not None:
             self.joined(response)
         return response
 
-    def joined(self, response: JoinGroupResponse) -> None:
-        assert response.error_code == ErrorCode.NONE
-        self.member_id, self.generation = response.member_id, response.generation_id
+    def joined(self, response: Joined) -> None:
+        assert response.error is ErrorCode.NONE
+        self.member_id, self.generation = response.member_id, response.generation
         self.is_rejoining = False
 
-    def sync(self, ticket: Any = None, **fields: Any) -> SyncGroupResponse | None:
-        request = SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocol_name="cooperative-sticky",
-            **fields,
+    def sync(self, ticket: Any = None, assignments: Mapping[str, bytes] | None = None) -> Synced | None:
+        request = Sync(
+            GROUP,
+            self.generation,
+            self.member_id,
+            self.instance_id,
+            "consumer",
+            "cooperative-sticky",
+            assignments or {},
         )
-        now, caller = self.coordinator.clock.now(), Caller("old", "/10.0.0.2")
-        response = self.coordinator.settle(self.coordinator.groups.sync(now, request, 5, caller, ticket))
+        now = self.coordinator.clock.now()
+        response = self.coordinator.settle(self.coordinator.groups.sync(now, request, ticket))
         if response is not None:
             self.synced(response)
         return response
 
-    def synced(self, response: SyncGroupResponse) -> None:
-        if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+    def synced(self, response: Synced) -> None:
+        if response.error is ErrorCode.REBALANCE_IN_PROGRESS:
             self.is_rejoining = True
             return
-        assert response.error_code == ErrorCode.NONE
+        assert response.error is ErrorCode.NONE
         assignment = decode_versioned(ConsumerProtocolAssignment, response.assignment)
         id_of = self.coordinator.topics.id_of
         assigned = {
@@ -334,17 +276,10 @@ class ClassicConsumer:
         self.owned = assigned
 
     def beat(self) -> ErrorCode:
-        request = HeartbeatRequest(
-            group_id=GROUP,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
+        now, groups = self.coordinator.clock.now(), self.coordinator.groups
+        error: ErrorCode = self.coordinator.settle(
+            groups.heartbeat(now, GROUP, self.generation, self.member_id, self.instance_id)
         )
-        groups = self.coordinator.groups
-        response: HeartbeatResponse = self.coordinator.settle(
-            groups.heartbeat(self.coordinator.clock.now(), request)
-        )
-        error = ErrorCode(response.error_code)
         self.is_rejoining = bool(error)
         if error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self.owned.clear()
@@ -362,12 +297,8 @@ class ClassicConsumer:
                 self.beat()
         return self
 
-    def leave(self) -> Any:
-        request = LeaveGroupRequest(
-            group_id=GROUP,
-            members=[MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)],
-        )
+    def leave(self) -> Left:
         self.owned.clear()
-        return self.coordinator.settle(
-            self.coordinator.groups.leave(self.coordinator.clock.now(), request, 5)
-        )
+        now, leaving = self.coordinator.clock.now(), [Leaving(self.member_id, self.instance_id)]
+        left: Left = self.coordinator.settle(self.coordinator.groups.leave(now, GROUP, leaving))
+        return left

@@ -6,27 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.broker import Broker
-from harness.consumer_groups import APP, FakeTopics
-from harness.consumer_groups import Coordinator as Desk
+from harness.consumer_groups import APP, Coordinator
 from harness.consumer_stories import SETTINGS
+from harness.group_requests import Asked, response_of
+from harness.group_shard import FakeTopics
 from harness.message_socket import MessageSocket
 from harness.wait import eventually
 from headrace.protocol.coordinator_records import GROUP_RECORDS, Record, decode
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
+from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.join_group import JoinGroupRequest
-from headrace.protocol.messages.leave_group import LeaveGroupRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest
-from headrace.protocol.messages.sync_group import SyncGroupRequest
 from headrace.protocol.notation import Request
 from headrace.records.reader import batches, read_rows
 
@@ -36,51 +29,34 @@ class MachineListener:
 
     def __init__(self) -> None:
         settings = {key.replace(".", "_"): int(value) for key, value in SETTINGS.items()}
-        self.desk = Desk(FakeTopics(), **settings)
+        self.coordinator = Coordinator(FakeTopics(), **settings)
 
     def ask(self, request: Request, version: int) -> Any:
-        desk = self.desk
-        groups, now = desk.groups, desk.clock.now()
-        answered = len(desk.answers)
-        match request:
-            case ConsumerGroupHeartbeatRequest():
-                reply = desk.settle(groups.consumer_heartbeat(now, request, version, APP))
-            case ConsumerGroupDescribeRequest():
-                found = [groups.describe_consumer(now, group_id) for group_id in request.group_ids]
-                reply = ConsumerGroupDescribeResponse(groups=found)
-            case JoinGroupRequest():
-                reply = desk.settle(groups.join(now, request, version, APP, "ticket"))
-            case SyncGroupRequest():
-                reply = desk.settle(groups.sync(now, request, version, APP, "ticket"))
-            case HeartbeatRequest():
-                reply = desk.settle(groups.heartbeat(now, request))
-            case LeaveGroupRequest():
-                reply = desk.settle(groups.leave(now, request, version))
-            case OffsetCommitRequest():
-                reply = desk.settle(groups.commit_offsets(now, request, version))
-            case _:
-                raise TypeError(f"stories have no {type(request).__name__}")
-        desk.pass_time(0)
-        return reply if reply is not None else desk.answers[answered][1]
+        coordinator = self.coordinator
+        answered = len(coordinator.answers)
+        asked = Asked(coordinator.groups, coordinator.clock.now(), coordinator.settle, version, APP, "ticket")
+        response = asked.response(request)
+        coordinator.pass_time(0)
+        return response if response is not None else response_of(coordinator.answers[answered][1])
 
     def create_topic(self, name: str, partitions: int) -> bytes:
-        self.desk.topics.create(name, partitions)
-        topic_id = self.desk.topics.id_of(name)
+        self.coordinator.topics.create(name, partitions)
+        topic_id = self.coordinator.topics.id_of(name)
         assert topic_id is not None
         return topic_id
 
     def grow_topic(self, name: str, partitions: int) -> None:
-        self.desk.topics.grow(name, partitions)
+        self.coordinator.topics.grow(name, partitions)
 
     def until(self, is_so: Callable[[], bool]) -> None:
         for _ in range(1_000):
             if is_so():
                 return
-            self.desk.pass_time(0.1)
+            self.coordinator.pass_time(0.1)
         raise AssertionError("it never is so")
 
     def log(self, group_id: str) -> list[Record]:
-        return [record for record in self.desk.log if group_of(record) == group_id]
+        return [record for record in self.coordinator.log if group_of(record) == group_id]
 
 
 class BrokerListener:
@@ -149,7 +125,7 @@ class BrokerListener:
             content = path.read_bytes()
             for position, header in batches(content):
                 for _, _, key, value, _ in [] if header.is_control else read_rows(content, position, header):
-                    record = decode(GROUP_RECORDS, key, value)
+                    record = decode(GROUP_RECORDS, key or b"", value)
                     if record is not None and group_of(record) == group_id:
                         records.append(record)
         return records

@@ -54,16 +54,16 @@ def stormy(
     seed: int, *, harms: tuple[Harm, ...] = tuple(Harm), share: float = 0.7, bytes_mean: int = 10_000
 ) -> Weather:
     """This share of the connections come to grief, most of them within so many bytes."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
 
     def weather() -> Fault | None:
-        if dice.random() >= share:
+        if rng.random() >= share:
             return None
         return Fault(
-            dice.choice(harms),
-            dice.choice(list(Direction)),
-            int(dice.expovariate(1 / bytes_mean)),
-            dice.uniform(0.01, 0.1),
+            rng.choice(harms),
+            rng.choice(list(Direction)),
+            int(rng.expovariate(1 / bytes_mean)),
+            rng.uniform(0.01, 0.1),
         )
 
     return weather
@@ -82,7 +82,6 @@ class _Tunnel:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._proxy.target_port)
         except OSError:  # the broker is down: the client is refused, a moment later than it would be
-            self.cut()
             return
         self._fault = self._proxy.next_fault()
         client = self._writers[0]
@@ -97,7 +96,6 @@ class _Tunnel:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            self.cut()
 
     async def _pump(
         self, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -212,23 +210,27 @@ class FaultProxy:
         serving: set[asyncio.Task[None]] = set()
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            serving.add(task := asyncio.ensure_future(self._tunnel(reader, writer)))
-            task.add_done_callback(serving.discard)
+            # A callback cleans up: a task that is cancelled early, or twice, does not reach its own clean-up.
+            self._tunnels.add(tunnel := _Tunnel(self, writer))
+            serving.add(task := asyncio.ensure_future(tunnel.run(reader)))
+
+            def end(task: asyncio.Task[None]) -> None:
+                serving.discard(task)
+                self._tunnels.discard(tunnel)
+                tunnel.cut()
+
+            task.add_done_callback(end)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._listening.set()
         await self._stopping.wait()
+        # asyncio sets a connection up in a task, which leaves its socket open if the server is closed first
+        for listener in server.sockets:
+            self._loop.remove_reader(listener.fileno())
+        while unfinished := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in serving:
+                task.cancel()
+            await asyncio.wait(unfinished)
         server.close()
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
         await server.wait_closed()
-
-    async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tunnel = _Tunnel(self, writer)
-        self._tunnels.add(tunnel)
-        try:
-            await tunnel.run(reader)
-        finally:
-            self._tunnels.discard(tunnel)

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 class GroupOffsets:
     """The committed offsets of one topic.
 
-    A consumer that never joins asks for them: confluent-kafka's admin crashes on an answer that tells of a
+    A consumer that never joins asks for them: confluent-kafka's admin crashes on an answer that contains a
     coordinator still loading.
     """
 

@@ -1,4 +1,5 @@
-"""One shard of groups, driven as its node does it: records are logged and replayed at once.
+"""One shard of groups, driven as its node does it: records are logged and replayed at once, and requests and
+responses translated by the handlers.
 
 The log holds encoded records, so that whatever survives a restart has been through the bytes.
 """
@@ -6,43 +7,61 @@ The log holds encoded records, so that whatever survives a restart has been thro
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
+from harness.group_requests import Asked, response_of
 from headrace.base.time import ManualClock, Now
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.groups import Groups
 from headrace.machines.groups.settings import GroupSettings
 from headrace.protocol.coordinator_records import GROUP_RECORDS, Record, decode, encode
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from headrace.protocol.messages.describe_groups import DescribeGroupsResponse
-from headrace.protocol.messages.list_groups import ListGroupsResponse
-from headrace.protocol.messages.offset_fetch import OffsetFetchResponse
 from headrace.protocol.notation import Request
 
 HOST = "/127.0.0.1"
+Place = tuple[bytes, int]  # topic id and partition
 
 
-class FixedTopics:
-    """Topics that are there, by their number of partitions; an id is the name, filled up with zeros."""
+class FakeTopics:
+    """Topics that come and go, by their number of partitions."""
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
-        self.counts = dict(counts)
-        self.version = 1
+    def __init__(self, **partitions: int) -> None:
+        self.version = 0
+        self._topics: dict[str, tuple[bytes, int]] = {}
+        for name, count in partitions.items():
+            self.create(name, count)
+
+    def create(self, name: str, partitions: int) -> None:
+        self.version += 1
+        self._topics[name] = (
+            name.encode()[-12:].rjust(12, b".") + self.version.to_bytes(4, "big"),
+            partitions,
+        )
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.version += 1
+        self._topics[name] = (self._topics[name][0], partitions)
+
+    def delete(self, name: str) -> None:
+        self.version += 1
+        del self._topics[name]
 
     def partition_count(self, topic: str, /) -> int | None:
-        return self.counts.get(topic)
+        return self._topics[topic][1] if topic in self._topics else None
 
     def id_of(self, topic: str, /) -> bytes | None:
-        return topic.encode().ljust(16, b"\0") if topic in self.counts else None
+        return self._topics[topic][0] if topic in self._topics else None
 
     def name_of(self, topic_id: bytes, /) -> str | None:
-        name = topic_id.rstrip(b"\0").decode()
-        return name if name in self.counts else None
+        return next((name for name, (found, _) in self._topics.items() if found == topic_id), None)
 
     def names(self) -> list[str]:
-        return sorted(self.counts)
+        return sorted(self._topics)
+
+    def places(self, *names: str) -> set[Place]:
+        """All partitions of these topics."""
+        known = [self._topics[name] for name in names if name in self._topics]
+        return {(topic_id, number) for topic_id, count in known for number in range(count)}
 
 
 # One line of the log: an encoded record with the producer in whose transaction it was written, or the end of
@@ -52,19 +71,24 @@ Line = tuple[bytes, bytes | None, Any] | tuple[int, bool]
 
 class GroupShard:
     def __init__(
-        self, settings: GroupSettings | None = None, topics: Mapping[str, int] | None = None
+        self,
+        settings: GroupSettings | None = None,
+        topics: FakeTopics | None = None,
+        *,
+        after_records: Callable[[Groups, list[Record]], None] = lambda machine, records: None,
     ) -> None:
         self.settings = settings or GroupSettings()
-        self.topics = FixedTopics(topics or {"t": 4, "u": 2})
+        self.topics = topics or FakeTopics(t=4, u=2)
+        self._after_records = after_records
         self.clock = ManualClock(mono=1000.0)
-        self.dice = random.Random(7)
+        self.rng = random.Random(7)
         self.lines: list[Line] = []
-        self.answers: list[tuple[Any, Any]] = []  # of tickets, in order
-        self.machine = self._new_machine()
+        self.answers: list[tuple[Any, Any]] = []  # of tickets, in order, as values of the machine
+        self.machine = self.new_machine()
         self.apply(self.machine.loaded(self.now))
 
-    def _new_machine(self) -> Groups:
-        return Groups(self.settings, self.topics, self.dice)
+    def new_machine(self) -> Groups:
+        return Groups(self.settings, self.topics, self.rng)
 
     @property
     def now(self) -> Now:
@@ -78,12 +102,15 @@ class GroupShard:
             self.lines.append((key, value, decision.writer))
             self.machine.replay(_read(key, value), decision.writer)
         self.answers += decision.answers
+        if decision.records:
+            self._after_records(self.machine, decision.records)
         self.machine.check()
         return decision.reply
 
     def take_answers(self) -> list[tuple[Any, Any]]:
-        """Tickets that were answered since the last call, each with its reply."""
-        answers, self.answers = self.answers, []
+        """Tickets that were answered since the last call, each with its response."""
+        answers = [(ticket, response_of(answer)) for ticket, answer in self.answers]
+        self.answers.clear()
         return answers
 
     def end_transaction(self, producer_id: int, is_committed: bool) -> None:
@@ -102,7 +129,7 @@ class GroupShard:
 
     def rebuilt(self) -> Groups:
         """What another coordinator makes of the log."""
-        machine = self._new_machine()
+        machine = self.new_machine()
         for line in self.lines:
             if len(line) == 2:
                 machine.replay_end(*line)
@@ -146,55 +173,8 @@ class GroupShard:
 
     def ask(self, request: Request, version: int, client: str = "client", ticket: Any = None) -> Any:
         """The answer, or None if it comes later, with the ticket."""
-        handler = getattr(self, f"_{type(request).__name__.removesuffix('Request')}")
-        return handler(request, version, Caller(client, HOST), ticket)
-
-    def _JoinGroup(self, request: Any, version: int, caller: Caller, ticket: Any) -> Any:
-        return self.apply(self.machine.join(self.now, request, version, caller, ticket))
-
-    def _SyncGroup(self, request: Any, version: int, caller: Caller, ticket: Any) -> Any:
-        return self.apply(self.machine.sync(self.now, request, version, caller, ticket))
-
-    def _Heartbeat(self, request: Any, *_: Any) -> Any:
-        return self.apply(self.machine.heartbeat(self.now, request))
-
-    def _LeaveGroup(self, request: Any, version: int, *_: Any) -> Any:
-        return self.apply(self.machine.leave(self.now, request, version))
-
-    def _ConsumerGroupHeartbeat(self, request: Any, version: int, caller: Caller, _: Any) -> Any:
-        return self.apply(self.machine.consumer_heartbeat(self.now, request, version, caller))
-
-    def _OffsetCommit(self, request: Any, version: int, *_: Any) -> Any:
-        return self.apply(self.machine.commit_offsets(self.now, request, version))
-
-    def _TxnOffsetCommit(self, request: Any, version: int, *_: Any) -> Any:
-        return self.apply(self.machine.commit_transactional(self.now, request, version))
-
-    def _OffsetFetch(self, request: Any, *_: Any) -> Any:
-        groups = [
-            self.machine.fetch_offsets(self.now, each, request.require_stable) for each in request.groups
-        ]
-        return OffsetFetchResponse(groups=groups)
-
-    def _OffsetDelete(self, request: Any, *_: Any) -> Any:
-        return self.apply(self.machine.delete_offsets(self.now, request))
-
-    def _DescribeGroups(self, request: Any, version: int, *_: Any) -> Any:
-        groups = [self.machine.describe(self.now, each, version) for each in request.groups]
-        return DescribeGroupsResponse(groups=groups)
-
-    def _ListGroups(self, request: Any, *_: Any) -> Any:
-        return ListGroupsResponse(
-            groups=self.machine.list_groups(request.states_filter, request.types_filter)
-        )
-
-    def _DeleteGroups(self, request: Any, *_: Any) -> Any:
-        errors: dict[str, ErrorCode] = {
-            name: self.apply(self.machine.delete_group(self.now, name)) for name in request.groups_names
-        }
-        return DeleteGroupsResponse(
-            results=[DeletableGroupResult(group_id=name, error_code=error) for name, error in errors.items()]
-        )
+        asked = Asked(self.machine, self.now, self.apply, version, Caller(client, HOST), ticket)
+        return asked.response(request)
 
     def records(self) -> list[Record]:
         return [_read(line[0], line[1]) for line in self.lines if len(line) == 3]

@@ -74,7 +74,7 @@ class Coordinator(Protocol):
     """Whoever is told the story."""
 
     def ask(self, client: str, request: Request, version: int) -> list[Answer]:
-        """Sends, and tells of all answers that came, to anybody."""
+        """Sends, and prints all answers that came, to anybody."""
         ...
 
     def wait(self, milliseconds: int) -> list[Answer]: ...
@@ -456,5 +456,5 @@ def _error(response: Any) -> str:
 
 
 def _text(content: bytes) -> str:
-    """Subscriptions are bytes that are no text: their topics are."""
+    """Subscriptions are bytes, not text: their topics are shown."""
     return "".join(chr(byte) for byte in content if chr(byte).isascii() and chr(byte).isalnum())

@@ -127,7 +127,7 @@ class BrokerGroups:
             content = path.read_bytes()
             for position, header in batches(content):
                 for _, _, key, value, _ in [] if header.is_control else read_rows(content, position, header):
-                    record = decode(GROUP_RECORDS, key, value)
+                    record = decode(GROUP_RECORDS, key or b"", value)
                     if record is not None and getattr(record.key, "group", None) == group_id:
                         records.append(record)
         return records

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from harness.broker import ONE_NODE, Broker, write_properties
+from harness.broker import Broker, write_properties
+from headrace.simulator.manual_host import ONE_NODE
 
-COMMAND = [str(Path(sys.executable).with_name("headrace"))]
+COMMAND = (str(Path(sys.executable).with_name("headrace")),)
 JUDGED = [sys.executable, str(Path(__file__).with_name("judged_server.py"))]
 READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
 
@@ -18,8 +19,8 @@ READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
 class Headrace(Broker):
     name = "headrace"
     start_timeout_s = 30.0
+    command: tuple[str, ...] = COMMAND
     environment: dict[str, str] | None = None  # of its process; None: this one's
-    is_judged = False  # whether the order of its answers is watched, at a cost for each request
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         super().__init__(directory, settings)
@@ -38,7 +39,7 @@ class Headrace(Broker):
     def spawn(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
         self._printed = output.tell()
         command = [
-            *(JUDGED if self.is_judged else [*COMMAND, "serve"]),
+            *(JUDGED if self.is_judged else [*self.command, "serve"]),
             str(self.directory / "server.properties"),
         ]
         return subprocess.Popen(

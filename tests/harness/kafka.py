@@ -9,8 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import IO
 
-from harness.broker import CACHE, ONE_NODE, Broker, BrokerFailed, write_properties
+from harness.broker import CACHE, Broker, BrokerFailed, write_properties
 from harness.fetching import alone
+from headrace.simulator.manual_host import ONE_NODE
 
 VERSION = "4.3.1"
 LIBS = CACHE / f"kafka-{VERSION}" / "libs"

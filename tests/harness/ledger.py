@@ -25,7 +25,7 @@ class Crash(Exception):
 def deposit(bootstrap: str, topic: str) -> None:
     """Makes the topic and fills it."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=WAIT_S)[topic].result(WAIT_S)
+    admin.create_topics([NewTopic(topic, 2)], operation_timeout=WAIT_S)[topic].result(WAIT_S)
     sender = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for amount in range(DEPOSITS):
         for partition, customer in enumerate(CUSTOMERS):
@@ -59,7 +59,11 @@ def read_until_done(
     """Whether everything was booked before the crash, which comes in the middle of a transaction; the
     `transaction` commits or rolls back.
     """
-    settings = {"group_id": topic, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    settings: dict[str, Any] = {
+        "group_id": topic,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+    }
     places = [(topic, partition) for partition in range(len(CUSTOMERS))]
     with Consumer(bootstrap, max_poll_records=3, **settings) as consumer:
         consumer.subscribe(topic, listener=offsets)

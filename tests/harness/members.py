@@ -76,7 +76,7 @@ class Member(abc.ABC):
         self.received: list[Received] = []
         self.owned: frozenset[Place] = frozenset()
         self.moves: list[tuple[str, frozenset[Place]]] = []  # ("gained" | "gave up" | "lost", partitions)
-        self.errors: list[Any] = []  # what the client told of in passing
+        self.errors: list[Any] = []  # errors that the client reported without raising
         self.failure: BaseException | None = None  # what ended the member
         self._orders: queue.SimpleQueue[tuple[Callable[[Any], Any], Future[Any]]] = queue.SimpleQueue()
         self._leaving = threading.Event()
@@ -195,16 +195,16 @@ class ConfluentMember(Member):
         )
 
     def _live(self) -> None:
-        client = Consumer(self._config(), error_cb=self._hear)
+        client: Any = Consumer(self._config(), error_cb=self._hear)
         self._subscribe(client)
         try:
             while not self._leaving.is_set():
                 for message in client.consume(500, POLL_S):
-                    if message.error() is None:
+                    if (error := message.error()) is None:
                         place = Place(message.topic(), message.partition())
                         self.received.append(Received(place, message.offset(), message.value()))
                     else:
-                        self._hear(message.error())
+                        self._hear(error)
                 if self._fatal is not None:
                     raise KafkaException(self._fatal)
                 while (order := self._take_order()) is not None:

@@ -1,4 +1,4 @@
-"""Every declared message in every version, and values for them: by hypothesis or from a seeded die."""
+"""Every declared message in every version, and values for them: by hypothesis, or random from a seed."""
 
 from __future__ import annotations
 
@@ -119,31 +119,31 @@ def _of(kind: Primitive | type[Struct], version: int) -> st.SearchStrategy[Any]:
     return _PRIMITIVES[kind] if isinstance(kind, Primitive) else messages(kind, version)
 
 
-def sample(kind: type[Struct], version: int, dice: random.Random) -> Any:
+def sample(kind: type[Struct], version: int, rng: random.Random) -> Any:
     """One tame value: positive numbers, known error codes, nothing empty. Strict decoders take it too."""
-    return kind(**{field.name: _tame(field, version, dice) for field in carried(kind, version)})
+    return kind(**{field.name: _tame(field, version, rng) for field in carried(kind, version)})
 
 
-def _tame(field: Field, version: int, dice: random.Random) -> Any:
-    if version in field.nullable and dice.random() < 0.2:
+def _tame(field: Field, version: int, rng: random.Random) -> Any:
+    if version in field.nullable and rng.random() < 0.2:
         return None
     kind = field.kind
     if isinstance(kind, Array):
-        return [_tame_one(kind.element, field.name, version, dice) for _ in range(dice.randint(1, 2))]
-    return _tame_one(kind, field.name, version, dice)
+        return [_tame_one(kind.element, field.name, version, rng) for _ in range(rng.randint(1, 2))]
+    return _tame_one(kind, field.name, version, rng)
 
 
-def _tame_one(kind: Primitive | type[Struct], name: str, version: int, dice: random.Random) -> Any:
+def _tame_one(kind: Primitive | type[Struct], name: str, version: int, rng: random.Random) -> Any:
     if not isinstance(kind, Primitive):
-        return sample(kind, version, dice)
+        return sample(kind, version, rng)
     if kind is BOOL:
-        return dice.random() < 0.5
+        return rng.random() < 0.5
     if kind is FLOAT64:
-        return dice.randint(1, 1000) / 8
+        return rng.randint(1, 1000) / 8
     if kind is STRING:
-        return "".join(dice.choices("abcö", k=dice.randint(1, 5)))
+        return "".join(rng.choices("abcö", k=rng.randint(1, 5)))
     if kind in (BYTES, RECORDS):
-        return dice.randbytes(dice.randint(1, 5))
+        return rng.randbytes(rng.randint(1, 5))
     if kind is UUID:
-        return dice.randbytes(15) + b"\1"
-    return dice.randint(1, 100)
+        return rng.randbytes(15) + b"\1"
+    return rng.randint(1, 100)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -29,15 +24,6 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-
-
-def creation(
-    topic: str, configs: dict[str, str], *, partitions: int = 1, timeout_ms: int = 10_000
-) -> CreateTopicsRequest:
-    """In keys of settings an underscore stands for a dot, so that they can be keyword arguments."""
-    wanted = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
-    created = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, configs=wanted)
-    return CreateTopicsRequest(topics=[created], timeout_ms=timeout_ms)
 
 
 def setting(topic: str, key: str, value: str) -> IncrementalAlterConfigsRequest:

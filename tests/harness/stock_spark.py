@@ -1,7 +1,7 @@
 """Spark 4.0.0 with its own Kafka connector, in a virtual environment of its own: what users have today.
 
-There is no connector for Spark 4.3, which ours runs on: whoever compares the two compares two Sparks.
-Run as a program (`python -m harness.stock_spark`) it is fetched, if it is not there, and nothing else.
+Spark 4.3, which our own source runs on, has no Kafka connector yet, so a comparison is also one of two
+versions of Spark. `python -m harness.stock_spark` only fetches it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ def _fetch() -> None:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", HOME / "venv"], check=True, timeout=120)
-    install = [HOME / "venv" / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    install: list[str | Path] = [
+        HOME / "venv" / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*install, f"pyspark=={VERSION}"], check=True, timeout=1200)
     copy = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
     subprocess.run([*copy, f"-DoutputDirectory={HOME / 'jars'}"], check=True, timeout=600)

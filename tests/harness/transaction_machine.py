@@ -7,12 +7,20 @@ from typing import Any
 
 from headrace.base.time import ManualClock
 from headrace.machines.coordination import Decision
-from headrace.machines.transactions import errors
 from headrace.machines.transactions.effects import WriteMarkers
-from headrace.machines.transactions.listing import Filters, InvalidPattern
+from headrace.machines.transactions.listing import InvalidPattern
 from headrace.machines.transactions.settings import TransactionSettings
 from headrace.machines.transactions.transaction import Transaction
 from headrace.machines.transactions.transactions import Transactions
+from headrace.node.coordinators.transactions import older
+from headrace.node.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+)
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.transactions import TransactionLogKey, TransactionLogValue
 from headrace.protocol.errors import ErrorCode
@@ -119,9 +127,9 @@ class MachineCoordinator:
         return [value for key, value in self.records if key == keys]
 
     def init(self, request: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
-        return self.carry_out(
-            self.machine.init_producer_id(self.clock.now(), request, version, self.fresh_id)
-        )
+        value = init_producer_id.asked(request, request.transactional_id or "")
+        granted = self.carry_out(self.machine.init_producer_id(self.clock.now(), value, self.fresh_id))
+        return init_producer_id.respond(granted, version)
 
     def add_partitions(self, request: AddPartitionsToTxnRequest, version: int) -> AddPartitionsToTxnResponse:
         if version > 3:
@@ -169,8 +177,9 @@ class MachineCoordinator:
                 results_by_partition=[
                     AddPartitionsToTxnPartitionResult(
                         partition_index=partition,
-                        partition_error_code=errors.told(
-                            errors.ADD_PARTITIONS_TO_TXN, version, result[topic.name, partition]
+                        partition_error_code=older(
+                            result[topic.name, partition],
+                            is_fenced_known=version >= add_partitions_to_txn.FENCED_SINCE,
                         ),
                     )
                     for partition in topic.partitions
@@ -180,24 +189,33 @@ class MachineCoordinator:
         ]
 
     def add_offsets(self, request: AddOffsetsToTxnRequest, version: int) -> AddOffsetsToTxnResponse:
-        now = self.clock.now()
-        return self.carry_out(self.machine.add_offsets(now, request, OFFSETS_PARTITION, version=version))
+        producer = request.transactional_id, request.producer_id, request.producer_epoch
+        code = self.carry_out(self.machine.add_offsets(self.clock.now(), *producer, OFFSETS_PARTITION))
+        return add_offsets_to_txn.respond(code, version)
 
     def end(self, request: EndTxnRequest, version: int) -> EndTxnResponse:
-        return self.carry_out(self.machine.end(self.clock.now(), request, version, self.fresh_id))
+        value = end_txn.asked(request, version)
+        ended = self.carry_out(self.machine.end(self.clock.now(), value, self.fresh_id))
+        return end_txn.respond(ended, version)
 
     def describe(self, request: DescribeTransactionsRequest, version: int) -> DescribeTransactionsResponse:
-        found = [self.machine.describe(self.clock.now(), each) for each in request.transactional_ids]
+        found = [
+            describe_transactions.respond(each, self.machine.describe(self.clock.now(), each))
+            for each in request.transactional_ids
+        ]
         return DescribeTransactionsResponse(transaction_states=found)
 
     def list(self, request: ListTransactionsRequest, version: int) -> ListTransactionsResponse:
         try:
-            filters = Filters.of(request)
+            filters = list_transactions.filters_of(request)
         except InvalidPattern:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         return ListTransactionsResponse(
             unknown_state_filters=filters.unknown_states,
-            transaction_states=self.machine.list_transactions(self.clock.now(), filters),
+            transaction_states=[
+                list_transactions.respond(each)
+                for each in self.machine.list_transactions(self.clock.now(), filters)
+            ],
         )
 
     handlers: dict[type[Request], Callable[[MachineCoordinator, Any, int], Any]] = {

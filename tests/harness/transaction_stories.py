@@ -161,7 +161,7 @@ class Storyteller:
             f"{found.transaction_state} {producer} {found.transaction_timeout_ms} {started} {topics}".rstrip()
         ]
 
-    def list(self, words: list[str]) -> list[str]:
+    def list_transactions(self, words: list[str]) -> list[str]:
         """Of all ids, only the story's own counts: other stories may be told to the same broker."""
         options = dict(word.split("=", 1) for word in words)
         request = ListTransactionsRequest(
@@ -197,7 +197,7 @@ class Storyteller:
         "timeout": timeout,
         "epoch": epoch,
         "describe": describe,
-        "list": list,
+        "list": list_transactions,
         "log": log,
     }
 

@@ -104,8 +104,9 @@ class BrokerCoordinator:
             for position, header in batches(content):
                 self._read[path] = start + position + header.size
                 for _, _, key, value, _ in [] if header.is_control else read_rows(content, position, header):
-                    record = decode(TRANSACTION_RECORDS, key, value)
+                    record = decode(TRANSACTION_RECORDS, key or b"", value)
                     assert record is not None
                     assert isinstance(record.key, TransactionLogKey)
+                    assert isinstance(record.value, TransactionLogValue | None)
                     self._values.setdefault(record.key.transactional_id, []).append(record.value)
         return self._values.get(transactional_id, [])

@@ -16,9 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 # Far beyond anything that works, on any machine: only what is broken lets it run out.
 WAIT_S = 120.0
@@ -52,7 +50,7 @@ def stalled_s() -> float:
     return int(found[1]) / 1e6 if found else 0.0
 
 
-def eventually(ask: Callable[[], T], expected: T, timeout_s: float = 30.0) -> None:
+def eventually(ask: Callable[[], object], expected: object, timeout_s: float = 30.0) -> None:
     patience = Patience(timeout_s)
     while (answer := ask()) != expected:
         if patience.is_over:

@@ -82,6 +82,31 @@ class Connection:
         error = reader.take(">h") if reader.take(">i") else 0
         return (brokers if controller >= 0 else 0), error
 
+    def leaders(self, topic: str) -> list[int]:
+        """Of each partition, in no order; [] while the topic is unknown."""
+        reader = self.request(METADATA, 4, struct.pack(">i", 1) + _string(topic) + b"\0")
+        reader.take(">i")  # throttle time
+        for _ in range(reader.take(">i")):
+            reader.take(">i")
+            reader.string()
+            reader.take(">i")
+            reader.string()
+        reader.string()  # cluster id
+        reader.take(">i")  # controller
+        reader.take(">i")  # the one topic
+        reader.take(">h")
+        reader.string()
+        reader.take(">b")
+        found = []
+        for _ in range(reader.take(">i")):
+            reader.take(">h")
+            reader.take(">i")
+            found.append(reader.take(">i"))
+            for _ in range(2):  # replicas, in-sync ones
+                count = reader.take(">i")
+                reader.position += 4 * count
+        return found
+
     def produce_one(self, topic: str, value: bytes, partition: int = 0) -> int:
         """Appends one record with acks=1; the partition's error code."""
         records = one_record_batch(value)
@@ -123,6 +148,15 @@ def has_live_broker(host: str, port: int) -> bool:
             return connection.live_brokers()[0] > 0
     except OSError:
         return False
+
+
+def leaders(port: int, topic: str) -> list[int]:
+    """[] also where nobody serves at the moment."""
+    try:
+        with Connection("127.0.0.1", port) as connection:
+            return connection.leaders(topic)
+    except OSError:
+        return []
 
 
 def first_acknowledged_write(host: str, port: int, topic: str) -> bool:

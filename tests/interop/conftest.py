@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from clients.conftest import QUICK_COORDINATORS
 from harness.broker import CACHE, Broker
 from harness.fetching import alone
 from harness.kafka import Kafka
+from harness.quick_coordinators import QUICK_COORDINATORS
 from interop.java_tools import JavaTools, Run
 
 HERE = Path(__file__).parent

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 from harness.broker import CACHE, Broker
 from harness.fetching import alone
 from harness.kafka import classpath
+from harness.wait import eventually
 from interop.side_by_side import plain
 
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
@@ -108,11 +109,18 @@ class Run:
         self.tools = tools
 
     def __call__(self, broker: Broker, tool: str, *arguments: str, stdin: str = "") -> Outcome:
+        if tool == "kafka-console-producer":  # which gives a record up after three tries, or 1.5 s
+            patience = ("--request-timeout-ms", "60000", "--message-send-max-retries", "1000")
+            arguments = (*patience, *arguments)
         outcome = self.tools(tool, "--bootstrap-server", broker.bootstrap, *arguments, stdin=stdin)
         error = "\n".join(line for line in outcome.err.splitlines() if not NOISE.match(line))
         return Outcome(outcome.code, plain(outcome.out, broker), plain(error, broker))
 
 
 def create(run: Run, broker: Broker, topic: str, partitions: int = 1, *more: str) -> None:
+    """Returns when every partition has a leader that answers. Before that Kafka may refuse a producer's first
+    batch and take its second one, and the first is lost.
+    """
     made = run(broker, "kafka-topics", "--create", "--topic", topic, "--partitions", str(partitions), *more)
     assert made.code == 0, made
+    eventually(lambda: len(run(broker, "kafka-get-offsets", "--topic", topic).lines), partitions)

@@ -15,6 +15,8 @@ TOPIC_ID = re.compile(r"\b(TopicId: |topic id |id=)[A-Za-z0-9_-]{22}\b")
 
 def plain(text: str, broker: Broker) -> str:
     """`text` without addresses, directories and topic ids, which no two brokers share."""
+    for number, port in zip(broker.node_ids, broker.node_ports, strict=True):  # any node may coordinate
+        text = re.sub(rf"127\.0\.0\.1:{port}\s*\({number}\)", "COORDINATOR", text)
     text = text.replace(broker.bootstrap, "BOOTSTRAP").replace(str(broker.data), "DATA")
     return TOPIC_ID.sub(r"\1ID", text)
 

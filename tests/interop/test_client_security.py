@@ -33,6 +33,7 @@ from headrace.client.settings.keys import admin_keys
 from headrace.client.settings.security import security_settings
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.protocol.notation import Request
+from headrace.simulator.frames import joined
 
 TIMEOUT_S = 30.0
 
@@ -55,7 +56,7 @@ class Line:
             software_version="1.0",
             security=self.security,
             host=host,
-            dice=random.SystemRandom(),
+            rng=random.SystemRandom(),
         )
         self.answers: list[Answer] = []
         self.renewals = 0
@@ -71,7 +72,7 @@ class Line:
         if connection.deadline() <= now():
             connection.check_time(now())
         self.renewals += was_ready and not connection.is_ready
-        self.socket.sendall(b"".join(bytes(part) for part in connection.take_output()))
+        self.socket.sendall(joined(connection.take_output()))
         if self.selector.select(max(0.0, min(connection.deadline(), now() + 1) - now())):
             self.answers += connection.received(self.socket.recv_into(connection.room()))
 
@@ -255,7 +256,7 @@ class TestWrongDoor:
     def test_a_login_at_a_listener_that_has_none(self, kafka: SecureKafka) -> None:
         error = refused(kafka.port, **protocol("SASL"), **login("PLAIN"))
         assert isinstance(error, AuthenticationFailed)
-        assert "has no SASL" in str(error)
+        assert "does not use SASL" in str(error)
 
     def test_no_login_at_a_listener_that_wants_one(self, kafka: SecureKafka) -> None:
         error = refused(kafka.ports["SASL"])

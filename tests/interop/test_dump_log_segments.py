@@ -17,6 +17,7 @@ from harness.log_judge import open_log
 from headrace.storage.config import LogConfig
 from headrace.storage.log import PartitionLog
 from headrace.storage.memory_disk import MemoryDisk
+from headrace.storage.recovery import Trust
 from interop.java_tools import DUMP_LOG_COMPLAINTS, JavaTools
 
 DIRECTORY = "orders-0"
@@ -37,7 +38,7 @@ class Writer:
         self.sequences = {IDEMPOTENT: 0, TRANSACTIONS: 0}
         self.log = self.opened("clean", 0)
 
-    def opened(self, trust: str, recovery_point: int) -> PartitionLog:
+    def opened(self, trust: Trust, recovery_point: int) -> PartitionLog:
         return open_log(
             self.disk, DIRECTORY, CONFIG, trust, recovery_point=recovery_point, wall_ms=self.wall_ms
         )

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.broker import Broker
 from interop.side_by_side import assert_same
-
-WAIT_S = 120
+from interop.told_by_programs import told_by
 
 
 def told(broker: Broker, franz: Path, story: str, topic: str) -> list[dict[str, object]]:
     """What the story of that name printed, step by step."""
-    command = [str(franz), story, broker.bootstrap, topic]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
-    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return told_by(broker, lambda topic: [str(franz), story, broker.bootstrap, topic], topic)[0]
 
 
 def test_produces_consumes_and_administers(brokers: tuple[Broker, Broker], franz: Path, topic: str) -> None:

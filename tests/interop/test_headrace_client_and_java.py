@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.broker import Broker
@@ -63,7 +65,9 @@ def test_we_read_what_java_writes_from_the_partitions_where_we_would_have_put_it
     keys = [f"schlüssel-{number}" for number in range(200)]
     reader = [f"--reader-property={option}" for option in ("parse.key=true", "parse.headers=true")]
     sent = run(
-        *(broker, "kafka-console-producer", "--topic", topic, *reader),
+        broker,
+        "kafka-console-producer",
+        *("--topic", topic, *reader),
         stdin="".join(f"from:java,at:{key}\t{key}\tvalue of {key}\n" for key in keys),
     )
     assert sent.code == 0, sent
@@ -71,7 +75,7 @@ def test_we_read_what_java_writes_from_the_partitions_where_we_would_have_put_it
         ours = {key: producer.send(topic, b"ours", key) for key in keys}
     with Consumer(broker.bootstrap, group_id=topic, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
-        theirs = {}
+        theirs: dict[str, Any] = {}
         while len(theirs) < len(keys):
             messages = consumer.poll(WAIT_S)
             assert messages, "not all came"

@@ -10,10 +10,10 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from clients.conftest import QUICK_COORDINATORS
 from clients.grouping import leaving, places, share
 from harness.broker import Broker
 from harness.members import CLIENTS
+from harness.quick_coordinators import QUICK_COORDINATORS
 from harness.wait import WAIT_S
 from interop.java_tools import Run, create
 from interop.side_by_side import assert_same
@@ -68,7 +68,7 @@ def plain(value: Any, name: str = "") -> Any:
 def test_offsets(brokers: Brokers, run: Run, topic: str) -> None:
     def story(broker: Broker) -> list[Any]:
         create(run, broker, topic, 3)
-        settings = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+        settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
         reader = Consumer(settings | {"group.id": topic})
 
         def at(partition: int, offset: int, metadata: str = "") -> TopicPartition:
@@ -91,6 +91,8 @@ def test_offsets(brokers: Brokers, run: Run, topic: str) -> None:
         told = written(run, broker, OFFSETS, topic, "OffsetsMessageFormatter")
         admin.delete_consumer_groups([topic])[topic].result(WAIT_S)
         assert written(run, broker, OFFSETS, topic, "OffsetsMessageFormatter")[: len(told)] == told
+        for row in told[-3:-1]:  # in a transaction Kafka does not remember the topic's id, and Headrace does
+            row["value"]["data"].pop("topicId", None)
         return told
 
     told = assert_same(brokers, story)

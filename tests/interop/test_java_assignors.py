@@ -48,15 +48,15 @@ class Described(NamedTuple):
         )
 
 
-def described(dice: Random, assignor: str) -> Described:
+def described(rng: Random, assignor: str) -> Described:
     """A random group that has nothing yet."""
-    sizes = {f"t{number}": dice.randrange(1, 9) for number in range(dice.randrange(1, 5))}
+    sizes = {f"t{number}": rng.randrange(1, 9) for number in range(rng.randrange(1, 5))}
     members: dict[str, tuple[str | None, bytes]] = {}
-    alike = dice.random() < 0.5
-    common = dice.sample(sorted(sizes), dice.randrange(1, len(sizes) + 1))
-    for number in range(dice.randrange(1, 7)):
-        topics = common if alike else dice.sample(sorted(sizes), dice.randrange(1, len(sizes) + 1))
-        instance_id = f"i{9 - number}" if dice.random() < 0.3 else None
+    alike = rng.random() < 0.5
+    common = rng.sample(sorted(sizes), rng.randrange(1, len(sizes) + 1))
+    for number in range(rng.randrange(1, 7)):
+        topics = common if alike else rng.sample(sorted(sizes), rng.randrange(1, len(sizes) + 1))
+        instance_id = f"i{9 - number}" if rng.random() < 0.3 else None
         members[f"m{number}"] = (instance_id, subscription(assignor, topics, frozenset()))
     return Described(assignor, sizes, members)
 
@@ -93,8 +93,8 @@ def as_sets(assignment: Assignment) -> dict[str, frozenset[TopicPartition]]:
 
 
 def test_range_and_roundrobin_give_what_java_gives() -> None:
-    dice = Random(1)
-    groups = [described(dice, name) for name in ("range", "roundrobin") for _ in range(GROUPS)]
+    rng = Random(1)
+    groups = [described(rng, name) for name in ("range", "roundrobin") for _ in range(GROUPS)]
     answers = javas(groups)
     assert len(answers) == len(groups)
     for group, answer in zip(groups, answers):
@@ -103,8 +103,8 @@ def test_range_and_roundrobin_give_what_java_gives() -> None:
 
 def test_java_reads_what_our_sticky_members_had() -> None:
     """A Java leader leaves a group of ours as it is, if our share is balanced and nothing changed."""
-    dice = Random(2)
-    first = [described(dice, name) for name in ("sticky", "cooperative-sticky") for _ in range(GROUPS)]
+    rng = Random(2)
+    first = [described(rng, name) for name in ("sticky", "cooperative-sticky") for _ in range(GROUPS)]
     settled = [rejoined(group, as_sets(group.ours())) for group in first]
     answers = javas(settled)
     assert len(answers) == len(settled)
@@ -123,8 +123,8 @@ def rejoined(group: Described, shares: dict[str, frozenset[TopicPartition]]) -> 
 
 def test_shares_are_as_even_as_javas() -> None:
     """Of members who want the same. Where wishes differ, Java also looks for chains of moves; we do not."""
-    dice = Random(3)
-    groups = [group for group in (described(dice, "sticky") for _ in range(GROUPS)) if is_alike(group)]
+    rng = Random(3)
+    groups = [group for group in (described(rng, "sticky") for _ in range(GROUPS)) if is_alike(group)]
     assert len(groups) > GROUPS // 3
     for group, answer in zip(groups, javas(groups)):
         ours = as_sets(group.ours())

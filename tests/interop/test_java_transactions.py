@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from confluent_kafka import Producer
 
 from harness.broker import Broker
@@ -76,6 +77,7 @@ def cells(outcome: Outcome, *own: str) -> object:
     return outcome.code, header, rows, outcome.err
 
 
+@pytest.mark.steady  # brokers are asked one by one
 def test_transactions_are_told_of(brokers: Brokers, run: Run, topic: str) -> None:
     own = ["ProducerId", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "LastTimestamp"]
 

@@ -13,7 +13,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-from headrace.machines.schemas.protobuf.schema import parse
+from headrace.schema_formats.protobuf.schema import parse
 
 AVRO = """{"type": "record", "name": "Click", "namespace": "shop", "fields": [
     {"name": "ad", "type": "string"}, {"name": "price", "type": "double"},

@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from harness.registry_broker import RegistryBroker
 from headrace.schemas import (
     Registry,
     any_deserializer,
@@ -27,7 +28,6 @@ from headrace.schemas import (
     protobuf_serializer,
 )
 from headrace.schemas.wire import framed, read_frame
-from schemas.conftest import Site
 from schemas.messages import AVRO, AVRO_GROWN, JSON, PROTO, generated
 
 CLICK = {"ad": "tea", "price": 1.5}
@@ -35,8 +35,8 @@ AVRO_CLICK = {"ad": "tea", "price": 1.5, "tags": {"a": 1}, "at": None}
 
 
 @pytest.fixture
-def client(site: Site) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": site.url})
+def client(registry_broker: RegistryBroker) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": registry_broker.url})
 
 
 def refused(call: Any, *arguments: Any, **more: Any) -> int:
@@ -119,7 +119,8 @@ def test_references(client: SchemaRegistryClient) -> None:
         [SchemaReference("Pet", "pet", 1)],
     )
     id = client.register_schema("owner", owner)
-    assert client.get_schema(id).references[0].subject == "pet"
+    (reference,) = client.get_schema(id).references or []
+    assert reference.subject == "pet"
     assert client.get_referenced_by("pet", 1) == [id]
     assert refused(client.delete_version, "pet", 1) == 42206
     lost = Schema('{"type": "array", "items": "Lost"}', "AVRO", [SchemaReference("Lost", "lost", 1)])
@@ -152,10 +153,14 @@ def test_protobuf_both_ways(client: SchemaRegistryClient, registry: Registry) ->
     theirs = ProtobufSerializer(made, client, {"use.deprecated.format": False})
     context = value_of("proto-clicks")
     sent = theirs(click, context)
+    assert sent is not None
     assert sent[5:7] == b"\x02\x02"  # the way to the second message
     ours = protobuf_serializer(registry, "Click", schema=PROTO, topic="proto-clicks")
-    assert ours.from_bytes(sent).SerializeToString() == click.SerializeToString()
-    assert ours.to_bytes(click)[5:7] == b"\x02\x02"
+    read_by_us, sent_by_us = ours.from_bytes(sent), ours.to_bytes(click)
+    assert read_by_us is not None
+    assert sent_by_us is not None
+    assert read_by_us.SerializeToString() == click.SerializeToString()
+    assert sent_by_us[5:7] == b"\x02\x02"
     read = ProtobufDeserializer(made, {"use.deprecated.format": False}, client)
     assert read(ours.to_bytes(click), context) == click
     as_dict = any_deserializer(registry).from_bytes(sent)
@@ -171,14 +176,15 @@ def test_ids_in_headers_both_ways(client: SchemaRegistryClient, registry: Regist
     from headrace.records._messages import Message
 
     conf = {"schema.id.serializer": header_schema_id_serializer}
-    context = value_of("header-clicks", [])
+    headers: list[Any] = []
+    context = value_of("header-clicks", headers)
     sent = JSONSerializer(JSON, client, conf=conf)(CLICK, context)
-    message = Message("header-clicks", 0, 0, value=sent, headers=tuple(context.headers))
+    message = Message("header-clicks", 0, 0, value=sent, headers=tuple(headers))
     ours = json_serializer(registry, JSON, topic="header-clicks")
     assert ours.read(message) == CLICK
     data, header = ours.with_header(CLICK)
     assert data == b'{"ad":"tea","price":1.5}'
-    assert header == context.headers[0]
+    assert header == headers[0]
 
 
 NESTED = """syntax = "proto3";

@@ -10,8 +10,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from harness.registry_broker import RegistryBroker
 from headrace.schemas import Registry, Schema
-from schemas.conftest import Site
 
 # Two lists of other values, each compared with each: minutes.
 COUNT = 40_000
@@ -33,16 +33,16 @@ def enumeration(first: int) -> dict[str, str]:
 
 
 def test_a_comparison_that_takes_too_long_is_ended_and_holds_nobody_up(
-    site: Site, registry: Registry
+    registry_broker: RegistryBroker, registry: Registry
 ) -> None:
-    subject = f"{site.url}/subjects/endless/versions"
+    subject = f"{registry_broker.url}/subjects/endless/versions"
     assert ask(subject, "POST", enumeration(0))[0] == 200
     told: list[tuple[int, str]] = []
     asking = threading.Thread(target=lambda: told.append(ask(subject, "POST", enumeration(COUNT))))
     asking.start()
     others = 0
     while asking.is_alive():
-        assert ask(f"{site.url}/schemas/types")[0] == 200
+        assert ask(f"{registry_broker.url}/schemas/types")[0] == 200
         others += asking.is_alive()
         asking.join(0.05)
     ((status, said),) = told
@@ -54,7 +54,7 @@ def test_a_comparison_that_takes_too_long_is_ended_and_holds_nobody_up(
 
 
 @pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1_0", "٣", "0", "1e3", " 1"])
-def test_what_is_no_id_is_not_found(site: Site, number: str) -> None:
+def test_what_is_no_id_is_not_found(registry_broker: RegistryBroker, number: str) -> None:
     for path in ("", "/schema", "/subjects", "/versions"):
-        status, said = ask(f"{site.url}/schemas/ids/{quote(number)}{path}")
+        status, said = ask(f"{registry_broker.url}/schemas/ids/{quote(number)}{path}")
         assert (status, json.loads(said)["error_code"]) == (404, 40403), said

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from harness.registry_broker import RegistryBroker
 from headrace import Admin, Consumer, NewTopic, Producer
 from headrace.client.errors import KafkaError
 from headrace.schemas.dead_letters import NotADeadLetter, attempts, dead_letter, read_dead_letter
 from headrace.spark.decoding import DeadLetters
-from schemas.conftest import Site
 
 COMMAND = str(Path(sys.executable).with_name("headrace"))
 
@@ -51,22 +51,22 @@ def test_a_dead_letter_tells_its_story() -> None:
     assert failed.headers == (("trace", b"1"), ("empty", None))
     with pytest.raises(NotADeadLetter, match="no header"):
         read_dead_letter(None, None, [])
-    with pytest.raises(NotADeadLetter, match="not understood"):
+    with pytest.raises(NotADeadLetter, match="headers of the dead letter are invalid"):
         read_dead_letter(None, None, [(name, b"x") for name, _ in headers])
 
 
-def redrive(site: Site, topic: str, *arguments: str) -> dict[str, Any]:
-    command = [COMMAND, "redrive", topic, "--json", "-b", site.servers, *arguments]
+def redrive(registry_broker: RegistryBroker, topic: str, *arguments: str) -> dict[str, Any]:
+    command = [COMMAND, "redrive", topic, "--json", "-b", registry_broker.servers, *arguments]
     done = subprocess.run(command, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     shown: dict[str, Any] = json.loads(done.stdout)
     return shown
 
 
-def test_letters_go_back_once_and_not_for_ever(site: Site) -> None:
-    with Admin(site.servers) as admin:
+def test_letters_go_back_once_and_not_for_ever(registry_broker: RegistryBroker) -> None:
+    with Admin(registry_broker.servers) as admin:
         admin.create_topics([NewTopic("parcels", 3), NewTopic("parcels-dead", 2), NewTopic("other", 1)])
-    with Producer(site.servers) as producer:
+    with Producer(registry_broker.servers) as producer:
         for number in range(20):
             letter = dead_letter(
                 "broken" if number % 2 else "unknown id",
@@ -80,7 +80,7 @@ def test_letters_go_back_once_and_not_for_ever(site: Site) -> None:
             )._replace(attempt=3 if number == 5 else 1)
             producer.send("parcels-dead", letter.value, letter.key, headers=letter.record_headers())
         producer.send("parcels-dead", b"a stranger")
-    dry = redrive(site, "parcels-dead")
+    dry = redrive(registry_broker, "parcels-dead")
     assert dry == {
         "executed": False,
         "redriven": {"other": 2, "parcels": 17},
@@ -89,12 +89,14 @@ def test_letters_go_back_once_and_not_for_ever(site: Site) -> None:
         "not_chosen": 0,
         "not_letters": 1,
     }
-    some = redrive(site, "parcels-dead", "--source", "parcels", "--reason", "^unk", "--group", "picky")
+    some = redrive(
+        registry_broker, "parcels-dead", "--source", "parcels", "--reason", "^unk", "--group", "picky"
+    )
     assert (some["redriven"], some["not_chosen"]) == ({"parcels": 9}, 11)
-    assert redrive(site, "parcels-dead", "--execute")["redriven"] == {"other": 2, "parcels": 17}
-    assert redrive(site, "parcels-dead", "--execute")["redriven"] == {}  # it knows how far it got
-    assert redrive(site, "parcels-dead", "--from", "earliest", "-n", "4")["redriven"] != {}
-    with Consumer(site.servers, isolation_level="read_committed") as consumer:
+    assert redrive(registry_broker, "parcels-dead", "--execute")["redriven"] == {"other": 2, "parcels": 17}
+    assert redrive(registry_broker, "parcels-dead", "--execute")["redriven"] == {}  # it knows how far it got
+    assert redrive(registry_broker, "parcels-dead", "--from", "earliest", "-n", "4")["redriven"] != {}
+    with Consumer(registry_broker.servers, isolation_level="read_committed") as consumer:
         consumer.assign({("parcels", index): 0 for index in range(3)})
         found: dict[int, Any] = {}
         while len(found) < 17:
@@ -110,9 +112,9 @@ def test_letters_go_back_once_and_not_for_ever(site: Site) -> None:
         assert attempts(message.headers) == 1
 
 
-def test_a_letter_that_cannot_be_written_is_an_error(site: Site) -> None:
-    letters = DeadLetters("tight", {"bootstrap.servers": site.servers})
-    with Admin(site.servers) as admin:
+def test_a_letter_that_cannot_be_written_is_an_error(registry_broker: RegistryBroker) -> None:
+    letters = DeadLetters("tight", {"bootstrap.servers": registry_broker.servers})
+    with Admin(registry_broker.servers) as admin:
         admin.create_topic("tight", partitions=1, configs={"max.message.bytes": "1000"})
     kafka = {
         "topic": "clicks",

@@ -17,7 +17,9 @@ from typing import Any
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection, Pending
 from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run, Send
+from headrace.node.peers import Peer, Unanswered
 from headrace.node.settings import Settings
+from headrace.server.jobs import Jobs
 from headrace.server.logs import Log
 from headrace.server.process import Process, Surroundings
 from headrace.storage.disk import Disk, Span
@@ -45,6 +47,7 @@ class FakeNode:
         self.settings = around.settings
         self.is_ready = True
         self.is_stopped = False
+        self.is_stopping = False
         self.frames: list[bytes] = []
         self.connections: list[Connection] = []
         self.gone: list[Connection] = []
@@ -57,6 +60,7 @@ class FakeNode:
         self.jobs: dict[int, Connection] = {}
         self.stops_by_itself = True
         self.moments: list[Now] = []
+        self.peer = Peer(7, "127.0.0.1", 1)  # to which SEND sends an ECHO
 
     def connected(self, now: Now, connection: Connection) -> None:
         self.connections.append(connection)
@@ -72,9 +76,11 @@ class FakeNode:
         parts: Parts = [answer(correlation, bytes(frame[8:]))]
         match what:
             case 0:  # ECHO, in two parts
-                parts = [parts[0][:8], parts[0][8:]] if len(frame) > 8 else parts
+                whole = answer(correlation, bytes(frame[8:]))
+                parts = [whole[:8], whole[8:]] if len(frame) > 8 else parts
             case 1:  # PARK
-                return self.park(connection, parts)
+                self.park(connection, parts)
+                return None
             case 2:  # SPAN
                 assert self.span is not None
                 head = struct.pack(">ii", 4 + self.span.size, correlation)
@@ -88,12 +94,14 @@ class FakeNode:
                 self.effects.append(Mute(connection, Instant(now.mono + size / 1000)))
             case 6:  # JOB
                 self.jobs[correlation] = connection
-                self.effects.append(Run(correlation, self.directory, "lane", Call(lambda disk: repr(disk))))
+                self.effects.append(Run(correlation, self.directory, "queue", Call(lambda disk: repr(disk))))
                 return None
             case 7:  # RAISE
                 raise RuntimeError("planted")
             case 8:  # SEND
-                self.effects.append(Send(correlation, 7, 1, 1, None))
+                self.effects.append(
+                    Send(correlation, self.peer, "lane", request(ECHO, correlation, bytes(frame[8:])))
+                )
                 return None
             case 9:  # HALT
                 self.effects.append(Halt("planted"))
@@ -131,6 +139,9 @@ class FakeNode:
         if connection is not None:
             self.effects.append(Answer(connection, [answer(ticket, str(result).encode())]))
 
+    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered) -> None:
+        self.completed(now, ticket, answer if isinstance(answer, Unanswered) else bytes(answer))
+
     def wake(self, now: Now) -> None:
         self.woken_at.append(now.mono)
         self.deadlines = [at for at in self.deadlines if at > now.mono]
@@ -146,6 +157,7 @@ class FakeNode:
         self.effects.append(Report("info", "shutting_down", {}))
         while self.parked:
             self.answer_parked()
+        self.is_stopping = True
         self.is_stopped = self.stops_by_itself
 
 
@@ -190,7 +202,7 @@ class Client:
         self.writer.close()
 
 
-class Rig:
+class RunningServer:
     """A process around a fake node, its clients, and what it logged."""
 
     def __init__(self, process: Process, node: FakeNode, lines: list[str]) -> None:
@@ -207,6 +219,16 @@ class Rig:
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**26))
         self.clients.append(client)
         return client
+
+    @property
+    def jobs(self) -> Jobs:
+        jobs = self.process.driver.jobs
+        assert isinstance(jobs, Jobs)
+        return jobs
+
+    async def until_received(self, count: int) -> None:
+        """Until this many bytes have come in, of all clients together."""
+        await self.until(lambda: self.process.connections.bytes_in == count)
 
     def settle(self) -> None:
         self.process.driver.settle()
@@ -230,7 +252,9 @@ def settings(directory: Path, **keys: object) -> Settings:
 
 
 @asynccontextmanager
-async def rig(directory: Path, *, clock: Any = None, halt: Any = None, **keys: object) -> AsyncIterator[Rig]:
+async def running_server(
+    directory: Path, *, clock: Any = None, halt: Any = None, **keys: object
+) -> AsyncIterator[RunningServer]:
     lines: list[str] = []
     nodes: list[FakeNode] = []
 
@@ -248,7 +272,7 @@ async def rig(directory: Path, *, clock: Any = None, halt: Any = None, **keys: o
     )
     async with asyncio.timeout(TIMEOUT_S):
         await process.start()
-        made = Rig(process, nodes[0], lines)
+        made = RunningServer(process, nodes[0], lines)
         try:
             yield made
         finally:

@@ -7,17 +7,18 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
-from headrace.server import gate
+from headrace.server import connection_limits
 from headrace.server.disk import RealDisk, RealFile
 from headrace.storage.disk import Span
 from headrace.storage.memory_disk import MemoryDisk
-from server.fake_node import ECHO, FILL, MUTE, PARK, SPAN, Rig, answer, request, rig
+from server.fake_node import ECHO, FILL, MUTE, PARK, SPAN, RunningServer, answer, request, running_server
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -32,8 +33,8 @@ def file_with(directory: Path, data: bytes) -> RealFile:
     return file
 
 
-def only_channel(world: Rig) -> Any:
-    (channel,) = world.process.gate.channels.values()
+def only_channel(server: RunningServer) -> Any:
+    (channel,) = server.process.connections.channels.values()
     return channel
 
 
@@ -60,11 +61,11 @@ class ColdFile:
 @pytest.mark.parametrize("size", [0, 1, 1_000, 1_048_576, 5_000_000])
 def test_spans_are_sent_as_they_are(run: Run, tmp_path: Path, size: int) -> None:
     async def story() -> None:
-        async with rig(tmp_path / "data") as world:
+        async with running_server(tmp_path / "data") as server:
             data = content(size + 100)
             file = file_with(tmp_path, data)
-            world.node.span = Span(file, 50, size)
-            client = await world.client()
+            server.node.span = Span(file, 50, size)
+            client = await server.client()
             await client.send(request(ECHO, 1, b"before"), request(SPAN, 2), request(ECHO, 3, b"after"))
             assert await client.receive() == (1, b"before")
             assert await client.receive() == (2, data[50 : 50 + size])
@@ -76,12 +77,12 @@ def test_spans_are_sent_as_they_are(run: Run, tmp_path: Path, size: int) -> None
 
 def test_spans_of_a_disk_in_memory(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             data = content(3_000_000)
             file = MemoryDisk().open("records", create=True)
             file.append(data)
-            world.node.span = Span(file, 1, len(data) - 1)
-            client = await world.client()
+            server.node.span = Span(file, 1, len(data) - 1)
+            client = await server.client()
             assert await client.ask(SPAN, 1) == data[1:]
             assert file.read(0, 1) == data[:1]
 
@@ -94,16 +95,16 @@ def test_a_cold_read_waits_in_a_thread_and_keeps_the_order(
     """While one connection waits for the disk its later answers wait too; another connection is served."""
 
     async def story() -> None:
-        async with rig(tmp_path / "data") as world:
+        async with running_server(tmp_path / "data") as server:
             data = content(2_500_000)
             file = file_with(tmp_path, data)
-            world.node.span = Span(file, 0, len(data))
+            server.node.span = Span(file, 0, len(data))
             cold = ColdFile(monkeypatch)
-            client, bystander = await world.client(), await world.client()
+            client, bystander = await server.client(), await server.client()
             await client.send(request(PARK, 1, b"parked"), request(SPAN, 2), request(ECHO, 3, b"after"))
-            await world.until(lambda: len(world.node.frames) == 3)
-            world.node.answer_parked()  # all three answers leave together, the second from the cold file
-            world.settle()
+            await server.until(lambda: len(server.node.frames) == 3)
+            server.node.answer_parked()  # all three answers leave together, the second from the cold file
+            server.settle()
             assert await client.receive() == (1, b"parked")
             assert await bystander.ask(ECHO, 1, b"served") == b"served"
             assert cold.reads == 0
@@ -122,14 +123,14 @@ def test_requests_behind_a_cold_read_are_not_handled_yet(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        async with rig(tmp_path / "data") as world:
+        async with running_server(tmp_path / "data") as server:
             file = file_with(tmp_path, b"x" * 1000)
-            world.node.span = Span(file, 0, 1000)
+            server.node.span = Span(file, 0, 1000)
             cold = ColdFile(monkeypatch)
-            client = await world.client()
+            client = await server.client()
             await client.send(request(SPAN, 1), request(ECHO, 2, b"after"))
-            await world.until(lambda: len(world.node.frames) == 1)
-            assert only_channel(world)._is_reading_file
+            await server.until(lambda: len(server.node.frames) == 1)
+            assert only_channel(server).outbox.is_reading_file
             cold.may_read.set()
             assert await client.receive() == (1, b"x" * 1000)
             assert await client.receive() == (2, b"after")
@@ -142,18 +143,18 @@ def test_a_connection_that_goes_while_its_file_is_read(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        async with rig(tmp_path / "data") as world:
+        async with running_server(tmp_path / "data") as server:
             file = file_with(tmp_path, b"x" * 1000)
-            world.node.span = Span(file, 0, 1000)
+            server.node.span = Span(file, 0, 1000)
             cold = ColdFile(monkeypatch)
-            client = await world.client()
+            client = await server.client()
             await client.send(request(SPAN, 1))
-            await world.until(lambda: len(world.node.frames) == 1)
-            channel = only_channel(world)
+            await server.until(lambda: len(server.node.frames) == 1)
+            channel = only_channel(server)
             channel.close("test")
-            await world.until(lambda: bool(world.node.gone))
+            await server.until(lambda: bool(server.node.gone))
             cold.may_read.set()
-            await world.until(lambda: not channel._is_reading_file)
+            await server.until(lambda: not channel.outbox.is_reading_file)
             file.close()
 
     open_before = len(os.listdir("/proc/self/fd"))
@@ -166,14 +167,14 @@ def test_a_file_cut_short_ends_the_connection(run: Run, tmp_path: Path, size: in
     """Part of the frame may already have left: the client must not take what follows for records."""
 
     async def story() -> None:
-        async with rig(tmp_path / "data") as world:
+        async with running_server(tmp_path / "data") as server:
             file = file_with(tmp_path, b"x" * size)
-            world.node.span = Span(file, size // 2, size)
-            client, bystander = await world.client(), await world.client()
+            server.node.span = Span(file, size // 2, size)
+            client, bystander = await server.client(), await server.client()
             await client.send(request(SPAN, 1))
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await client.receive()
-            assert world.logged("unreadable_file")
+            assert server.logged("unreadable_file")
             assert await bystander.ask(ECHO, 1, b"served") == b"served"
             file.close()
 
@@ -182,14 +183,14 @@ def test_a_file_cut_short_ends_the_connection(run: Run, tmp_path: Path, size: in
 
 def test_parked_answers_come_in_order(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             await client.send(request(PARK, 1, b"a"), request(PARK, 2, b"b"), request(ECHO, 3, b"c"))
-            await world.until(lambda: len(world.node.frames) == 3)
-            world.node.answer_parked(1)  # the second is ready first, and waits
-            world.settle()
-            world.node.answer_parked()
-            world.settle()
+            await server.until(lambda: len(server.node.frames) == 3)
+            server.node.answer_parked(1)  # the second is ready first, and waits
+            server.settle()
+            server.node.answer_parked()
+            server.settle()
             assert [await client.receive() for _ in range(3)] == [(1, b"a"), (2, b"b"), (3, b"c")]
 
     run(story())
@@ -197,30 +198,30 @@ def test_parked_answers_come_in_order(run: Run, tmp_path: Path) -> None:
 
 def test_a_full_connection_is_not_read_from_until_an_answer_leaves(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             limit = UNANSWERED_PER_CONNECTION_MAX
             frames = [request(PARK, number) for number in range(limit + 5)]
             await client.send(*frames)
-            await world.until(lambda: len(world.node.frames) >= limit)
-            bystander = await world.client()
+            await server.until(lambda: len(server.node.frames) >= limit)
+            bystander = await server.client()
             for number in range(20):  # many turns of the loop
                 assert await bystander.ask(ECHO, number) == b""
-            handled = [frame for frame in world.node.frames if frame[1] == PARK]
+            handled = [frame for frame in server.node.frames if frame[1] == PARK]
             assert len(handled) == limit
-            world.node.frames[:] = handled
-            world.node.answer_parked()
-            world.settle()
+            server.node.frames[:] = handled
+            server.node.answer_parked()
+            server.settle()
             assert await client.receive() == (0, b"")
-            await world.until(lambda: len(world.node.frames) == limit + 1)
-            while world.node.parked:
-                world.node.answer_parked()
-                world.settle()
+            await server.until(lambda: len(server.node.frames) == limit + 1)
+            while server.node.parked:
+                server.node.answer_parked()
+                server.settle()
                 await asyncio.sleep(0)
             for number in range(1, limit + 5):
-                while world.node.parked:
-                    world.node.answer_parked()
-                    world.settle()
+                while server.node.parked:
+                    server.node.answer_parked()
+                    server.settle()
                 assert await client.receive() == (number, b"")
 
     run(story())
@@ -230,22 +231,22 @@ def test_a_slow_reader_is_held_back(run: Run, tmp_path: Path) -> None:
     """It asks for 100 answers of 1 MiB and reads none: a few are made, the rest when it reads."""
 
     async def story() -> None:
-        async with rig(tmp_path, socket_send_buffer_bytes=65_536) as world:
-            slow = socket.create_connection(("127.0.0.1", world.port))
+        async with running_server(tmp_path, socket_send_buffer_bytes=65_536) as server:
+            slow = socket.create_connection(("127.0.0.1", server.port))
             slow.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_sendall(slow, b"".join(request(FILL, n, size=1024) for n in range(100)))
-            await world.until(lambda: bool(world.node.frames))
-            bystander = await world.client()
+            await server.until(lambda: bool(server.node.frames))
+            bystander = await server.client()
             for number in range(50):
                 assert await bystander.ask(ECHO, number) == b""
-            handled = len(world.node.frames) - 50
+            handled = len(server.node.frames) - 50
             assert handled < 20
             left = 100 * len(answer(0, bytes(1024 * 1024)))
             buffer = bytearray(1 << 20)
             while left:
                 left -= await loop.sock_recv_into(slow, buffer)
-            assert len(world.node.frames) == 150
+            assert len(server.node.frames) == 150
             slow.close()
 
     run(story())
@@ -253,19 +254,19 @@ def test_a_slow_reader_is_held_back(run: Run, tmp_path: Path) -> None:
 
 def test_a_slow_reader_of_a_file_holds_a_piece_of_it(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path / "data", socket_send_buffer_bytes=65_536) as world:
+        async with running_server(tmp_path / "data", socket_send_buffer_bytes=65_536) as server:
             data = content(24_000_000)
             file = file_with(tmp_path, data)
-            world.node.span = Span(file, 0, len(data))
-            slow = socket.create_connection(("127.0.0.1", world.port))
+            server.node.span = Span(file, 0, len(data))
+            slow = socket.create_connection(("127.0.0.1", server.port))
             slow.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_sendall(slow, request(SPAN, 1))
-            await world.until(lambda: bool(world.node.frames))
-            bystander = await world.client()
+            await server.until(lambda: bool(server.node.frames))
+            bystander = await server.client()
             for number in range(50):
                 assert await bystander.ask(ECHO, number) == b""
-            assert world.process.gate.bytes_out < 12_000_000
+            assert server.process.connections.bytes_out < 12_000_000
             got = bytearray()
             while len(got) < len(data) + 8:
                 got += await loop.sock_recv(slow, 1 << 20)
@@ -276,23 +277,27 @@ def test_a_slow_reader_of_a_file_holds_a_piece_of_it(run: Run, tmp_path: Path) -
     run(story())
 
 
+def has_handled(server: RunningServer, frames: int) -> bool:
+    return len(server.node.frames) >= frames
+
+
 def test_slow_readers_do_not_mix_their_files(run: Run, tmp_path: Path) -> None:
     """Files pass through one piece of memory: what a slow socket has not taken must not be written over."""
 
     async def story() -> None:
-        async with rig(tmp_path / "data", socket_send_buffer_bytes=65_536) as world:
+        async with running_server(tmp_path / "data", socket_send_buffer_bytes=65_536) as server:
             data = os.urandom(9_000_000)
             file = file_with(tmp_path, data)
             loop = asyncio.get_running_loop()
             readers: dict[socket.socket, tuple[bytearray, bytes]] = {}
             for number in range(4):
                 start, size = number * 1_000_003, 5_000_000 + number
-                world.node.span = Span(file, start, size)
-                reader = socket.create_connection(("127.0.0.1", world.port))
+                server.node.span = Span(file, start, size)
+                reader = socket.create_connection(("127.0.0.1", server.port))
                 reader.setblocking(False)
-                handled = len(world.node.frames)
+                handled = len(server.node.frames)
                 await loop.sock_sendall(reader, request(SPAN, number) + request(ECHO, number, b"end"))
-                await world.until(lambda seen=handled: len(world.node.frames) > seen)
+                await server.until(partial(has_handled, server, handled + 1))
                 readers[reader] = bytearray(), data[start : start + size]
             while readers:
                 for reader, (got, wanted) in list(readers.items()):
@@ -309,14 +314,14 @@ def test_slow_readers_do_not_mix_their_files(run: Run, tmp_path: Path) -> None:
 
 def test_a_muted_connection_is_read_again_later(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             await client.send(request(MUTE, 1, size=30), request(ECHO, 2, b"later"))
             assert await client.receive() == (1, b"")
-            assert len(world.node.frames) == 1
-            muted_at = world.node.moments[0].mono
+            assert len(server.node.frames) == 1
+            muted_at = server.node.moments[0].mono
             assert await client.receive() == (2, b"later")
-            assert world.node.moments[1].mono - muted_at >= 0.025
+            assert server.node.moments[1].mono - muted_at >= 0.025
 
     run(story())
 
@@ -325,8 +330,8 @@ def test_others_have_their_turn_between_many_frames(run: Run, tmp_path: Path) ->
     """One client sends thousands of frames at once: they are handled in slices."""
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            node = world.node
+        async with running_server(tmp_path) as server:
+            node = server.node
             plain = node.handle
 
             def slow(*arguments: Any) -> Any:
@@ -335,11 +340,11 @@ def test_others_have_their_turn_between_many_frames(run: Run, tmp_path: Path) ->
                     spin += number
                 return plain(*arguments)
 
-            world.process.driver.handle = slow
-            greedy = await world.client()
+            server.process.driver.handle = slow
+            greedy = await server.client()
             await greedy.send(*(request(ECHO, number) for number in range(2_000)))
-            polite = await world.client()
-            await world.until(lambda: len(node.frames) > 0)
+            polite = await server.client()
+            await server.until(lambda: len(node.frames) > 0)
             assert await polite.ask(ECHO, -1, b"me too") == b"me too"
             position = next(i for i, frame in enumerate(node.frames) if frame[8:] == b"me too")
             assert position < 1_900
@@ -353,23 +358,23 @@ def test_clients_that_take_nothing_cannot_fill_the_memory(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one with the most is closed; one that has little is not."""
-    monkeypatch.setattr(gate, "UNSENT_BYTES_MAX", 40_000_000)
-    monkeypatch.setattr(gate, "PIECE_BYTES", 1_000_000)
+    monkeypatch.setattr(connection_limits, "UNSENT_BYTES_MAX", 40_000_000)
+    monkeypatch.setattr(connection_limits, "PIECE_BYTES", 1_000_000)
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            modest = await world.client()
-            deaf = [await world.client() for _ in range(4)]
+        async with running_server(tmp_path) as server:
+            modest = await server.client()
+            deaf = [await server.client() for _ in range(4)]
             for number, client in enumerate(deaf):
                 await client.send(request(FILL, 1, size=16_000 + number))
-            await world.until(lambda: bool(world.logged("connection_closed")))
-            (line,) = world.logged("connection_closed")
-            assert "it does not take" in line
-            assert world.process.gate.unsent_bytes <= 40_000_000
+            await server.until(lambda: bool(server.logged("connection_closed")))
+            (line,) = server.logged("connection_closed")
+            assert "until this client reads them" in line
+            assert server.process.connections.unsent_bytes <= 40_000_000
             assert await modest.ask(ECHO, 1, b"unharmed") == b"unharmed"
             for client in deaf:
                 client.close()
-            await world.until(lambda: len(world.process.gate.channels) == 1)
-            assert world.process.gate.unsent_bytes == 0
+            await server.until(lambda: len(server.process.connections.channels) == 1)
+            assert server.process.connections.unsent_bytes == 0
 
     run(story())

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.node.effects import Report
 from headrace.server.logs import REPEATS_MAX
-from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, rig
+from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, running_server
 
 METADATA = 3
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -19,8 +19,8 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 def test_a_request_is_answered(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             assert await client.ask(ECHO, 1, b"hello") == b"hello"
             assert await client.ask(ECHO, 2) == b""
 
@@ -31,13 +31,13 @@ def test_frames_split_at_every_byte(run: Run, tmp_path: Path) -> None:
     """Two frames, cut into two reads at each possible place, are handled the same."""
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             stream = request(ECHO, 1, b"first") + request(ECHO, 2, b"second one")
             for cut in range(1, len(stream)):
                 await client.send(stream[:cut])
                 seen = len(stream) * (cut - 1) + cut
-                await world.until(lambda count=seen: world.process.gate.bytes_in == count)
+                await server.until_received(seen)
                 await client.send(stream[cut:])
                 assert await client.receive() == (1, b"first")
                 assert await client.receive() == (2, b"second one")
@@ -47,11 +47,11 @@ def test_frames_split_at_every_byte(run: Run, tmp_path: Path) -> None:
 
 def test_one_byte_at_a_time(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             for index, byte in enumerate(request(ECHO, 7, b"slow"), 1):
                 await client.send(bytes([byte]))
-                await world.until(lambda count=index: world.process.gate.bytes_in == count)
+                await server.until_received(index)
             assert await client.receive() == (7, b"slow")
 
     run(story())
@@ -59,8 +59,8 @@ def test_one_byte_at_a_time(run: Run, tmp_path: Path) -> None:
 
 def test_many_frames_in_one_read(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             await client.send(*(request(ECHO, number, b"x" * (number % 300)) for number in range(5_000)))
             for number in range(5_000):
                 assert await client.receive() == (number, b"x" * (number % 300))
@@ -73,14 +73,14 @@ def test_big_frames_arrive_whole(run: Run, tmp_path: Path, size: int) -> None:
     """Frames larger than every buffer, back to back and mixed with small ones."""
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             body = bytes(range(256)) * (size // 256 + 1)
             stream = [request(SILENT, 0, body[:size]), request(ECHO, 1, b"small")] * 3
             await client.send(*stream)
             for _ in range(3):
                 assert await client.receive() == (1, b"small")
-            big = [frame for frame in world.node.frames if len(frame) > 8 + 5]
+            big = [frame for frame in server.node.frames if len(frame) > 8 + 5]
             assert big == [request(SILENT, 0, body[:size])[4:]] * 3
 
     run(story())
@@ -88,15 +88,15 @@ def test_big_frames_arrive_whole(run: Run, tmp_path: Path, size: int) -> None:
 
 def test_big_buffers_are_given_back(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             assert await client.ask(ECHO, 1, bytes(1_000_000)) == bytes(1_000_000)
-            gate = world.process.gate
-            channel = next(iter(gate.channels.values()))
-            assert gate.memory.bytes_used > 1_000_000
+            connections = server.process.connections
+            channel = next(iter(connections.channels.values()))
+            assert connections.memory.bytes_used > 1_000_000
             channel.active_at -= 5
-            gate.sweep([channel])
-            assert gate.memory.bytes_used == 0
+            connections.sweep([channel])
+            assert connections.memory.bytes_used == 0
             assert await client.ask(ECHO, 2, b"still there") == b"still there"
 
     run(story())
@@ -118,13 +118,13 @@ def test_big_buffers_are_given_back(run: Run, tmp_path: Path) -> None:
 )
 def test_impossible_sizes_close_the_connection(run: Run, tmp_path: Path, head: bytes, reason: str) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
-            bystander = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
+            bystander = await server.client()
             await client.send(head)
             assert await client.is_closed()
-            assert reason in world.logged("connection_closed")[0]
-            assert world.process.gate.frames_refused == 1
+            assert reason in server.logged("connection_closed")[0]
+            assert server.process.connections.frames_refused == 1
             assert await bystander.ask(ECHO, 1, b"unharmed") == b"unharmed"
 
     run(story())
@@ -132,11 +132,11 @@ def test_impossible_sizes_close_the_connection(run: Run, tmp_path: Path, head: b
 
 def test_frames_behind_garbage_are_not_handled(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             await client.send(request(ECHO, 1, b"good"), b"\xff\xff\xff\xff", request(ECHO, 2, b"never"))
             assert await client.reader.read() in (b"", answer(1, b"good"))
-            assert [frame[8:] for frame in world.node.frames] == [b"good"]
+            assert [frame[8:] for frame in server.node.frames] == [b"good"]
 
     run(story())
 
@@ -145,27 +145,27 @@ def test_a_lying_length_costs_no_memory(run: Run, tmp_path: Path) -> None:
     """A hundred clients announce 100 MB each and send a little: what is held is what they sent, about."""
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            gate = world.process.gate
+        async with running_server(tmp_path) as server:
+            connections = server.process.connections
             sent = 0
             for _ in range(100):
-                client = await world.client()
+                client = await server.client()
                 message = struct.pack(">i", 100_000_000) + bytes(1_000)
                 sent += len(message)
                 await client.send(message)
-            await world.until(lambda: gate.bytes_in == sent)
-            assert gate.memory.bytes_used <= 100 * 200_000
+            await server.until(lambda: connections.bytes_in == sent)
+            assert connections.memory.bytes_used <= 100 * 200_000
 
     run(story())
 
 
 def test_an_error_of_ours_ends_one_connection(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client, bystander = await world.client(), await world.client()
+        async with running_server(tmp_path) as server:
+            client, bystander = await server.client(), await server.client()
             await client.send(request(RAISE, 1))
             assert await client.is_closed()
-            assert "RuntimeError" in world.logged("internal_error")[0]
+            assert "RuntimeError" in server.logged("internal_error")[0]
             assert await bystander.ask(ECHO, 1, b"unharmed") == b"unharmed"
 
     run(story())
@@ -173,12 +173,12 @@ def test_an_error_of_ours_ends_one_connection(run: Run, tmp_path: Path) -> None:
 
 def test_errors_of_ours_that_a_client_repeats_do_not_fill_the_log(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             for _ in range(3 * REPEATS_MAX):
-                client = await world.client()
+                client = await server.client()
                 await client.send(request(RAISE, 1))
                 assert await client.is_closed()
-            assert len(world.logged("internal_error")) == REPEATS_MAX
+            assert len(server.logged("internal_error")) == REPEATS_MAX
 
     run(story())
 
@@ -187,59 +187,59 @@ def test_reports_that_a_client_can_cause_again_and_again_do_not_fill_the_log(
     run: Run, tmp_path: Path
 ) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             for event in ("disk_full", "damaged_file"):
-                world.node.effects += [Report("error", event, {"number": n}) for n in range(3 * REPEATS_MAX)]
-            world.settle()
-            assert len(world.logged("disk_full")) == REPEATS_MAX
-            assert len(world.logged("damaged_file")) == 3 * REPEATS_MAX
+                server.node.effects += [Report("error", event, {"number": n}) for n in range(3 * REPEATS_MAX)]
+            server.settle()
+            assert len(server.logged("disk_full")) == REPEATS_MAX
+            assert len(server.logged("damaged_file")) == 3 * REPEATS_MAX
 
     run(story())
 
 
 def test_the_node_can_close_a_connection(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             await client.send(request(CLOSE, 1), request(ECHO, 2))
             assert await client.is_closed()
-            assert "asked to" in world.logged("connection_closed")[0]
-            assert len(world.node.frames) == 1
-            await world.until(lambda: len(world.node.gone) == 1)
+            assert "asked to" in server.logged("connection_closed")[0]
+            assert len(server.node.frames) == 1
+            await server.until(lambda: len(server.node.gone) == 1)
 
     run(story())
 
 
 def test_one_time_for_all_frames_of_a_read(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             await client.send(*(request(ECHO, number) for number in range(10)))
             for number in range(10):
                 assert await client.receive() == (number, b"")
-            assert len({id(now) for now in world.node.moments}) < 10
+            assert len({id(now) for now in server.node.moments}) < 10
 
     run(story())
 
 
 def test_a_frame_that_grows_is_not_moved(run: Run, tmp_path: Path) -> None:
-    """Its room is as large as its length says; what it takes of the memory for requests grows with it."""
+    """Its buffer is as large as its length says; what it takes of the memory for requests grows with it."""
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             stream = request(SILENT, 0, bytes(6_000_000))
-            gate = world.process.gate
-            rooms, taken = [], []
+            connections = server.process.connections
+            buffers, taken = [], []
             for start in range(0, len(stream), 300_000):
                 await client.send(stream[start : start + 300_000])
                 arrived = min(start + 300_000, len(stream))
-                await world.until(lambda count=arrived: gate.bytes_in == count)
-                (channel,) = gate.channels.values()
-                rooms.append(channel._room)
-                taken.append(gate.memory.bytes_used)
-            assert len(set(rooms)) == 1
+                await server.until_received(arrived)
+                (channel,) = connections.channels.values()
+                buffers.append(channel._buffer)
+                taken.append(connections.memory.bytes_used)
+            assert len(set(buffers)) == 1
             assert taken[0] < 2_000_000 < 6_000_000 < taken[-1]
-            assert world.node.frames == [stream[4:]]
+            assert server.node.frames == [stream[4:]]
 
     run(story())

@@ -1,4 +1,4 @@
-"""Jobs run where they hold up nobody, in order within their lane, and come back into the loop."""
+"""Jobs run where they hold up nobody, in order within their queue, and come back into the loop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headrace.node.effects import Run as RunJob
 from headrace.server import jobs as jobs_module
 from headrace.server.worker import WorkerLost
 from headrace.storage.errors import is_io_error, is_transient
-from server.fake_node import ECHO, JOB, SEND, Call, request, rig
+from server.fake_node import ECHO, JOB, Call, running_server
 from server.jobs_for_tests import Compute, Return
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -43,16 +44,16 @@ def is_alive(pid: int) -> bool:
 
 def test_a_job_runs_and_its_result_comes_back(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             assert str(tmp_path).encode() in await client.ask(JOB, 5)
 
     run(story())
 
 
-def test_lanes_are_first_in_first_out_and_independent(run: Run, tmp_path: Path) -> None:
+def test_queues_are_first_in_first_out_and_independent(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             gates = [threading.Event() for _ in range(3)]
             order: list[int] = []
 
@@ -65,23 +66,23 @@ def test_lanes_are_first_in_first_out_and_independent(run: Run, tmp_path: Path) 
 
                 return Call(act)
 
-            directory = world.node.directory
-            world.node.effects += [
+            directory = server.node.directory
+            server.node.effects += [
                 RunJob(0, directory, "flush", job(0)),
                 RunJob(1, directory, "flush", job(1)),
                 RunJob(2, directory, "delete", job(2)),
             ]
-            world.settle()
+            server.settle()
             gates[1].set()  # may run, but not before the one ahead of it
             gates[2].set()
-            await world.until(lambda: len(world.node.results) == 1)
-            assert world.node.results == [(2, 2)]
-            assert not world.process.driver.jobs.is_idle
+            await server.until(lambda: len(server.node.results) == 1)
+            assert server.node.results == [(2, 2)]
+            assert not server.jobs.is_idle
             gates[0].set()
-            await world.until(lambda: len(world.node.results) == 3)
+            await server.until(lambda: len(server.node.results) == 3)
             assert order == [2, 0, 1]
-            assert world.node.results == [(2, 2), (0, 0), (1, 1)]
-            assert world.process.driver.jobs.is_idle
+            assert server.node.results == [(2, 2), (0, 0), (1, 1)]
+            assert server.jobs.is_idle
 
     run(story())
 
@@ -90,7 +91,7 @@ def test_jobs_that_wait_are_dropped_at_the_end(run: Run, tmp_path: Path) -> None
     """Nothing may be written for a node that has stopped; what a thread has begun, it ends."""
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             begun, may_end = threading.Event(), threading.Event()
             done: list[str] = []
 
@@ -99,32 +100,36 @@ def test_jobs_that_wait_are_dropped_at_the_end(run: Run, tmp_path: Path) -> None
                 may_end.wait(60)
                 done.append("first")
 
-            directory = world.node.directory
-            world.node.effects += [
+            directory = server.node.directory
+            server.node.effects += [
                 RunJob(0, directory, "checkpoint", Call(first)),
                 RunJob(1, directory, "checkpoint", Call(lambda _: done.append("second"))),
             ]
-            world.settle()
+            server.settle()
             assert await asyncio.to_thread(begun.wait, 60)
-            world.process.driver.jobs.stop()
+            server.process.driver.jobs.stop()
             may_end.set()
-            await world.until(lambda: bool(world.node.results))
-            assert world.process.driver.jobs.is_idle
+            await server.until(lambda: bool(server.node.results))
+            assert server.jobs.is_idle
             assert done == ["first"]
 
     run(story())
 
 
+def passing(number: int, _: Any) -> int:
+    return number
+
+
 def test_more_jobs_than_threads(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            directory = world.node.directory
+        async with running_server(tmp_path) as server:
+            directory = server.node.directory
             for number in range(100):
-                job = Call(lambda _, number=number: number)
-                world.node.effects.append(RunJob(number, directory, f"lane {number}", job))
-            world.settle()
-            await world.until(lambda: len(world.node.results) == 100)
-            assert sorted(world.node.results) == [(number, number) for number in range(100)]
+                job = Call(partial(passing, number))
+                server.node.effects.append(RunJob(number, directory, f"queue {number}", job))
+            server.settle()
+            await server.until(lambda: len(server.node.results) == 100)
+            assert sorted(server.node.results) == [(number, number) for number in range(100)]
             assert threading.active_count() < 20
 
     run(story())
@@ -132,12 +137,12 @@ def test_more_jobs_than_threads(run: Run, tmp_path: Path) -> None:
 
 def test_a_failed_job_comes_back_as_its_error(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             broken = Call(lambda disk: disk.open("missing"))
-            world.node.effects.append(RunJob(1, world.node.directory, "lane", broken))
-            world.settle()
-            await world.until(lambda: bool(world.node.results))
-            assert isinstance(world.node.results[0][1], FileNotFoundError)
+            server.node.effects.append(RunJob(1, server.node.directory, "queue", broken))
+            server.settle()
+            await server.until(lambda: bool(server.node.results))
+            assert isinstance(server.node.results[0][1], FileNotFoundError)
 
     run(story())
 
@@ -146,8 +151,8 @@ def test_a_job_without_a_thread_is_postponed_and_the_next_one_gets_one(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            directory = world.node.directory
+        async with running_server(tmp_path) as server:
+            directory = server.node.directory
             start = threading.Thread.start
 
             def no_more(thread: threading.Thread) -> None:
@@ -155,26 +160,26 @@ def test_a_job_without_a_thread_is_postponed_and_the_next_one_gets_one(
 
             monkeypatch.setattr(threading.Thread, "start", no_more)
             for number in range(jobs_module.THREADS_MAX + 1):
-                world.node.effects.append(RunJob(number, directory, f"lane {number}", Call(lambda _: None)))
-            world.settle()
-            await world.until(lambda: len(world.node.results) == jobs_module.THREADS_MAX + 1)
-            assert all(is_transient(error) for _, error in world.node.results)
+                server.node.effects.append(RunJob(number, directory, f"queue {number}", Call(lambda _: None)))
+            server.settle()
+            await server.until(lambda: len(server.node.results) == jobs_module.THREADS_MAX + 1)
+            assert all(is_transient(error) for _, error in server.node.results)
             monkeypatch.setattr(threading.Thread, "start", start)
-            world.node.results.clear()
-            world.node.effects.append(RunJob(99, directory, "lane", Call(lambda _: "done")))
-            world.settle()
-            await world.until(lambda: bool(world.node.results))
-            assert world.node.results == [(99, "done")]
+            server.node.results.clear()
+            server.node.effects.append(RunJob(99, directory, "queue", Call(lambda _: "done")))
+            server.settle()
+            await server.until(lambda: bool(server.node.results))
+            assert server.node.results == [(99, "done")]
 
             # with one thread there, all wait for it
             monkeypatch.setattr(threading.Thread, "start", no_more)
-            world.node.results.clear()
+            server.node.results.clear()
             for number in range(20):
-                job = Call(lambda _, number=number: number)
-                world.node.effects.append(RunJob(number, directory, f"lane {number}", job))
-            world.settle()
-            await world.until(lambda: len(world.node.results) == 20)
-            assert world.node.results == [(number, number) for number in range(20)]
+                job = Call(partial(passing, number))
+                server.node.effects.append(RunJob(number, directory, f"queue {number}", job))
+            server.settle()
+            await server.until(lambda: len(server.node.results) == 20)
+            assert server.node.results == [(number, number) for number in range(20)]
 
     run(story())
 
@@ -186,36 +191,36 @@ def test_a_child_that_cannot_be_started_is_no_error_of_the_disk(
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             with monkeypatch.context() as patch:
                 patch.setattr(subprocess, "Popen", no_memory)
-                world.node.effects.append(RunJob(0, world.node.directory, "compute", Compute("again")))
-                world.settle()
-                await world.until(lambda: bool(world.node.results))
-            (_, error) = world.node.results.pop()
+                server.node.effects.append(RunJob(0, server.node.directory, "compute", Compute("again")))
+                server.settle()
+                await server.until(lambda: bool(server.node.results))
+            (_, error) = server.node.results.pop()
             assert is_transient(error)
             assert not is_io_error(error)
             assert "Cannot allocate memory" in str(error)
-            world.node.effects.append(RunJob(1, world.node.directory, "compute", Compute("again")))
-            world.settle()
-            await world.until(lambda: bool(world.node.results))
-            assert world.node.results == [(1, "again")]
+            server.node.effects.append(RunJob(1, server.node.directory, "compute", Compute("again")))
+            server.settle()
+            await server.until(lambda: bool(server.node.results))
+            assert server.node.results == [(1, "again")]
 
     run(story())
 
 
 def test_computing_happens_in_a_child(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            directory = world.node.directory
+        async with running_server(tmp_path) as server:
+            directory = server.node.directory
             whats = ["pid", "write", "print", "fail", "die", "again"]
             for number, what in enumerate(whats):
-                world.node.effects.append(RunJob(number, directory, "compute", Compute(what)))
-            world.settle()
-            client = await world.client()
+                server.node.effects.append(RunJob(number, directory, "compute", Compute(what)))
+            server.settle()
+            client = await server.client()
             assert await client.ask(ECHO, 1, b"meanwhile") == b"meanwhile"
-            await world.until(lambda: len(world.node.results) == len(whats))
-            results = [result for _, result in world.node.results]
+            await server.until(lambda: len(server.node.results) == len(whats))
+            results = [result for _, result in server.node.results]
             child, parent, niceness = results[0]
             assert child != os.getpid()
             assert parent == os.getpid()
@@ -236,21 +241,21 @@ def test_what_clients_wait_for_does_not_wait_for_long_work(run: Run, tmp_path: P
     """Each kind of computation has a child of its own; batches get there and back as they are."""
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            directory = world.node.directory
+        async with running_server(tmp_path) as server:
+            directory = server.node.directory
             fifo = tmp_path / "fifo"
             os.mkfifo(fifo)
             batch = os.urandom(3_000_000)
-            world.node.effects += [
+            server.node.effects += [
                 RunJob(0, directory, "long", Compute(f"read {fifo}")),  # until somebody writes
                 RunJob(1, directory, "short", Return(batch)),
             ]
-            world.settle()
-            await world.until(lambda: bool(world.node.results))
-            assert world.node.results == [(1, batch)]
+            server.settle()
+            await server.until(lambda: bool(server.node.results))
+            assert server.node.results == [(1, batch)]
             fifo.write_text("at last")
-            await world.until(lambda: len(world.node.results) == 2)
-            assert world.node.results[1] == (0, "at last")
+            await server.until(lambda: len(server.node.results) == 2)
+            assert server.node.results[1] == (0, "at last")
 
     run(story())
 
@@ -261,27 +266,27 @@ def test_an_idle_child_is_ended_and_replaced(
     monkeypatch.setattr(jobs_module, "WORKER_IDLE_S", 0.01)
 
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            world.node.effects.append(RunJob(1, world.node.directory, "lane", Compute("pid")))
-            world.settle()
-            await world.until(lambda: bool(world.node.results))
-            child = world.node.results[0][1][0]
-            await world.until(lambda: not is_alive(child))
-            world.node.effects.append(RunJob(2, world.node.directory, "lane", Compute("pid")))
-            world.settle()
-            await world.until(lambda: len(world.node.results) == 2)
-            assert world.node.results[1][1][0] not in (child, os.getpid())
+        async with running_server(tmp_path) as server:
+            server.node.effects.append(RunJob(1, server.node.directory, "queue", Compute("pid")))
+            server.settle()
+            await server.until(lambda: bool(server.node.results))
+            child = server.node.results[0][1][0]
+            await server.until(lambda: not is_alive(child))
+            server.node.effects.append(RunJob(2, server.node.directory, "queue", Compute("pid")))
+            server.settle()
+            await server.until(lambda: len(server.node.results) == 2)
+            assert server.node.results[1][1][0] not in (child, os.getpid())
 
     run(story())
 
 
 def test_no_child_outlives_the_process(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            world.node.effects.append(RunJob(1, world.node.directory, "lane", Compute("pid")))
-            world.settle()
-            await world.until(lambda: bool(world.node.results))
-            children.append(world.node.results[0][1][0])
+        async with running_server(tmp_path) as server:
+            server.node.effects.append(RunJob(1, server.node.directory, "queue", Compute("pid")))
+            server.settle()
+            await server.until(lambda: bool(server.node.results))
+            children.append(server.node.results[0][1][0])
 
     children: list[int] = []
     run(story())
@@ -316,88 +321,76 @@ def test_the_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
 
 def test_an_effect_that_fails_does_not_take_the_others_with_it(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
             fine = Call(lambda _: "fine")
-            world.node.effects += [RunJob(1, "no such directory", "lane", fine)]
-            world.node.effects += [RunJob(2, "no such directory", "lane", fine)]
-            world.node.effects += [Report("no such level", "odd", {})]
-            world.node.effects += [RunJob(3, world.node.directory, "lane", fine)]
-            world.settle()
-            await world.until(lambda: len(world.node.results) == 3)
-            results = dict(world.node.results)
+            server.node.effects += [RunJob(1, "no such directory", "queue", fine)]
+            server.node.effects += [RunJob(2, "no such directory", "queue", fine)]
+            server.node.effects += [Report("no such level", "odd", {})]
+            server.node.effects += [RunJob(3, server.node.directory, "queue", fine)]
+            server.settle()
+            await server.until(lambda: len(server.node.results) == 3)
+            results = dict(server.node.results)
             assert isinstance(results[1], KeyError)
             assert isinstance(results[2], KeyError)
             assert results[3] == "fine"
-            assert "no such level" in world.logged("internal_error")[0]
-            assert world.process.driver.jobs.is_idle
-
-    run(story())
-
-
-def test_a_peer_nobody_knows_is_an_error_to_the_node(run: Run, tmp_path: Path) -> None:
-    async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
-            await client.send(request(SEND, 3))
-            await world.until(lambda: bool(world.node.results))
-            ticket, error = world.node.results[0]
-            assert ticket == 3
-            assert isinstance(error, ConnectionError)
-            assert world.logged("no_such_peer")
+            assert "no such level" in server.logged("internal_error")[0]
+            assert server.jobs.is_idle
 
     run(story())
 
 
 def test_the_timer_follows_the_earliest_deadline(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            node = world.node
-            start = world.process.clock.now().mono
+        async with running_server(tmp_path) as server:
+            node = server.node
+            start = server.process.clock.now().mono
             node.deadlines = [start + 3600]
-            world.settle()
+            server.settle()
             node.deadlines.append(start + 0.02)
-            world.settle()
-            await world.until(lambda: len(node.deadlines) == 1)
+            server.settle()
+            await server.until(lambda: len(node.deadlines) == 1)
             assert node.woken_at[-1] >= start + 0.02
             assert len(node.woken_at) < 5  # a little early now and then, but it does not spin
             node.deadlines = [start]  # already over: woken in the next turn
-            world.settle()
-            await world.until(lambda: node.deadlines == [])
+            server.settle()
+            await server.until(lambda: node.deadlines == [])
 
     run(story())
 
 
-def test_a_slow_call_of_the_node_is_logged(run: Run, tmp_path: Path) -> None:
+def test_a_slow_call_of_the_node_is_logged(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         clock = ManualClock(100.0)
-        async with rig(tmp_path, clock=clock) as world:
+        async with running_server(tmp_path, clock=clock) as server:
 
             def slow(now: Any) -> None:
-                world.node.deadlines = []
+                server.node.deadlines = []
                 clock.advance(0.2)
 
-            world.node.wake = slow
-            world.node.deadlines = [0.0]
-            world.settle()
-            await world.until(lambda: bool(world.logged("slow_call")))
-            assert "call=wake took_ms=200" in world.logged("slow_call")[0]
+            monkeypatch.setattr(server.node, "wake", slow)
+            server.node.deadlines = [0.0]
+            server.settle()
+            await server.until(lambda: bool(server.logged("slow_call")))
+            assert "call=wake took_ms=200" in server.logged("slow_call")[0]
 
     run(story())
 
 
-def test_a_bug_in_a_wake_is_logged_and_survived(run: Run, tmp_path: Path) -> None:
+def test_a_bug_in_a_wake_is_logged_and_survived(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
+        async with running_server(tmp_path) as server:
 
             def broken(now: Any) -> None:
-                world.node.deadlines = []
+                server.node.deadlines = []
                 raise RuntimeError("planted")
 
-            world.node.wake = broken
-            world.node.deadlines = [0.0]
-            world.settle()
-            await world.until(lambda: bool(world.logged("internal_error")))
-            client = await world.client()
+            monkeypatch.setattr(server.node, "wake", broken)
+            server.node.deadlines = [0.0]
+            server.settle()
+            await server.until(lambda: bool(server.logged("internal_error")))
+            client = await server.client()
             assert await client.ask(ECHO, 1, b"alive") == b"alive"
 
     run(story())

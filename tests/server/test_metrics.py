@@ -19,14 +19,14 @@ from headrace.server.listeners import CannotListen
 from headrace.server.logs import Log
 from headrace.server.metrics import Text
 from headrace.server.process import Process
-from server.fake_node import ECHO, Rig, rig, settings
+from server.fake_node import ECHO, RunningServer, running_server, settings
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-async def get(world: Rig, head: bytes) -> tuple[bytes, bytes]:
-    assert world.process.metrics is not None
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.process.metrics.port)
+async def get(server: RunningServer, head: bytes) -> tuple[bytes, bytes]:
+    assert server.process.metrics is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.process.metrics.port)
     writer.write(head)
     try:
         status, _, body = (await reader.read()).partition(b"\r\n\r\n")
@@ -39,11 +39,11 @@ async def get(world: Rig, head: bytes) -> tuple[bytes, bytes]:
 
 def test_what_is_counted(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path, headrace_metrics_port=0) as world:
-            client = await world.client()
+        async with running_server(tmp_path, headrace_metrics_port=0) as server:
+            client = await server.client()
             assert await client.ask(ECHO, 1, b"hello") == b"hello"
             gc.collect()
-            status, body = await get(world, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, body = await get(server, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200 OK\r\n")
             families = {family.name: family for family in text_string_to_metric_families(body.decode())}
             assert families["headrace_connections"].samples[0].value == 1
@@ -61,19 +61,23 @@ def test_only_this_machine_reaches_it_unless_told(run: Run, tmp_path: Path) -> N
     """It shares its port with the schema registry, which asks for no password."""
 
     async def story() -> None:
-        async with rig(tmp_path / "a", listeners="PLAINTEXT://0.0.0.0:0", headrace_metrics_port=0) as world:
-            assert "address=http://127.0.0.1:" in "".join(world.logged("metrics"))
-        async with rig(tmp_path / "b", headrace_metrics_host="0.0.0.0", headrace_metrics_port=0) as world:
-            assert "address=http://0.0.0.0:" in "".join(world.logged("metrics"))
+        async with running_server(
+            tmp_path / "a", listeners="PLAINTEXT://0.0.0.0:0", headrace_metrics_port=0
+        ) as server:
+            assert "address=http://127.0.0.1:" in "".join(server.logged("metrics"))
+        async with running_server(
+            tmp_path / "b", headrace_metrics_host="0.0.0.0", headrace_metrics_port=0
+        ) as server:
+            assert "address=http://0.0.0.0:" in "".join(server.logged("metrics"))
 
     run(story())
 
 
 def test_a_taken_port_is_said_before_the_node_is_opened(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path / "a", headrace_metrics_port=0) as world:
-            assert world.process.metrics is not None
-            port = world.process.metrics.port
+        async with running_server(tmp_path / "a", headrace_metrics_port=0) as server:
+            assert server.process.metrics is not None
+            port = server.process.metrics.port
 
             def make_node(around: Any) -> Any:
                 raise AssertionError("it must not be opened")
@@ -88,16 +92,16 @@ def test_a_taken_port_is_said_before_the_node_is_opened(run: Run, tmp_path: Path
 
 def test_the_nodes_own_numbers(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path, headrace_metrics_port=0) as world:
-            node = world.node
+        async with running_server(tmp_path, headrace_metrics_port=0) as server:
+            node: Any = server.node
             node.metrics = Metrics()
             node.metrics.apis[ECHO] = ApiMetrics()
             node.metrics.apis[ECHO].requests = 3
             node.log_sizes = lambda: [('a"b', 0, 1234)]
-            world.process.driver.handle = metrics_module.timed(node.handle, node.metrics)
-            client = await world.client()
+            server.process.driver.handle = metrics_module.timed(node.handle, node.metrics)
+            client = await server.client()
             await client.ask(ECHO, 1)
-            _, body = await get(world, b"GET /metrics HTTP/1.1\r\n\r\n")
+            _, body = await get(server, b"GET /metrics HTTP/1.1\r\n\r\n")
             families = {family.name: family for family in text_string_to_metric_families(body.decode())}
             (sample,) = families["headrace_requests"].samples
             assert (sample.labels, sample.value) == ({"api": "Produce"}, 3)
@@ -124,8 +128,8 @@ def test_the_nodes_own_numbers(run: Run, tmp_path: Path) -> None:
 )
 def test_other_requests(run: Run, tmp_path: Path, head: bytes, status: bytes) -> None:
     async def story() -> None:
-        async with rig(tmp_path, headrace_metrics_port=0) as world:
-            first, body = await get(world, head)
+        async with running_server(tmp_path, headrace_metrics_port=0) as server:
+            first, body = await get(server, head)
             assert first.split()[1] == status
             assert len(body) < 100
 
@@ -134,8 +138,8 @@ def test_other_requests(run: Run, tmp_path: Path, head: bytes, status: bytes) ->
 
 def test_a_head_without_end_is_cut_off(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path, headrace_metrics_port=0) as world:
-            assert await get(world, b"GET /" + b"x" * 3 * HEAD_BYTES_MAX) == (b"", b"")
+        async with running_server(tmp_path, headrace_metrics_port=0) as server:
+            assert await get(server, b"GET /" + b"x" * 3 * HEAD_BYTES_MAX) == (b"", b"")
 
     run(story())
 
@@ -144,10 +148,10 @@ def test_silent_scrapers_are_cut_off(run: Run, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(http_module, "REQUEST_S_MAX", 0.05)
 
     async def story() -> None:
-        async with rig(tmp_path, headrace_metrics_port=0) as world:
-            asked = [get(world, b"GET ") for _ in range(CONNECTIONS_MAX + 5)]
+        async with running_server(tmp_path, headrace_metrics_port=0) as server:
+            asked = [get(server, b"GET ") for _ in range(CONNECTIONS_MAX + 5)]
             assert await asyncio.gather(*asked) == [(b"", b"")] * (CONNECTIONS_MAX + 5)
-            status, _ = await get(world, b"GET /metrics HTTP/1.1\r\n\r\n")
+            status, _ = await get(server, b"GET /metrics HTTP/1.1\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200")
 
     run(story())

@@ -17,7 +17,7 @@ from headrace.server.listeners import CannotListen
 from headrace.server.lock import DirectoryInUse
 from headrace.server.logs import Log
 from headrace.server.process import Process, boot_id
-from server.fake_node import ECHO, HALT, PARK, FakeNode, request, rig, settings
+from server.fake_node import ECHO, HALT, PARK, FakeNode, request, running_server, settings
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -36,13 +36,13 @@ run(settings(Path(sys.argv[1])), make_node=make_node, pid_file=sys.argv[1] + "/p
 
 def test_the_node_is_told_its_real_address(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            around = world.node.around
+        async with running_server(tmp_path) as server:
+            around = server.node.around
             assert around is not None
             (told,) = around.settings.advertised_listeners
-            assert (told.name, told.host, told.port) == ("PLAINTEXT", "127.0.0.1", world.port)
-            assert world.port > 0
-            assert world.process.bootstrap == f"127.0.0.1:{world.port}"
+            assert (told.name, told.host, told.port) == ("PLAINTEXT", "127.0.0.1", server.port)
+            assert server.port > 0
+            assert server.process.bootstrap == f"127.0.0.1:{server.port}"
             assert list(around.disks) == [str(tmp_path)]
             assert around.boot_id == boot_id()
 
@@ -57,14 +57,14 @@ def test_listeners_by_name(run: Run, tmp_path: Path) -> None:
             "listener_security_protocol_map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "controller_listener_names": "CONTROLLER",
         }
-        async with rig(tmp_path, **keys) as world:
-            inside, outside, _ = world.process.settings.listeners
-            assert world.process.bootstrap == f"127.0.0.1:{inside.port},example.org:19092"
+        async with running_server(tmp_path, **keys) as server:
+            inside, outside, _ = server.process.settings.listeners
+            assert server.process.bootstrap == f"127.0.0.1:{inside.port},example.org:19092"
             reader, writer = await asyncio.open_connection("127.0.0.1", outside.port)
             writer.write(request(ECHO, 1))
             await reader.readexactly(8)
-            assert world.node.connections[0].listener == "OUTSIDE"
-            assert world.node.connections[0].address == "127.0.0.1"
+            assert server.node.connections[0].listener == "OUTSIDE"
+            assert server.node.connections[0].address == "127.0.0.1"
             writer.close()
 
     run(story())
@@ -72,12 +72,12 @@ def test_listeners_by_name(run: Run, tmp_path: Path) -> None:
 
 def test_every_interface_is_told_as_a_name(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(
+        async with running_server(
             tmp_path, listeners="PLAINTEXT://127.0.0.1:0", advertised_listeners="PLAINTEXT://0.0.0.0:0"
-        ) as world:
-            (told,) = world.process.settings.advertised_listeners
+        ) as server:
+            (told,) = server.process.settings.advertised_listeners
             assert told.host not in ("", "0.0.0.0")
-            assert told.port == world.port
+            assert told.port == server.port
 
     run(story())
 
@@ -100,13 +100,13 @@ def test_an_interpreted_codec_is_said_once(
 
 def test_a_taken_port_is_said(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path / "a") as world:
+        async with running_server(tmp_path / "a") as server:
             second = Process(
-                settings(tmp_path / "b", listeners=f"PLAINTEXT://127.0.0.1:{world.port}"),
+                settings(tmp_path / "b", listeners=f"PLAINTEXT://127.0.0.1:{server.port}"),
                 log=Log("error"),
                 make_node=FakeNode,
             )
-            with pytest.raises(CannotListen, match=f"127.0.0.1:{world.port}: Address already in use"):
+            with pytest.raises(CannotListen, match=f"127.0.0.1:{server.port}: Address already in use"):
                 await second.start()
 
     run(story())
@@ -114,11 +114,11 @@ def test_a_taken_port_is_said(run: Run, tmp_path: Path) -> None:
 
 def test_a_taken_directory_is_said_and_given_back(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path):
+        async with running_server(tmp_path):
             second = Process(settings(tmp_path), log=Log("error"), make_node=FakeNode)
             with pytest.raises(DirectoryInUse):
                 await second.start()
-        async with rig(tmp_path):
+        async with running_server(tmp_path):
             pass
 
     run(story())
@@ -152,39 +152,39 @@ def test_it_listens_only_once_the_node_is_ready(run: Run, tmp_path: Path) -> Non
 
 def test_stopping_finishes_what_was_accepted(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             await client.send(request(PARK, 1, b"accepted"))
-            await world.until(lambda: len(world.node.parked) == 1)
-            world.node.stops_by_itself = False
-            stopping = asyncio.create_task(world.process.stop())
+            await server.until(lambda: len(server.node.parked) == 1)
+            server.node.stops_by_itself = False
+            stopping = asyncio.create_task(server.process.stop())
             assert await client.receive() == (1, b"accepted")
             with pytest.raises(ConnectionRefusedError):
-                await world.client()
+                await server.client()
             assert not stopping.done()
-            world.node.is_stopped = True
-            world.settle()
+            server.node.is_stopped = True
+            server.settle()
             await stopping
             assert await client.is_closed()
-            assert world.logged("stopped")
-            assert not world.process.gate.channels
+            assert server.logged("stopped")
+            assert not server.process.connections.channels
 
     run(story())
 
 
 def test_requests_after_the_signal_are_not_handled(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async with rig(tmp_path) as world:
-            client = await world.client()
+        async with running_server(tmp_path) as server:
+            client = await server.client()
             assert await client.ask(ECHO, 1) == b""
-            world.node.stops_by_itself = False
-            stopping = asyncio.create_task(world.process.stop())
-            await world.until(lambda: bool(world.logged("shutting_down")))
+            server.node.stops_by_itself = False
+            stopping = asyncio.create_task(server.process.stop())
+            await server.until(lambda: bool(server.logged("shutting_down")))
             await client.send(request(ECHO, 2))
-            world.node.is_stopped = True
-            world.settle()
+            server.node.is_stopped = True
+            server.settle()
             await stopping
-            assert len(world.node.frames) == 1
+            assert len(server.node.frames) == 1
 
     run(story())
 
@@ -192,12 +192,12 @@ def test_requests_after_the_signal_are_not_handled(run: Run, tmp_path: Path) -> 
 def test_a_halt_ends_the_process_at_once(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         codes: list[int] = []
-        async with rig(tmp_path, halt=codes.append) as world:
-            client = await world.client()
+        async with running_server(tmp_path, halt=codes.append) as server:
+            client = await server.client()
             await client.send(request(HALT, 1))
-            await world.until(lambda: bool(codes))
+            await server.until(lambda: bool(codes))
             assert codes == [HALTED]
-            assert "planted" in world.logged("halted")[0]
+            assert "planted" in server.logged("halted")[0]
 
     run(story())
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from headrace.machines.schemas.errors import RegistryError
-from headrace.machines.schemas.registry import Registry
-from headrace.machines.schemas.rest import Answer
+from headrace.machines.schema_registry.errors import RegistryError
+from headrace.machines.schema_registry.registry import Registry
 from headrace.server import schema_worker
 from headrace.server.http import HttpRequest
+from headrace.server.registry_rest import Answer
 from headrace.server.schema_worker import SchemaWorker, Superseded, learn
 
 COUNT = 40_000  # two lists of other values, each compared with each: minutes
@@ -29,7 +29,7 @@ def endless(first: int) -> HttpRequest:
     return register("endless", json.dumps({"enum": list(range(first, first + COUNT))}), "JSON")
 
 
-class Desk:
+class RegistryWithWorker:
     """A registry whose schemas are compared in a child process, as the server has it."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class Desk:
         self.registry = Registry()
 
     @classmethod
-    def run(cls, story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
-        desk = cls()
+    def run(cls, story: Callable[[RegistryWithWorker], Coroutine[Any, Any, None]]) -> None:
+        registry = cls()
 
         async def whole() -> None:
             try:
-                await story(desk)
+                await story(registry)
             finally:
-                desk.worker.stop()
+                registry.worker.stop()
 
         asyncio.run(whole())
 
@@ -69,54 +69,54 @@ class Desk:
 
 
 def test_a_child_learns_what_is_new() -> None:
-    async def story(desk: Desk) -> None:
-        assert json.loads((await desk.ask(register("a", '"int"'))).body)["id"] == 1
-        first = desk.child
-        assert json.loads((await desk.ask(register("b", '"long"'))).body)["id"] == 2
-        assert (await desk.ask(register("a", '"string"'))).status == 409  # as `a` is known to it
-        assert desk.child is first
-        desk.worker.forget()
-        assert json.loads((await desk.ask(register("c", '"bytes"'))).body)["id"] == 3
+    async def story(registry: RegistryWithWorker) -> None:
+        assert json.loads((await registry.ask(register("a", '"int"'))).body)["id"] == 1
+        first = registry.child
+        assert json.loads((await registry.ask(register("b", '"long"'))).body)["id"] == 2
+        assert (await registry.ask(register("a", '"string"'))).status == 409  # as `a` is known to it
+        assert registry.child is first
+        registry.worker.forget()
+        assert json.loads((await registry.ask(register("c", '"bytes"'))).body)["id"] == 3
 
-    Desk.run(story)
+    RegistryWithWorker.run(story)
 
 
 def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(desk: Desk) -> None:
-        await desk.ask(endless(0))
-        child = desk.child
+    async def story(registry: RegistryWithWorker) -> None:
+        await registry.ask(endless(0))
+        child = registry.child
         assert child is not None
         monkeypatch.setattr(schema_worker, "WORK_S_MAX", 0.1)
         with pytest.raises(RegistryError, match=r"took more than 0.1 s") as raised:
-            await desk.ask(endless(COUNT))
-        assert raised.value.status == 500
+            await registry.ask(endless(COUNT))
+        assert raised.value.code == 50002  # which the client gets with status 500
         assert child.poll() is not None, "it goes on although nobody waits for it"
         monkeypatch.setattr(schema_worker, "WORK_S_MAX", 60.0)
-        assert (await desk.ask(register("after", '"int"'))).status == 200
+        assert (await registry.ask(register("after", '"int"'))).status == 200
 
-    Desk.run(story)
+    RegistryWithWorker.run(story)
 
 
 def test_a_caller_that_goes_away_ends_it() -> None:
     """As when its connection's time is over."""
 
-    async def story(desk: Desk) -> None:
-        asking = await desk.compare()
-        child = desk.child
+    async def story(registry: RegistryWithWorker) -> None:
+        asking = await registry.compare()
+        child = registry.child
         assert child is not None
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         assert child.poll() is not None
 
-    Desk.run(story)
+    RegistryWithWorker.run(story)
 
 
 def test_a_registry_that_became_another_one_is_asked_about_again() -> None:
-    async def story(desk: Desk) -> None:
-        asking = await desk.compare()
-        desk.worker.forget()
+    async def story(registry: RegistryWithWorker) -> None:
+        asking = await registry.compare()
+        registry.worker.forget()
         with pytest.raises(Superseded):
             await asking
 
-    Desk.run(story)
+    RegistryWithWorker.run(story)

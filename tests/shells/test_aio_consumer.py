@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -43,7 +43,7 @@ def test_one_poll_at_a_time(servers: str) -> None:
         async with Consumer(servers) as consumer:
             consumer.assign({ORDERS: 3})
             waiting = await under_way(consumer.poll())
-            with pytest.raises(InvalidInput, match="poll is under way"):
+            with pytest.raises(InvalidInput, match="during a poll"):
                 await consumer.poll(0)
             assert await consumer.end_offsets([ORDERS]) == {ORDERS: 3}  # other calls may be made
             consumer.wakeup()
@@ -125,8 +125,12 @@ def test_listeners_and_callbacks_may_be_coroutines(servers: str) -> None:
 
 
 def test_a_listener_that_fails(servers: str) -> None:
+    calls: list[list[TopicPartition]] = []
+
     async def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        raise RuntimeError("no")
+        calls.append(partitions)
+        if len(calls) == 1:
+            raise RuntimeError("no")
 
     async def story() -> None:
         async with member(servers) as consumer:
@@ -134,5 +138,69 @@ def test_a_listener_that_fails(servers: str) -> None:
             with pytest.raises(RuntimeError, match="no"):
                 await consumer.poll(WAIT_S)
             assert len(await consumer.poll(WAIT_S)) == 3
+            assert calls == [[ORDERS], [ORDERS]]
 
     run(story())
+
+
+def test_a_block_that_is_cancelled_does_not_commit_what_it_had_not_handled(servers: str) -> None:
+    async def work(began: asyncio.Event) -> None:
+        async with member(servers) as consumer:
+            consumer.subscribe(["orders"])
+            async for _ in consumer:
+                began.set()
+                await asyncio.sleep(WAIT_S)
+
+    async def story() -> None:
+        began = asyncio.Event()
+        working = asyncio.create_task(work(began))
+        await began.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        async with member(servers) as consumer:
+            consumer.subscribe(["orders"])
+            first, *_ = await consumer.poll(WAIT_S)
+            assert first.value == b"first"
+
+    run(story())
+
+
+def test_a_listener_that_was_cancelled_is_called_again(servers: str) -> None:
+    """It may not have sought yet: what is read must not begin elsewhere because a poll had a timeout."""
+
+    async def story() -> None:
+        calls: list[str] = []
+
+        async def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            calls.append("assigned")
+            if len(calls) == 1:
+                await asyncio.sleep(WAIT_S)
+            for at in partitions:
+                consumer.seek(at, 2)
+
+        async def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            calls.append("revoked")
+            if calls.count("revoked") == 1:
+                await asyncio.sleep(WAIT_S)
+            await consumer.commit(dict.fromkeys(partitions, 1))
+
+        async with member(servers, enable_auto_commit=False) as consumer:
+            consumer.subscribe(["orders"], on_assign=assigned, on_revoke=revoked)
+            await cancelled_when(lambda: bool(calls), consumer.poll())
+            assert [message.value for message in await consumer.poll(WAIT_S)] == [b"third"]
+            await cancelled_when(lambda: "revoked" in calls, consumer.unsubscribe())
+            await consumer.unsubscribe()
+            assert calls == ["assigned", "assigned", "revoked", "revoked"]
+            assert (await consumer.committed([ORDERS]))[ORDERS] == (1, -1, "")
+
+    run(story())
+
+
+async def cancelled_when(is_far_enough: Callable[[], bool], call: Coroutine[Any, Any, Any]) -> None:
+    task = asyncio.create_task(call)
+    while not is_far_enough():
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -59,7 +59,9 @@ def test_whoever_was_thought_dead_does_no_harm(servers: str, database: sqlite3.C
             messages = quick.poll(WAIT_S)
             book_and_save(database, offsets, messages)
         before = balances(database)
-        with pytest.raises(OffsetsMovedOn, match="has done partition deposits-"):
+        with pytest.raises(
+            OffsetsMovedOn, match=r"the database already has offset \d+ of partition deposits-"
+        ):
             book_and_save(database, offsets, late)
         assert balances(database) == before
         offsets.rewind(slow, late)

@@ -36,7 +36,7 @@ LATER_MS = 60_000
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reachability, "WARN_AFTER_S", 0.0)  # at the first failure
     monkeypatch.setattr(Reachability, "SLOW_S", 30.0)
-    for name in ("producer.core.CHECK_S", "admin.execution.LOOK_S", "consumer.core.PULSE_S"):
+    for name in ("producer.core.CHECK_S", "admin.session.LOOK_S", "consumer.core.PULSE_S"):
         monkeypatch.setattr(f"headrace.client.{name}", 0.05)
 
 
@@ -50,7 +50,7 @@ def reset(peer: Peer) -> None:
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-class Place(NamedTuple):
+class UnreachableAddress(NamedTuple):
     address: str
     cause: str  # what the error has to say
     setting: str = ""  # that the advice has to name
@@ -58,45 +58,45 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def refused() -> Iterator[Place]:
+def refused() -> Iterator[UnreachableAddress]:
     address = str(closed_port())
-    yield Place(address, f"cannot connect to {address}: connection refused")
+    yield UnreachableAddress(address, f"cannot connect to {address}: connection refused")
 
 
 @contextmanager
-def unnamed() -> Iterator[Place]:
-    yield Place("a" * 70 + ":9092", "cannot find the host 'aaa")  # no name can be as long
+def unnamed() -> Iterator[UnreachableAddress]:
+    yield UnreachableAddress("a" * 70 + ":9092", "cannot find the host 'aaa")  # no name can be as long
 
 
 @contextmanager
-def silent() -> Iterator[Place]:
+def silent() -> Iterator[UnreachableAddress]:
     with ScriptedServer(Peer.wait_for_end) as server:
-        yield Place(str(server.address), "does not answer yet")
+        yield UnreachableAddress(str(server.address), "does not answer yet")
 
 
 @contextmanager
-def resetting() -> Iterator[Place]:
+def resetting() -> Iterator[UnreachableAddress]:
     with ScriptedServer(reset) as server:
-        yield Place(str(server.address), f"{server.address}: the broker closed the connection")
+        yield UnreachableAddress(str(server.address), f"{server.address}: the broker closed the connection")
 
 
 @contextmanager
-def tls_port() -> Iterator[Place]:
+def tls_port() -> Iterator[UnreachableAddress]:
     with ScriptedServer(hang_up) as server:
-        yield Place(str(server.address), "is it a TLS listener?", "security.protocol to SSL")
+        yield UnreachableAddress(str(server.address), "is it a TLS listener?", "security.protocol to SSL")
 
 
 @contextmanager
-def plaintext_port() -> Iterator[Place]:
+def plaintext_port() -> Iterator[UnreachableAddress]:
     with ScriptedServer(hang_up) as server:
         secure = {"security_protocol": "SSL", "enable_ssl_certificate_verification": False}
-        yield Place(
+        yield UnreachableAddress(
             str(server.address), "is it a plaintext listener?", "security.protocol to PLAINTEXT", secure
         )
 
 
 @contextmanager
-def wrongly_advertised() -> Iterator[Place]:
+def wrongly_advertised() -> Iterator[UnreachableAddress]:
     """The bootstrap address answers; the broker that it names cannot be reached."""
     elsewhere = closed_port()
     broker = MetadataResponseBroker(node_id=1, host=elsewhere.host, port=elsewhere.port)
@@ -113,10 +113,10 @@ def wrongly_advertised() -> Iterator[Place]:
             peer.answer(asked, MetadataResponse(brokers=[broker], topics=topics))
 
     with ScriptedServer(script) as server:
-        yield Place(str(server.address), f"cannot connect to {elsewhere}: connection refused")
+        yield UnreachableAddress(str(server.address), f"cannot connect to {elsewhere}: connection refused")
 
 
-PLACES = [refused, unnamed, silent, resetting, tls_port, plaintext_port]
+ADDRESSES = [refused, unnamed, silent, resetting, tls_port, plaintext_port]
 
 
 # --- the calls, on both shells ----------------------------------------------------------------------------
@@ -200,18 +200,22 @@ FEW = [poll, send, aio_list_topics]
 
 
 @pytest.mark.parametrize(
-    ("place", "call"),
-    [(place, call) for place in PLACES for call in (CALLS if place in (refused, tls_port) else FEW)],
+    ("address_of", "call"),
+    [
+        (address_of, call)
+        for address_of in ADDRESSES
+        for call in (CALLS if address_of in (refused, tls_port) else FEW)
+    ],
 )
 def test_a_call_says_what_is_wrong_and_raises_it_by_a_setting(
-    place: Callable[[], Any],
+    address_of: Callable[[], Any],
     call: Callable[..., None],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if place is silent:
+    if address_of is silent:
         monkeypatch.setattr(Reachability, "SLOW_S", 0.1)
-    with place() as found, pytest.raises(Unreachable) as raised:
+    with address_of() as found, pytest.raises(Unreachable) as raised:
         call(found.address, headrace_unreachable_timeout_ms=SOON_MS, **found.settings)
     assert found.cause in str(raised.value)
     assert found.setting in raised.value.advice
@@ -230,11 +234,11 @@ def test_a_call_says_what_is_wrong_and_raises_it_by_a_setting(
         (aio_list_topics, "default_api_timeout_ms"),
     ],
 )
-@pytest.mark.parametrize("place", [refused, tls_port])
+@pytest.mark.parametrize("address_of", [refused, tls_port])
 def test_without_the_setting_the_last_error_names_the_cause(
-    place: Callable[[], Any], call: Callable[..., None], timeout: str
+    address_of: Callable[[], Any], call: Callable[..., None], timeout: str
 ) -> None:
-    with place() as found, pytest.raises(ClientError) as raised:
+    with address_of() as found, pytest.raises(ClientError) as raised:
         call(found.address, **{timeout: SOON_MS})
     assert found.cause in str(raised.value)
     assert "topic's name" not in raised.value.advice
@@ -271,7 +275,12 @@ def test_a_broker_under_an_address_that_is_wrong(
 
 def test_a_record_that_is_lost_names_the_cause() -> None:
     with wrongly_advertised() as found:
-        settings = {"delivery_timeout_ms": 400, "request_timeout_ms": 300, "linger_ms": 0, "acks": 1}
+        settings: dict[str, Any] = {
+            "delivery_timeout_ms": 400,
+            "request_timeout_ms": 300,
+            "linger_ms": 0,
+            "acks": 1,
+        }
         with headrace.Producer(found.address, **settings) as producer:
             delivery = producer.send("t", b"x")
             with pytest.raises(RecordLost) as raised:

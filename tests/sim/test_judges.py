@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from headrace.records.builder import build_batch
 from headrace.simulator.clients.topics import Topic
+from headrace.simulator.cluster_judges.truncation_spares_the_committed import TruncationSparesTheCommitted
 from headrace.simulator.history import (
     Assigned,
     BatchSent,
@@ -19,10 +22,10 @@ from headrace.simulator.history import (
     TopicCreated,
     Violation,
 )
+from headrace.simulator.host import Host
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
-from headrace.simulator.machine import Machine
 from headrace.simulator.operator import Operator
 from headrace.simulator.world import World
 from headrace.storage.disk import write_atomically
@@ -52,16 +55,59 @@ def test_a_partition_has_one_owner_in_a_generation() -> None:
         judge.see(Assigned("plain", "second", 2, (SOURCE,), is_classic=False))
 
 
+class Replica:
+    """One node with a log, as the judge of truncation looks at it."""
+
+    def __init__(self, end: int, *, broker_epoch: int, high_watermark: int | None = None) -> None:
+        self.log = SimpleNamespace(log_end_offset=end)
+        leader = SimpleNamespace(high_watermark=high_watermark) if high_watermark is not None else None
+        partition = SimpleNamespace(topic="t", topic_id=b"t" * 16, index=0, log=self.log, leader=leader)
+        state = SimpleNamespace(isr=(1,), eligible_leader_replicas=(2,))
+        image = SimpleNamespace(
+            topics_by_id={b"t" * 16: SimpleNamespace(partitions={0: state})},
+            brokers={2: SimpleNamespace(epoch=7)},
+        )
+        self.node: Any = SimpleNamespace(
+            controller=SimpleNamespace(metadata=SimpleNamespace(committed_offset=1, image=image)),
+            broker=SimpleNamespace(
+                partitions=SimpleNamespace(all=lambda: [partition]),
+                lifecycle=SimpleNamespace(epoch=broker_epoch),
+            ),
+        )
+
+
+@pytest.mark.parametrize(("end", "is_wrong"), [(174, True), (165, False)])
+def test_a_replica_that_lacks_records_from_its_start_may_be_cut(end: int, is_wrong: bool) -> None:
+    """Its disk was replaced by an older copy, and its broker has not registered yet: nobody elects it, and
+    the registration takes it out of the eligible ones. One that had everything is not to be cut.
+    """
+    judge = TruncationSparesTheCommitted()
+    leading, following = Replica(180, broker_epoch=6, high_watermark=174), Replica(end, broker_epoch=-1)
+    first: Any = SimpleNamespace(id=1)
+    second: Any = SimpleNamespace(id=2)
+    judge.look(first, leading.node)
+    judge.look(second, following.node)
+    following.log.log_end_offset = 147
+    if is_wrong:
+        with pytest.raises(Violation, match="cuts t-0 from 174 to 147"):
+            judge.look(second, following.node)
+    else:
+        judge.look(second, following.node)
+    following.node.broker.lifecycle.epoch = 7
+    with pytest.raises(Violation, match="its log ends at 147"):
+        judge.look(second, following.node)
+
+
 def test_an_operator_without_a_connection_forgets_no_topic() -> None:
     """A topic gave its place to a namesake that was never made. When that one was deleted by its name, the
     first was gone, and clients waited for it.
     """
     world = World(1)
-    machine = Machine(world, History(world, []), ["a"], lambda *_: pytest.fail("nobody starts it"))
+    host = Host(world, History(world, []), ["a"], lambda *_: pytest.fail("nobody starts it"))
     topic = Topic("passing", 1, {}, is_asked=True)
     topic.created(bytes(16))
     topics, known = [topic], [topic]
-    operator = Operator(machine, "operator", [], topics, known)
+    operator = Operator(host, "operator", [], topics, known)
     for _ in range(20):
         operator.replace_topic()
     assert topics == known == [topic]
@@ -105,14 +151,14 @@ def test_the_durable_end_of_a_file_that_was_replaced() -> None:
     the middle of a batch of the new one.
     """
     world = World(1)
-    machine = Machine(world, History(world, []), ["a"], lambda *_: pytest.fail("nobody starts it"))
-    disk = machine._disks["a"]
+    host = Host(world, History(world, []), ["a"], lambda *_: pytest.fail("nobody starts it"))
+    disk = host._disks["a"]
     disk.make_dir(str(SOURCE))
     disk.sync_dir("")
     large, small = _batches(3, b"." * 300), _batches(7, b"")
     for data, end in ((large[:1], 1), (large, 3), (small, 7), (large, 3)):
         write_atomically(disk, f"{SOURCE}/00000000000000000000.log", b"".join(data))
-        assert machine.durable_end(SOURCE) == end
+        assert host.durable_end(SOURCE) == end
 
 
 def _batches(count: int, value: bytes) -> list[bytes]:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from harness.single_judge import ask_only
-from headrace.machines.metadata.controller import brokers
+from headrace.machines.metadata.controller import allocations
 from headrace.node.node import Node
 from headrace.node.partition import Partition
+from headrace.records.batch import read_header
 from headrace.simulator.__main__ import main
 from headrace.simulator.judges.latest_not_below_acked import LatestNotBelowAcked
 from headrace.simulator.report import failure_text
@@ -45,6 +46,7 @@ def test_a_reply_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def eager(self: Partition, *arguments: Any, **more: Any) -> Appended:
         appended = append(self, *arguments, **more)
+        assert self.leader is not None
         self.leader.local_end_moved(appended.last_offset + 1)
         return appended
 
@@ -68,7 +70,7 @@ def test_a_torn_tail_that_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(self: Any, position: int) -> Any:
         found = read(self, position)
         if found is None and position + 61 <= self._end:
-            header = damage.read_header(self._file.read(position, 61))
+            header = read_header(self._file.read(position, 61))
             if header.magic == 2 and 61 <= header.size <= self._end - position:
                 return header
         return found
@@ -78,7 +80,7 @@ def test_a_torn_tail_that_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answer_before_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last batch of each second hundred is acknowledged and thrown away."""
+    """The last batch of each second hundred is acknowledged and discarded."""
     append = Partition.append
     count = 0
 
@@ -102,17 +104,18 @@ def test_a_high_watermark_beyond_the_log_end(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_deletion_that_is_acknowledged_and_does_not_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogDirectory, "log_start_job", lambda *_: CheckpointJob({}, []))
+    monkeypatch.setattr(LogDirectory, "complete_log_starts", lambda *_, **__: None)
     assert caught_by() == "earliest_never_falls"
 
 
 def test_producer_ids_that_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    allocate = brokers.allocate_producer_ids
+    allocate = allocations.allocate_producer_ids
 
     def forgetful(image: Any, *broker: Any) -> Any:
         image.next_producer_id = 0
         return allocate(image, *broker)
 
-    monkeypatch.setattr(brokers, "allocate_producer_ids", forgetful)
+    monkeypatch.setattr(allocations, "allocate_producer_ids", forgetful)
     assert caught_by() == "metadata_replayed"
 
 

@@ -13,11 +13,12 @@ from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.classic_protocol import GroupLeader
 from headrace.client.membership.events import CommittedOffset
-from headrace.client.pending import Pending
 from headrace.client.producer.idempotence import PartitionSequences
 from headrace.client.producer.produce_requests import SentBatch
 from headrace.client.producer.sender import Sender
 from headrace.client.producer.transaction_session import TransactionSession
+from headrace.client.steps import Pending
+from headrace.records.fetched import Fetched
 from headrace.simulator.run import Options, simulate
 
 SEEDS = range(1, 31)
@@ -110,10 +111,8 @@ def test_offsets_that_do_not_join_the_transaction(monkeypatch: pytest.MonkeyPatc
 
 
 def test_aborted_records_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched = fetcher.Fetched
-
     def blind(*arguments: Any, aborted: Any, **more: Any) -> Any:
-        return fetched(*arguments, **more)
+        return Fetched(*arguments, **more)
 
     monkeypatch.setattr(fetcher, "Fetched", blind)
     assert caught_by() == "reads_skip_nothing"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from headrace.node import express
+from headrace.base.time import Now
+from headrace.node import produce_fast_path
+from headrace.node.directory_assignments import DirectoryAssignments
 from headrace.node.partition import Partition
-from headrace.simulator.odds import Odds
+from headrace.simulator.fault_profiles import FaultProfile
 from headrace.simulator.run import Options, simulate
 from headrace.storage import appending, rolling
 from headrace.storage.directory_jobs import CheckpointJob
@@ -21,9 +23,9 @@ from headrace.storage.segment import Segment
 SEEDS = range(1, 31)
 
 
-def caught_by(play: str = "logs", **odds: Any) -> str:
-    """The judge who objects first; odds: of faults that the mistake needs more often."""
-    options = Options(play=play, odds=Odds(**odds))
+def caught_by(play: str = "logs", **profile: Any) -> str:
+    """The judge who objects first; profile: of faults that the mistake needs more often."""
+    options = Options(play=play, profile=FaultProfile(**profile))
     for seed in SEEDS:
         failure = simulate(seed, options).failure
         if failure is not None:
@@ -35,9 +37,9 @@ def test_a_setting_that_is_lifted_during_a_flush(monkeypatch: pytest.MonkeyPatch
     """flush.messages=1 goes while a flush is under way, and nobody moves the high watermark any more."""
     configure = Partition.configure
 
-    def forgetful(self: Partition, config: Any, min_insync_replicas: int) -> None:
+    def forgetful(self: Partition, now: Now, config: Any, min_insync_replicas: int) -> None:
         log, self.log = self.log, None
-        configure(self, config, min_insync_replicas)
+        configure(self, now, config, min_insync_replicas)
         self.log = log
         if log is not None:
             log.configure(config)
@@ -73,6 +75,22 @@ def test_a_checkpoint_after_the_clean_marker(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
+def test_a_move_that_the_metadata_never_hear_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that cannot read the new directory begins the partition again in the old one."""
+
+    def forgetful(self: DirectoryAssignments, now: Any, partition: Partition, then: Any) -> None:
+        then(now)
+
+    monkeypatch.setattr(DirectoryAssignments, "tell", forgetful)
+    monkeypatch.setattr(DirectoryAssignments, "correct", lambda *_: None)
+    assert caught_by(move=20, hide=12) in (
+        "high_watermark_monotonic",
+        "offsets_keep_their_value",
+        "acked_never_lost",
+        "latest_not_below_acked",
+    )
+
+
 def test_a_roll_that_fails_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new log is there, its index is not, and the old segment goes on growing."""
     roll = rolling.roll_active
@@ -101,14 +119,14 @@ def test_a_roll_that_fails_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_lane_that_learns_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(express.Remembered, "is_answered_by", lambda *_: True)
-    monkeypatch.setattr(express, "LEARNED_ACKS", range(-10, 10))
+def test_a_fast_path_that_learns_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_fast_path.RememberedProduce, "is_answered_by", lambda *_: True)
+    monkeypatch.setattr(produce_fast_path, "LEARNED_ACKS", range(-10, 10))
     assert caught_by() == "refused_stays_refused"
 
 
-def test_a_lane_into_a_coordinators_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where such a topic is not compacted, nothing else keeps the lane from it."""
-    monkeypatch.setattr(express.Remembered, "is_answered_by", lambda *_: True)
-    monkeypatch.setattr(express, "INTERNAL_TOPICS", frozenset())
+def test_a_fast_path_into_a_coordinators_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where such a topic is not compacted, nothing else keeps the fast path from it."""
+    monkeypatch.setattr(produce_fast_path.RememberedProduce, "is_answered_by", lambda *_: True)
+    monkeypatch.setattr(produce_fast_path, "INTERNAL_TOPICS", frozenset())
     assert caught_by("coordinators") in ("refused_stays_refused", "coordinators_rebuilt")

@@ -16,11 +16,11 @@ import headrace
 import headrace.spark
 from harness.broker import Broker
 from harness.headrace import Headrace
-from harness.kafka import Kafka
+from harness.registry_broker import RegistryBroker
 from harness.spark_queries import await_end
 from harness.wait import run_to_end
 from headrace.spark import worker_python
-from schemas.conftest import Site
+from spark.rival import KAFKA
 
 FORMAT = "headrace"
 WORKER_MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -35,7 +35,6 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "100",
 }
 _names = itertools.count()
-KAFKA = pytest.param(Kafka, id=Kafka.name, marks=pytest.mark.on_kafka)
 
 
 @pytest.fixture(scope="session")
@@ -195,17 +194,17 @@ def stream(spark: SparkSession, servers: str) -> Callable[..., DataFrame]:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def registry_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryBroker]:
     """A broker of Headrace with its registry."""
     settings = {**SETTINGS, "headrace.metrics.port": "0"}
     with Headrace(tmp_path_factory.mktemp("registry"), settings) as broker:
-        yield Site(broker)
+        yield RegistryBroker(broker)
 
 
 @pytest.fixture
-def orders(site: Site) -> str:
+def orders(registry_broker: RegistryBroker) -> str:
     """A topic there."""
     name = f"orders-{next(_names)}"
-    with headrace.Admin(site.servers) as admin:
+    with headrace.Admin(registry_broker.servers) as admin:
         admin.create_topic(name, partitions=1)
     return name

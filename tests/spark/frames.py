@@ -9,18 +9,32 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import Row
 
-from schemas.conftest import Site
+from harness.registry_broker import RegistryBroker
 
 
 def load(
-    spark: SparkSession, site: Site, topic: str, options: Mapping[str, str], schema: str | None = None
+    spark: SparkSession,
+    registry_broker: RegistryBroker,
+    topic: str,
+    options: Mapping[str, str],
+    schema: str | None = None,
 ) -> DataFrame:
-    reader = spark.read.format("headrace").option("kafka.bootstrap.servers", site.servers).options(**options)
+    reader = (
+        spark.read.format("headrace")
+        .option("kafka.bootstrap.servers", registry_broker.servers)
+        .options(**options)
+    )
     return (reader if schema is None else reader.schema(schema)).load(topic)
 
 
-def save(frame: DataFrame, site: Site, topic: str | None, options: Mapping[str, str]) -> None:
-    writer = frame.write.format("headrace").option("kafka.bootstrap.servers", site.servers).options(**options)
+def save(
+    frame: DataFrame, registry_broker: RegistryBroker, topic: str | None, options: Mapping[str, str]
+) -> None:
+    writer = (
+        frame.write.format("headrace")
+        .option("kafka.bootstrap.servers", registry_broker.servers)
+        .options(**options)
+    )
     writer.mode("append").save(topic)
 
 

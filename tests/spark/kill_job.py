@@ -121,7 +121,7 @@ def main(directory: Path) -> None:
         },
     )
     session.sparkContext.setLogLevel("OFF")
-    java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     (directory / "driver.pids").write_text(f"{java} {os.getpid()}")
     session.dataSource.register(KillingSource)
     rows = (

@@ -35,7 +35,7 @@ from harness.headrace import Headrace
 from harness.postgres import postgres
 from harness.spark_queries import await_end
 from harness.wait import eventually
-from headrace.sample.clicks import CLICKS, IMPRESSIONS, LATE, Truth, World, truth
+from headrace.sample.clicks import CLICKS, IMPRESSIONS, LATE, SampleClicks, Truth, truth
 from headrace.schemas.dead_letters import read_dead_letter
 
 MINUTES = 24
@@ -45,7 +45,7 @@ SETTINGS = {"offsets.topic.num.partitions": "1", "log.retention.ms": "-1"}
 
 
 class Counted(NamedTuple):
-    """A world's events in the topics, and a pipeline that has read them all."""
+    """Sample events in the topics, and a pipeline that has read them all."""
 
     servers: str
     truth: Truth
@@ -57,10 +57,10 @@ class Counted(NamedTuple):
 def counted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
     """Published in three parts, with a run of the pipeline behind each of them."""
     directory = tmp_path_factory.mktemp("ad-clicks")
-    world = World(seed=6, impressions_per_s=5.0, robot_rate=0.01)
-    events = list(world.events(MINUTES * 60))
+    sample = SampleClicks(seed=6, impressions_per_s=5.0, robot_rate=0.01)
+    events = list(sample.events(MINUTES * 60))
     parts = [events[: len(events) // 2], events[len(events) // 2 :]]
-    parts.append(list(World.closing_events(events[-1].timestamp_ms)))
+    parts.append(list(SampleClicks.closing_events(events[-1].timestamp_ms)))
     progress: list[Any] = []
 
     with Headrace(directory, SETTINGS) as broker:
@@ -143,7 +143,14 @@ def test_the_same_steps_count_whole_topics_at_once(spark: SparkSession, counted:
 @contextmanager
 def to_database(servers: str, address: str) -> Iterator[subprocess.Popen[bytes]]:
     """The program, which is killed in the end."""
-    command = [sys.executable, EXAMPLE / "to_database.py", "--servers", servers, "--database", address]
+    command: list[str | Path] = [
+        sys.executable,
+        EXAMPLE / "to_database.py",
+        "--servers",
+        servers,
+        "--database",
+        address,
+    ]
     with subprocess.Popen(command) as program:
         try:
             yield program
@@ -172,7 +179,9 @@ def test_postgresql_has_what_is_true_after_a_kill_within_a_transaction(
 
     def held_up() -> int:
         query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
-        return int(lock.execute(query, (table,)).fetchone()[0])
+        found = lock.execute(query, (table,)).fetchone()
+        assert found is not None
+        return int(found[0])
 
     with psycopg.connect(postgresql) as database, psycopg.connect(postgresql) as lock:
         to_database_program.prepared(database)

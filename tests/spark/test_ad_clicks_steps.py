@@ -6,6 +6,7 @@ import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,7 @@ def test_a_click_belongs_to_an_impression_that_is_at_most_ten_minutes_old(frames
 
 
 def test_whoever_clicks_six_times_in_a_minute_is_a_robot(frames):
-    def several(count: int, first: datetime, **who: str) -> list[Row]:
+    def several(count: int, first: datetime, **who: Any) -> list[Row]:
         return [click(f"{who}-{number}", first + number * MS, **who) for number in range(count)]
 
     clicks = frames(
@@ -132,7 +133,7 @@ def test_a_stream_counts_each_minute_once_however_its_batches_are_cut(spark, tmp
         [click("closing", ahead, impression="i-never")],
         [others[3]],  # long forgotten, and older than the watermark: it changes nothing
     )
-    shown = [row["impression"] for row in others] + ["i-c-next", "i-c-late", "i-c-just"]
+    shown: list[Any] = [row["impression"] for row in others] + ["i-c-next", "i-c-late", "i-c-just"]
     impressions = stream(
         spark,
         tmp_path / "impressions",

@@ -106,13 +106,13 @@ def test_pushed_filters_are_not_read(spark, read, new_topic, fill):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"subscribe": "nothing-here"}, "there is no topic 'nothing-here'"),
-        ({}, "give one of load"),
-        ({"subscribe": "a", "assign": "{}"}, "give one of load"),
+        ({"subscribe": "nothing-here"}, "topic 'nothing-here' does not exist"),
+        ({}, "use one of load"),
+        ({"subscribe": "a", "assign": "{}"}, "use one of load"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"subscribe": "a", "startingOffsets": "latest"}, "cannot be latest"),
         ({"subscribe": "a", "kafka__auto__offset__reset": "latest"}, "use startingOffsets"),
-        ({"subscribe": "a", "kafka__fetch__min__byte": "1"}, "there is no setting"),
+        ({"subscribe": "a", "kafka__fetch__min__byte": "1"}, "unknown setting"),
     ],
 )
 def test_wrong_use_is_told_in_a_sentence(read, options, said):

@@ -17,7 +17,7 @@ from harness.ad_clicks import EXAMPLE, counts_in, create_sources, publish
 from harness.headrace import Headrace
 from harness.spark_cluster import environment, spark_cluster
 from harness.wait import run_to_end
-from headrace.sample.clicks import World, truth
+from headrace.sample.clicks import SampleClicks, truth
 
 MINUTES = 20
 RUN_S = 400
@@ -34,14 +34,20 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_the_example_counts_the_same_on_a_cluster(
     workers: int, master: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    events = list(World(seed=8, impressions_per_s=10.0).events(MINUTES * 60))
+    events = list(SampleClicks(seed=8, impressions_per_s=10.0).events(MINUTES * 60))
     # of a worker's one core a job has all or nothing
     known = environment() | {"PYSPARK_SUBMIT_ARGS": f"--conf spark.cores.max={workers} pyspark-shell"}
     with Headrace(tmp_path / "broker", SETTINGS) as broker:
         create_sources(broker.bootstrap)
         publish(broker.bootstrap, events)
-        publish(broker.bootstrap, World.closing_events(events[-1].timestamp_ms))
-        command = [sys.executable, EXAMPLE / "pipeline.py", "--available-now", "--master", master]
+        publish(broker.bootstrap, SampleClicks.closing_events(events[-1].timestamp_ms))
+        command: list[str | Path] = [
+            sys.executable,
+            EXAMPLE / "pipeline.py",
+            "--available-now",
+            "--master",
+            master,
+        ]
         command += ["--servers", broker.bootstrap, "--checkpoints", tmp_path / "checkpoints"]
         began = time.monotonic()
         done = run_to_end(command, RUN_S, env=known)

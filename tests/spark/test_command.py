@@ -15,7 +15,7 @@ from beside import PARTS
 
 frame = spark.read.format("headrace").option("minPartitions", PARTS).load("{topic}")
 print("records", frame.count(), "distinct", frame.select("offset").distinct().count())
-workers = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is told of, too
+workers = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is listed, too
 print("workers", workers)
 """
 

@@ -64,7 +64,7 @@ def test_the_first_look_has_columns_and_nothing_else_is_said(tmp_path):
         "the record at offset 1 of partition mine-0 cannot be decoded: value: not valid JSON"
     )
     assert done.stderr == (
-        f"Error: <stdin>, line {len(FIRST_LOOK.splitlines())}: there is no topic 'clocks': check the name, "
-        "or create it first.\n"
+        f"Error: <stdin>, line {len(FIRST_LOOK.splitlines())}: topic 'clocks' does not exist: check the "
+        "name, or create it first.\n"
     )
     assert done.returncode == 1

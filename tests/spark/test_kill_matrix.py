@@ -41,9 +41,9 @@ ONE_OF_EACH: list[Kill] = [
 
 def at_every_point(seed: int) -> list[Kill]:
     """Every point once, in a random order; over three seeds every victim at every point."""
-    dice = Random(seed)
+    rng = Random(seed)
     points = list(POINTS[:-1])
-    dice.shuffle(points)
+    rng.shuffle(points)
     kills: list[Kill] = [
         {"point": point, "batch": number, "victim": VICTIMS[(POINTS.index(point) + seed) % len(VICTIMS)]}
         for number, point in enumerate(points)

@@ -63,7 +63,7 @@ def test_by_retention(stream, run, new_topic, fill, admin, producer):
     eventually(lambda: admin.list_offsets({(topic, 0): OffsetAt.EARLIEST})[topic, 0].offset, 8)
     said = (
         rf"Offsets 5 to 7 of partition {topic}-0 no longer exist: deleted by retention \(retention.ms is "
-        r"3600000\) or on request; the oldest record left is of 20\d\d-"
+        r"3600000\) or on request; the oldest remaining record is from 20\d\d-"
     )
     with pytest.raises(PySparkException, match=said):
         run(frame)
@@ -92,7 +92,7 @@ def test_all_of_it(stream, run, new_topic, fill, admin):
     run(frame)
     fill(topic, 3, first=2)
     admin.delete_records({(topic, 0): 5})
-    with pytest.raises(PySparkException, match=r"Offsets 2 to 4 of .*; no record is left"):
+    with pytest.raises(PySparkException, match=r"Offsets 2 to 4 of .*; no records remain"):
         run(frame)
     assert run(stream(topic, failOnDataLoss=False))[0] == rows(0, 1)
 

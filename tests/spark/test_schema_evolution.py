@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import headrace
+from harness.registry_broker import RegistryBroker
 from headrace.schemas import Registry, avro_serializer, json_serializer, protobuf_serializer
-from schemas.conftest import Site
 from spark.frames import fields, load
 
 
@@ -67,20 +67,20 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.format)
 def test_old_and_new_records_are_one_frame(
-    spark: SparkSession, site: Site, orders: str, change: Change
+    spark: SparkSession, registry_broker: RegistryBroker, orders: str, change: Change
 ) -> None:
-    registry = Registry(site.url)
+    registry = Registry(registry_broker.url)
     older = change.serializer(registry, change.older, orders)
     newer = change.serializer(registry, change.newer, orders)
-    with headrace.Producer(site.servers) as producer:
+    with headrace.Producer(registry_broker.servers) as producer:
         producer.send(orders, older.to_bytes(change.old)).get(timeout=30)
         if change.format == "json":  # its rules do not let an open object have one more property
             registry.set_level("NONE", f"{orders}-value")
         for value in (newer.to_bytes(change.new), older.to_bytes(change.old), None):
             producer.send(orders, value).get(timeout=30)
-    options = {"valueFormat": change.format, "schema.registry.url": site.url}
+    options = {"valueFormat": change.format, "schema.registry.url": registry_broker.url}
     nothing = dict.fromkeys(change.new_seen)
-    assert fields(load(spark, site, orders, options)) == [
+    assert fields(load(spark, registry_broker, orders, options)) == [
         change.old_seen,
         change.new_seen,
         change.old_seen,
@@ -89,20 +89,23 @@ def test_old_and_new_records_are_one_frame(
 
 
 def test_a_stream_shows_the_columns_that_it_began_with(
-    spark: SparkSession, site: Site, orders: str, going_on: Callable[[DataFrame], StreamingQuery]
+    spark: SparkSession,
+    registry_broker: RegistryBroker,
+    orders: str,
+    going_on: Callable[[DataFrame], StreamingQuery],
 ) -> None:
     # `gone` is removed while the stream runs, in a way that leaves its readers a default
     change = CHANGES[0]
-    registry = Registry(site.url)
-    with headrace.Producer(site.servers) as producer:
+    registry = Registry(registry_broker.url)
+    with headrace.Producer(registry_broker.servers) as producer:
         producer.send(orders, change.serializer(registry, change.older, orders).to_bytes(change.old))
         producer.flush()
         frame = (
             spark.readStream.format("headrace")
-            .option("kafka.bootstrap.servers", site.servers)
+            .option("kafka.bootstrap.servers", registry_broker.servers)
             .option("startingOffsets", "earliest")
             .option("valueFormat", "avro")
-            .option("schema.registry.url", site.url)
+            .option("schema.registry.url", registry_broker.url)
             .load(orders)
         )
         query = going_on(frame.select("item", "gone", "count"))

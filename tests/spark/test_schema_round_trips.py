@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import headrace
+from harness.registry_broker import RegistryBroker
 from headrace.schemas import Registry, avro_serializer, json_serializer, protobuf_serializer
-from schemas.conftest import Site
 from schemas.messages import generated
 from spark import schema_rows
 from spark.frames import fields, load, save
@@ -109,29 +109,29 @@ LANGUAGES = [
 
 @pytest.mark.parametrize("language", LANGUAGES, ids=lambda one: one.format)
 def test_every_writer_with_every_reader(
-    spark: SparkSession, site: Site, orders: str, language: Language
+    spark: SparkSession, registry_broker: RegistryBroker, orders: str, language: Language
 ) -> None:
     topic = orders
     clients = {
-        "headrace": language.headrace(Registry(site.url), topic),
-        "confluent": language.confluent(SchemaRegistryClient({"url": site.url}), topic),
+        "headrace": language.headrace(Registry(registry_broker.url), topic),
+        "confluent": language.confluent(SchemaRegistryClient({"url": registry_broker.url}), topic),
     }
-    with headrace.Producer(site.servers) as producer:
+    with headrace.Producer(registry_broker.servers) as producer:
         for name, client in clients.items():
             producer.send(topic, client.write(language.value(name)), name.encode())
             producer.flush()
-    options = {"valueFormat": language.format, "schema.registry.url": site.url}
+    options = {"valueFormat": language.format, "schema.registry.url": registry_broker.url}
     kinds = spark.createDataFrame([], language.types).schema
     row = language.row("spark")
     frame = spark.createDataFrame([tuple(row[name] for name in kinds.names)], kinds)
-    save(frame, site, topic, options | {"valueSchema": language.schema})
+    save(frame, registry_broker, topic, options | {"valueSchema": language.schema})
 
-    found = load(spark, site, topic, options)
+    found = load(spark, registry_broker, topic, options)
     assert StructType([field for field in found.schema if field.name in kinds.names]) == kinds
     for writer, values in zip(WRITERS, fields(found), strict=True):
         assert values == language.row(writer), f"{writer} to spark"
 
-    with headrace.Consumer(site.servers) as consumer:
+    with headrace.Consumer(registry_broker.servers) as consumer:
         consumer.assign({(topic, 0): 0})
         messages: list[Any] = []
         while len(messages) < len(WRITERS):

@@ -21,13 +21,13 @@ from harness.committed import committed_texts
 from harness.headrace import Headrace
 from harness.spark_queries import await_end
 from headrace.client.errors import KafkaError
-from headrace.client.producer.sink_attempt import Place
-from headrace.client.threads.sink_attempt import SinkAttempt
+from headrace.client.producer.sink_attempt import AttemptId
+from headrace.client.threads.producer import SinkAttempt
 from headrace.protocol.errors import ErrorCode
 from headrace.spark.errors import InvalidOption
 from headrace.spark.rows import row_layout
 from headrace.spark.sink_options import Guarantee, sink_options
-from spark.conftest import KAFKA
+from spark.rival import KAFKA
 
 pytestmark = pytest.mark.brief
 
@@ -280,7 +280,7 @@ def test_a_second_driver_fences_the_first(
     forget_commit(checkpoint, before.committed_batch_id or 0)
     shutil.copytree(checkpoint, tmp_path / "other")
     run(source, tmp_path / "other", topic=topic, txnAppId=app_id)
-    zombie = Place(app_id, before.query_id, before.run_id, (before.committed_batch_id or 0) + 1, 0, 0)
+    zombie = AttemptId(app_id, before.query_id, before.run_id, (before.committed_batch_id or 0) + 1, 0, 0)
     with SinkAttempt(servers, zombie) as attempt, pytest.raises(KafkaError, match="has taken over") as raised:
         attempt.join()
     assert raised.value.code == ErrorCode.PRODUCER_FENCED

@@ -19,10 +19,10 @@ from harness.headrace import Headrace
 from harness.spark_cluster import environment, spark_cluster
 from harness.spark_queries import await_end
 from harness.wait import eventually, run_to_end
-from headrace.client.admin.sinks import Sink
+from headrace.client.admin.transactions import Sink
 from headrace.client.errors import KafkaError
-from headrace.client.producer.sink_attempt import Place, State
-from headrace.client.threads.sink_attempt import SinkAttempt
+from headrace.client.producer.sink_attempt import AttemptId, State
+from headrace.client.threads.producer import SinkAttempt
 
 pytestmark = pytest.mark.parametrize("broker", [Headrace], indirect=True, scope="session", ids=["headrace"])
 
@@ -52,11 +52,11 @@ def test_a_zombie_that_writes_on_does_not_count(
 ) -> None:
     """An executor was given up for dead, its task was tried elsewhere and the batch committed; it lives."""
     topic, app_id, told = sink
-    with SinkAttempt(servers, Place(app_id, QUERY, RUN, 0, task=0, attempt=0)) as zombie:
+    with SinkAttempt(servers, AttemptId(app_id, QUERY, RUN, 0, task=0, attempt=0)) as zombie:
         assert zombie.join() is State.WRITING
         zombie.send_arrow(topic, table("of the zombie"))
         zombie.finish()
-        with SinkAttempt(servers, Place(app_id, QUERY, RUN, 0, task=0, attempt=1)) as other:
+        with SinkAttempt(servers, AttemptId(app_id, QUERY, RUN, 0, task=0, attempt=1)) as other:
             assert other.join() is State.WRITING
             other.send_arrow(topic, table("of the other"))
             producer = other.finish()
@@ -64,7 +64,7 @@ def test_a_zombie_that_writes_on_does_not_count(
         zombie.send_arrow(topic, table("of the zombie, later"))
         with pytest.raises(KafkaError):
             zombie.finish()
-    with SinkAttempt(servers, Place(app_id, QUERY, RUN, 0, task=0, attempt=2)) as late:
+    with SinkAttempt(servers, AttemptId(app_id, QUERY, RUN, 0, task=0, attempt=2)) as late:
         assert late.join() is State.COMMITTED
     assert (told().committed_batch_id, told().open_attempts) == (0, 0)
     eventually(lambda: committed_texts(servers, topic), ["of the other"])
@@ -75,15 +75,15 @@ def test_a_batch_that_nobody_was_heard_of_is_not_committed(
 ) -> None:
     """The driver was asleep for longer than the timeout. Nothing counts, and the batch is written again."""
     topic, app_id, told = sink
-    place = Place(app_id, QUERY, RUN, 0, task=0, attempt=0)
-    with SinkAttempt(servers, place, transaction_timeout_ms=1_000) as attempt:
+    attempt_id = AttemptId(app_id, QUERY, RUN, 0, task=0, attempt=0)
+    with SinkAttempt(servers, attempt_id, transaction_timeout_ms=1_000) as attempt:
         attempt.join()
         attempt.send_arrow(topic, table("too late"))
         producer = attempt.finish()
     eventually(lambda: told().open_attempts, 0)
     with pytest.raises(KafkaError, match="not open any more; nothing was committed"):
         admin.commit_sink(app_id, QUERY, RUN, 0, [producer])
-    with SinkAttempt(servers, place._replace(run_id="the next run")) as attempt:
+    with SinkAttempt(servers, attempt_id._replace(run_id="the next run")) as attempt:
         assert attempt.join() is State.WRITING
         attempt.send_arrow(topic, table("in time"))
         producer = attempt.finish()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace import Admin, KafkaError, OffsetAt, TimedOut, Unreachable
+from headrace import Admin, KafkaError, OffsetAt, TimedOut, TopicPartition, Unreachable
 from headrace.aio import Admin as AsyncAdmin
 from headrace.testing import Broker
 
@@ -21,7 +21,7 @@ def admin(headrace_broker: Broker) -> Iterator[Admin]:
 
 
 def end(admin: Admin) -> int | None:
-    return admin.list_offsets({("orders", 0): OffsetAt.LATEST})["orders", 0].offset
+    return admin.list_offsets({("orders", 0): OffsetAt.LATEST})[TopicPartition("orders", 0)].offset
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_leader_that_moves(headrace_broker: Broker, admin: Admin, api: str, co
 def test_a_coordinator_that_moves_or_loads(headrace_broker: Broker, admin: Admin, code: str) -> None:
     admin.alter_group_offsets("readers", {("orders", 0): 1})
     fault = headrace_broker.faults.error(api="OffsetFetch", code=code, times=3)
-    assert admin.list_group_offsets("readers")["orders", 0].offset == 1
+    assert admin.list_group_offsets("readers")[TopicPartition("orders", 0)].offset == 1
     assert fault.times_left == 0
 
 

@@ -8,8 +8,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 
+from harness.kafka_python_sockets import close_abandoned_sockets
 from harness.wait import WAIT_S
 from headrace.testing import Broker
+
+close_abandoned_sockets()
 
 
 def test_kafka_python(headrace_broker: Broker) -> None:

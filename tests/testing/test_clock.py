@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -64,7 +65,7 @@ def test_a_member_that_time_has_passed_for_is_expired_and_comes_back(headrace_br
     assert message is not None
     headrace_broker.clock.advance(minutes=1)
     with pytest.raises(KafkaException, match=r"UNKNOWN_MEMBER_ID|Unknown member"):
-        consumer.commit(message, asynchronous=False)
+        consumer.commit(message=message, asynchronous=False)
     again = consumer.poll(30)  # it has joined again and starts from the last commit: there was none
     assert again is not None
     assert again.offset() == message.offset()
@@ -78,7 +79,7 @@ def test_a_member_whose_session_is_kept_notices_nothing(headrace_broker: Broker)
     message = consumer.poll(30)
     assert message is not None
     headrace_broker.clock.advance(days=6, keep_sessions=True)
-    consumer.commit(message, asynchronous=False)
+    consumer.commit(message=message, asynchronous=False)
     consumer.close()
 
 
@@ -126,6 +127,6 @@ def test_the_date_is_the_brokers(headrace_broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("time_given", [{}, {"days": -1}])
-def test_time_does_not_run_backwards(headrace_broker: Broker, time_given: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="forwards"):
+def test_time_does_not_run_backwards(headrace_broker: Broker, time_given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be more than 0"):
         headrace_broker.clock.advance(**time_given)

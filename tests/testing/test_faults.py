@@ -109,6 +109,7 @@ def test_without_a_leader_clients_wait_for_one(headrace_broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": headrace_broker.bootstrap_servers, "log_level": 0})
     with headrace_broker.faults.leader_gone():
         (partition,) = admin.list_topics("orders", timeout=30).topics["orders"].partitions.values()
+        assert partition.error is not None
         assert (partition.leader, partition.error.code()) == (-1, KafkaError.LEADER_NOT_AVAILABLE)
         producer.produce("orders", b"patient")
         assert producer.flush(0.2) == 1
@@ -237,7 +238,7 @@ def test_a_broker_whose_metadata_cannot_be_written_gives_up_without_the_test() -
         broker.faults.io_error()
         with Admin(broker.bootstrap_servers) as admin, pytest.raises(ClientError):
             admin.within(0.2).create_topic("more")
-        with pytest.raises(BrokerDown, match="gave up"):
+        with pytest.raises(BrokerDown, match="stopped after an error"):
             broker.clock.advance(days=1)
         assert any("halted" in line for line in broker.log())
         broker.faults.clear()
@@ -258,7 +259,7 @@ def test_a_power_cut_loses_what_was_not_flushed(headrace_broker: Broker) -> None
 
 @pytest.mark.headrace(storage="disk")
 def test_a_power_cut_of_a_real_disk_cannot_be_played(headrace_broker: Broker) -> None:
-    with pytest.raises(ValueError, match="in memory only"):
+    with pytest.raises(ValueError, match="needs storage='memory'"):
         headrace_broker.faults.kill(lose_unsynced=True)
 
 
@@ -273,11 +274,11 @@ def test_a_reset_ends_all_faults(headrace_broker: Broker) -> None:
 
 
 def test_misspelt_names_are_told(headrace_broker: Broker) -> None:
-    with pytest.raises(ValueError, match="'Prodcue': perhaps 'Produce' was meant"):
+    with pytest.raises(ValueError, match="'Prodcue'; did you mean 'Produce'"):
         headrace_broker.faults.error(api="Prodcue", code="INVALID_RECORD")
-    with pytest.raises(ValueError, match="'NOT_ENOUGH_REPLICA': perhaps 'NOT_ENOUGH_REPLICAS' was meant"):
+    with pytest.raises(ValueError, match="'NOT_ENOUGH_REPLICA'; did you mean 'NOT_ENOUGH_REPLICAS'"):
         headrace_broker.faults.error(api="Produce", code="NOT_ENOUGH_REPLICA")
-    with pytest.raises(ValueError, match="no API 999"):
+    with pytest.raises(ValueError, match="an API with key 999"):
         headrace_broker.faults.delay(api=999, ms=1)
-    with pytest.raises(ValueError, match="once or more"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         headrace_broker.faults.drop_after_write(0)

@@ -75,8 +75,8 @@ def test_parquet_without_pyarrow_says_what_to_do(
     ("name", "text", "what"),
     [
         ("a.jsonl", '{"id": 1}\n{oops}\n', "line 2: not JSON"),
-        ("a.jsonl", '{"id": 1}\n[1]\n', "line 2: there is no 'id' to be the key"),
-        ("a.csv", "name\nAnn\n", "line 2: there is no 'id' to be the key"),
+        ("a.jsonl", '{"id": 1}\n[1]\n', "line 2: no field 'id' for the record's key"),
+        ("a.csv", "name\nAnn\n", "line 2: no field 'id' for the record's key"),
         ("a.xml", "<a/>", r"\.jsonl, \.ndjson, \.csv, \.parquet"),
     ],
 )

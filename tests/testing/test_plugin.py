@@ -136,7 +136,7 @@ def test_what_the_broker_had_to_say_is_shown_with_a_failure(run: pytest.Pytester
     [
         ("topic={'orders': 1}", "*does not take 'topic'*"),
         ("'orders'", "*does not take arguments without a name*"),
-        ("settings={'num.partition': 1}", "*perhaps 'num.partitions' was meant*"),
+        ("settings={'num.partition': 1}", "*did you mean 'num.partitions'*"),
     ],
 )
 def test_a_wrong_mark_is_told(run: pytest.Pytester, mark: str, complaint: str) -> None:

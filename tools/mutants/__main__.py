@@ -52,13 +52,17 @@ def main() -> int:
     reach = measure(list(everything(tests, options.seeds)), made, CACHE, options.cpu_seconds * 3)
     trees: SimpleQueue[Tree] = SimpleQueue()
     for tree in made:
+        tree.warm_up([test.as_posix() for test in tests])
         trees.put(tree)
+    for tree in made:
+        tree.wait()
     reasons = explained()
     baseline = Baseline(options.skip)
 
     def attend(mutant: Mutant) -> Verdict:
         tree = trees.get()
         try:
+            tree.is_warm = not reach.is_imported(mutant, tree.read(mutant.path))
             asked = list(runs(mutant, tree.path, tests, options.seeds, reach))
             verdict = judge(mutant, tree, asked, baseline, options.cpu_seconds)
         finally:
@@ -73,6 +77,8 @@ def main() -> int:
 
     with ThreadPoolExecutor(options.workers) as pool:
         verdicts = list(pool.map(attend, mutants))
+    for tree in made:
+        tree.close()
     rate = tell(seed, verdicts, baseline.failing, CACHE / f"seed-{seed}.json")
     return 0 if rate >= RATE_MIN else 1
 

@@ -29,17 +29,17 @@ def candidates(root: Path) -> dict[str, tuple[int, list[Mutant]]]:
     return found
 
 
-def draw(count: int, dice: random.Random, root: Path) -> list[Mutant]:
+def draw(count: int, rng: random.Random, root: Path) -> list[Mutant]:
     """Files by their size, then any line that can be changed, then any change of it; none twice."""
     files = candidates(root)
     names = sorted(files)
     weights = [files[name][0] for name in names]
     drawn: dict[Mutant, None] = {}
     while len(drawn) < count:
-        (name,) = dice.choices(names, weights)
+        (name,) = rng.choices(names, weights)
         mutants = files[name][1]
-        line = dice.choice(sorted({mutant.line for mutant in mutants}))
-        mutant = dice.choice([one for one in mutants if one.line == line])
+        line = rng.choice(sorted({mutant.line for mutant in mutants}))
+        mutant = rng.choice([one for one in mutants if one.line == line])
         source = (root / name).read_text()
         try:
             ast.parse(mutant.applied(source))

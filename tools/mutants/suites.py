@@ -1,13 +1,14 @@
 """The tests that run against a mutant, nearest first, in portions that each fit into one process.
 
-First the test files that import the changed module, then those of the same folder, then seeds of every play
-of the simulator, then the other unit and property tests; of all but the first only what executes the changed
-line.
+First those of the files that import the changed module, then those of the same folder, then seeds of every
+play of the simulator, then the other unit and property tests; of all of these only what executes the changed
+line, and those that compute for long last. In the end, the files that import the module as a whole.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,8 +17,10 @@ from pathlib import Path
 from mutants.changes import Mutant
 from mutants.reach import Reach
 
-PLAYS = ("logs", "coordinators", "clients")
+PLAYS = ("logs", "coordinators", "clients", "cluster", "cluster_coordinators")
 FILES_PER_RUN = 40  # of tests, so that no run takes too long by itself
+TESTS_PER_RUN = 500
+SLOW_S = 2.0  # of computing: so long a test comes after all others
 PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout=300")
 
 
@@ -27,11 +30,13 @@ class Run:
 
     name: str
     arguments: tuple[str, ...]
-    files: tuple[str, ...] = ()  # of tests
+    files: tuple[str, ...] = ()  # of tests, or single tests of them
 
     def without(self, failing: Collection[str]) -> list[str]:
         """The arguments that leave out what fails anyway."""
-        files = [file for file in self.files if file not in failing]
+        files = [
+            file for file in self.files if file not in failing and file.partition("::")[0] not in failing
+        ]
         inside = [test for test in sorted(failing) if test.partition("::")[0] in files]
         return [*self.arguments, *(argument for test in inside for argument in ("--deselect", test)), *files]
 
@@ -40,7 +45,9 @@ class Run:
         return f"{self.name}, {self.files[0]} to {self.files[-1]}" if self.files else self.name
 
     def is_left_out(self, failing: Collection[str]) -> bool:
-        return self.key in failing or (bool(self.files) and all(file in failing for file in self.files))
+        if self.key in failing:
+            return True
+        return bool(self.files) and self.without(failing) == list(self.arguments)
 
 
 def tests_of(root: Path) -> list[Path]:
@@ -87,14 +94,24 @@ def stages(mutant: Mutant, root: Path, tests: list[Path]) -> Iterator[tuple[str,
 def runs(mutant: Mutant, root: Path, tests: list[Path], seeds: int, reach: Reach) -> Iterator[Run]:
     """The simulator's turn comes early: some seconds of it notice more than minutes of distant tests."""
     reaching = reach.of(mutant, (root / mutant.path).read_text())
-    near, folder, *distant = stages(mutant, root, tests)
+    of_file: dict[str, list[str]] = defaultdict(list)
+    for test in sorted(reaching):
+        of_file[test.partition("::")[0]].append(test)
+    quick: list[tuple[str, list[str]]] = []
+    slow: list[tuple[str, list[str]]] = []
+    for name, files in stages(mutant, root, tests):
+        found = [test for file in files for test in (of_file[file] if file not in reaching else [file])]
+        quick.append((name, [test for test in found if reach.seconds[test] < SLOW_S]))
+        slow.append((f"{name}, slow", [test for test in found if reach.seconds[test] >= SLOW_S]))
+    near, folder, *distant = quick
+    _, files_of_module = next(stages(mutant, root, tests))
     yield from _portions(*near)
-    yield from _portions(folder[0], [file for file in folder[1] if file in reaching])
+    yield from _portions(*folder)
     for play in plays(seeds):
         if play.name in reaching:
             yield play
-    for name, files in distant:
-        yield from _portions(name, [file for file in files if file in reaching])
+    for name, found in (*distant, *slow, ("all tests of the module", files_of_module)):
+        yield from _portions(name, found)
 
 
 def plays(seeds: int) -> Iterator[Run]:
@@ -111,5 +128,6 @@ def everything(tests: list[Path], seeds: int) -> Iterator[Run]:
 
 
 def _portions(name: str, files: list[str]) -> Iterator[Run]:
-    for start in range(0, len(files), FILES_PER_RUN):
-        yield Run(name, PYTEST, tuple(files[start : start + FILES_PER_RUN]))
+    size = TESTS_PER_RUN if any("::" in file for file in files) else FILES_PER_RUN
+    for start in range(0, len(files), size):
+        yield Run(name, PYTEST, tuple(files[start : start + size]))

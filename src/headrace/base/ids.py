@@ -1,13 +1,14 @@
-"""Names for look-alike integers and bytes, so that an offset is never passed as a position.
+"""Types for integers and bytes that could be confused, so that an offset is never passed as a position.
 
 A topic id is its 16 raw bytes; people see it as Kafka prints it, in 22 characters of URL-safe base64.
 """
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import NewType
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 
 Offset = NewType("Offset", int)
 Position = NewType("Position", int)  # byte position in a file
@@ -29,14 +30,22 @@ def id_text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def new_id_text(dice: Dice) -> str:
+def new_id_text(rng: Randomness) -> str:
     """A random id as text. Like Kafka we take none that begins with '-', which command lines would read as an
     option.
     """
     while True:
-        text = id_text(dice.randbytes(16))
+        text = id_text(rng.randbytes(16))
         if not text.startswith("-"):
             return text
+
+
+def shared_id_text(words: Iterable[str]) -> str:
+    """An id as text that is the same wherever it is made of the same words. None begins with '-'."""
+    from hashlib import sha256  # only new nodes of a cluster need it
+
+    text = id_text(sha256(",".join(words).encode()).digest()[:16])
+    return text.replace("-", "A", 1) if text.startswith("-") else text
 
 
 def id_from_text(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Every limit that is not a user's setting, with its reason and what happens at the edge."""
+"""Limits that are not settings, with their reasons and what happens when they are reached."""
 
 # --- frames and connections -------------------------------------------------------------------------
 # Kafka's socket.request.max.bytes default. A longer frame closes the connection before it is read.
@@ -7,6 +7,9 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 # The same for requests that carry no records. Decoded, the worst of them (arrays of tiny structs) takes 56
 # times its bytes, so this is some 450 MB for a moment; a request for 100,000 topics has about 5 MB.
 FRAME_WITHOUT_RECORDS_BYTES_MAX = 8 * 1024 * 1024
+
+# The same for requests that a broker forwards to the controller: they have to fit into an Envelope.
+FORWARDED_BYTES_MAX = FRAME_WITHOUT_RECORDS_BYTES_MAX - 64 * 1024
 
 # Longer ones without records are decoded in steps, others served in between: at a microsecond for each
 # element of at least ten bytes, this is three milliseconds.
@@ -26,7 +29,7 @@ UNANSWERED_PER_CONNECTION_MAX = 100
 # thousand topics have 25 MB. Clients that pipeline have kilobytes waiting.
 QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX = 1024 * 1024
 
-# The same of all connections together: a quarter of a gigabyte is what a small machine can spare. At the edge
+# The same of all connections together: a quarter of a gigabyte is what a small host can spare. At the edge
 # the connection with the most is closed, which is not one that pipelines small requests.
 QUEUED_ANSWER_BYTES_MAX = 256 * 1024 * 1024
 
@@ -54,6 +57,10 @@ UNSENT_BYTES_PER_CONNECTION_MAX = 64 * 1024
 UNSENT_BYTES_MAX = 512 * 1024 * 1024
 
 # --- names and counts ---------------------------------------------------------------------------------
+# Characters of names that coordinators keep: groups, their members and protocols, transactional ids, sinks.
+# They are kept in memory and in records, hashed, and told to others, maybe in an older version, whose strings
+# end at 32,767 bytes. At the edge: INVALID_GROUP_ID or INVALID_REQUEST.
+COORDINATOR_NAME_CHARACTERS_MAX = 4_096
 TOPIC_NAME_CHARACTERS_MAX = 249  # Kafka's; leaves room for "-<partition>" and ".deleted" in a file name
 
 # Partitions created by one request. Each is a directory and several records of metadata; Kafka has no such
@@ -112,7 +119,7 @@ SPLITS_PER_RANGE_MAX = 10_000
 # What one compressed batch may become when it is opened: bombs are refused beyond either bound.
 UNCOMPRESSED_BATCH_BYTES_MAX = 256 * 1024 * 1024
 
-# The same for a batch that the broker opens while it is produced, since others wait at the partition's gate:
+# The same for a batch that the broker opens while it is produced, since others wait in the append queue:
 # so many times the topic's max.message.bytes, but at least the second figure. Producers count a batch
 # uncompressed, so that an honest one stays near max.message.bytes itself. At the edge: INVALID_RECORD.
 PRODUCED_BATCH_OPENED_RATIO_MAX = 8
@@ -125,14 +132,14 @@ RECORD_ERRORS_MAX = 10_000
 
 # What is opened inside the event loop, where nobody else is served meanwhile: some 0.3 ms, with any codec
 # and whatever the batch makes of itself. Compressing again takes ten times as long. Beyond, another process
-# opens the batch while its partition's gate is closed.
+# opens the batch while it waits in its partition's append queue.
 OPENED_INLINE_BYTES_MAX = 128 * 1024
 OPENED_INLINE_RECORDS_MAX = 1_000
 RECODED_INLINE_BYTES_MAX = 16 * 1024
 
-# Batches that wait in front of their logs, as bytes with some for their keeping. A connection that has so
-# much waiting is not read from; when all connections together have, a further batch is answered with
-# REQUEST_TIMED_OUT, which producers try again.
+# Batches that wait in front of their logs, as bytes with some for their keeping; and requests that wait for
+# the controller. A connection that has so much waiting is not read from; when all connections together have,
+# a further batch is answered with REQUEST_TIMED_OUT, which producers try again.
 HELD_BYTES_PER_CONNECTION_MAX = 8 * 1024 * 1024
 HELD_BYTES_MAX = 256 * 1024 * 1024
 HELD_OVERHEAD_BYTES = 1024

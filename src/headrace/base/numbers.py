@@ -1,4 +1,4 @@
-"""Whole numbers in text that a client sent.
+"""Parsing of whole numbers in text from clients.
 
 `int()` raises for more than 4,300 digits and is slow for somewhat fewer, so the length is checked first.
 """

@@ -1,7 +1,8 @@
-"""Two clocks, never mixed: deadlines live on the monotonic one, timestamps and retention on the wall.
+"""Times of two clocks, which are never mixed: monotonic time for deadlines, wall time for timestamps and
+retention.
 
-Nobody below `server` asks what time it is: `Now` is handed in. Instants are seconds as a float, as the
-event loop counts them; wall time is whole milliseconds, as Kafka stamps records.
+Packages below `server` read no clock: they get `Now` as an argument. Instants are seconds as a float, as in
+the event loop; wall time is whole milliseconds, as in Kafka's timestamps.
 """
 
 from typing import NewType
@@ -29,11 +30,14 @@ class Now:
 
 
 class ManualClock:
-    """A clock that moves only when told to: the simulator's and the tests'."""
+    """A clock that moves only when told to: the simulator's and the tests'.
+
+    It does not begin at 0: code that confuses a moment with a duration must not pass by chance.
+    """
 
     __slots__ = ("mono", "wall_ms")
 
-    def __init__(self, mono: float = 0.0, wall_ms: int = 1_700_000_000_000) -> None:
+    def __init__(self, mono: float = 5_000.0, wall_ms: int = 1_700_000_000_000) -> None:
         self.mono = mono
         self.wall_ms: float = wall_ms
 

@@ -8,7 +8,7 @@ FIRST_CONTACT_S = 3.0
 
 
 def administer(bootstrap: str, timeout: float) -> Admin:
-    """An admin client that has found a living broker, or the error of why not."""
+    """An admin client that has reached a broker; raises the error if no broker can be reached."""
     admin = Admin(settings_of("admin", bootstrap, default_api_timeout_ms=round(timeout * 1000)))
     try:
         admin.within(min(timeout, FIRST_CONTACT_S)).list_brokers()

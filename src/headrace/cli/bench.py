@@ -1,8 +1,8 @@
-"""`headrace bench`: how fast a broker is as seen from this command, in a minute.
+"""`headrace bench`: throughput and latency of a broker as one Python client sees them, in a minute.
 
-One Python client on one core writes and reads; most often it is itself the limit. The figures compare one
-broker with another, or today with yesterday, under the same command; what a broker can do at most needs more
-and faster clients (`make bench` has them).
+One client on one core writes and reads, and is usually the bottleneck. The results compare one broker with
+another, or today with yesterday, under the same command. To find the limit of a broker takes more and faster
+clients (`make bench` has them).
 """
 
 import time
@@ -16,10 +16,9 @@ from headrace.cli.options import SIZE
 from headrace.cli.progress import ProgressBar
 from headrace.cli.reading import reader
 from headrace.cli.terminal import bytes_text, print_json, print_table
-from headrace.cli.writing import Writer
+from headrace.cli.writing import Writer, acks_option, compression_option
 from headrace.client.cluster import TopicPartition
 from headrace.client.threads.consumer import Consumer
-from headrace.records.compression import CODEC_NAMES
 
 IDLE_S = 30.0
 WARM_UP_RECORDS = 100
@@ -45,14 +44,32 @@ class Latency(NamedTuple):
 
 
 @click.command("bench")
-@click.option("--records", "-n", type=SIZE, default=500_000, show_default=True, help="To write and read.")
-@click.option("--size", type=SIZE, default=100, show_default=True, help="Bytes of a value.")
-@click.option("--partitions", "-p", type=click.IntRange(1, 1000), default=1, show_default=True)
 @click.option(
-    "--samples", type=click.IntRange(min=100), default=3000, show_default=True, help="For latencies."
+    "--records",
+    "-n",
+    type=SIZE,
+    default=500_000,
+    show_default=True,
+    help="Number of records to write and read.",
 )
-@click.option("--acks", type=click.Choice(["all", "1"]), default="all", show_default=True)
-@click.option("--compression", "-z", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
+@click.option("--size", type=SIZE, default=100, show_default=True, help="Size of a value in bytes.")
+@click.option(
+    "--partitions",
+    "-p",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Number of partitions of the topic.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=100),
+    default=3000,
+    show_default=True,
+    help="Number of latencies to measure.",
+)
+@acks_option("all", "1")
+@compression_option
 @broker_options
 def command(
     records: int,
@@ -67,8 +84,8 @@ def command(
 ) -> None:
     """Measure produce and consume rates and latencies with one Python client.
 
-    Makes a topic of its own and deletes it. The client is most often the limit: compare figures of this
-    command with each other only.
+    Creates a topic of its own and deletes it. The client is usually the bottleneck: compare results of this
+    command only with each other.
     """
     topic = f"headrace-bench-{time.time_ns():x}"
     with administer(bootstrap, timeout) as admin:
@@ -112,12 +129,12 @@ def command(
     )
     click.echo(
         f"\none Python client, {records:,} records of {size} bytes, {partitions} partition(s), acks={acks}, "
-        f"compression {compression}; the client itself is most often the limit"
+        f"compression {compression}; the client itself is usually the bottleneck"
     )
 
 
 def _payload(size: int) -> bytes:
-    """Neither all the same nor noise: a codec finds in it what it finds in text."""
+    """Text, which compresses as typical values do."""
     words = b"the quick brown fox jumps over the lazy dog and runs along the head race to the mill "
     return (words * (size // len(words) + 1))[:size]
 
@@ -139,7 +156,9 @@ def _consume(consumer: Consumer, topic: str, partitions: int, records: int, size
         while count < records:
             found = consumer.poll(IDLE_S)
             if not found:
-                raise click.ClickException(f"only {count:,} of {records:,} records came back.")
+                raise click.ClickException(
+                    f"only {count:,} of {records:,} records could be read: no more arrived for {IDLE_S:g} s."
+                )
             count += len(found)
             progress.advance(len(found))
         return Rate("consume", count, size, progress.seconds)
@@ -171,7 +190,9 @@ def _end_to_end(consumer: Consumer, producer: Writer, topic: str, samples: int, 
         producer.send(topic, value, partition=0)
         producer.flush()
         if not consumer.poll(IDLE_S):
-            raise click.ClickException("a record that was acknowledged did not arrive.")
+            raise click.ClickException(
+                f"a record that the broker had acknowledged could not be read within {IDLE_S:g} s."
+            )
         taken.append(time.perf_counter_ns() - began)
     return _latency("arrived", taken[WARM_UP_RECORDS:])
 

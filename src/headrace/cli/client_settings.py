@@ -1,7 +1,7 @@
-"""What the user says about a command's clients beside the brokers' addresses: TLS, SASL, time-outs.
+"""Client settings of a command, besides the brokers' addresses: TLS, SASL, timeouts.
 
-`--client-config FILE` takes the file that Kafka's own tools are given (or TOML), `-X key=value` single
-settings, which win. They are kept with the command's context, so that only the code that makes a client asks.
+`--client-config FILE` takes the file of Kafka's own tools (or TOML), `-X key=value` a single setting, which
+overrides the file. They are stored in click's context, where the code that makes a client looks them up.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def client_options(function: F) -> F:
         show_envvar=True,
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="Settings of the client, such as TLS and SASL: a file as Kafka's tools take it, or TOML.",
+        help="Client settings, such as TLS and SASL: a properties file as for Kafka's tools, or TOML.",
         callback=_keep_file,
         expose_value=False,
         is_eager=True,
@@ -37,7 +37,7 @@ def client_options(function: F) -> F:
         "-X",
         type=SETTING,
         multiple=True,
-        help="One of these settings.",
+        help="One client setting; overrides the file.",
         callback=_keep_single,
         expose_value=False,
         is_eager=True,
@@ -51,7 +51,7 @@ def broker_options(function: F) -> F:
 
 
 def settings_of(kind: str, bootstrap: str, **own: object) -> dict[str, object]:
-    """For a client of this kind: what it knows of what the user said; the command's own settings win."""
+    """For a client of this kind: the user's settings that apply to it; the command's own settings win."""
     context = click.get_current_context(silent=True)
     said: dict[str, str] = context.meta.get(_SAID, {}) if context else {}
     known = _keys()[kind]

@@ -1,7 +1,7 @@
-"""What the client logs while a command runs: one line each on stderr, JSON with --json.
+"""Warnings that the client logs while a command runs: one line each on stderr, JSON with --json.
 
-`logging` is loaded here and nowhere else in the command: `headrace serve` has no client and does not wait
-for it.
+`logging` is loaded here and nowhere else in the command: `headrace serve` and `headrace up` do not wait for
+it.
 """
 
 import json

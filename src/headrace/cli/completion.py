@@ -39,7 +39,7 @@ add_completion_class(Bash)
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 @json_option
 def command(shell: str | None, as_json: bool) -> None:
-    """Print the script that completes `headrace` in SHELL; without SHELL, in the one of $SHELL.
+    """Print the completion script of `headrace` for SHELL. The default is the shell in $SHELL.
 
     \b
     Install it once:
@@ -47,12 +47,13 @@ def command(shell: str | None, as_json: bool) -> None:
       zsh    echo 'eval "$(headrace completion zsh)"' >> ~/.zshrc
       fish   headrace completion fish > ~/.config/fish/completions/headrace.fish
 
-    It completes commands, options, topics, groups, subjects and the keys of settings. It asks the broker at
-    $HEADRACE_BOOTSTRAP for names, or at the --bootstrap that you typed before.
+    It completes commands, options, topics, groups, subjects and the keys of settings. It gets names from the
+    broker at $HEADRACE_BOOTSTRAP, or at the --bootstrap that is already on the command line.
     """
     chosen = shell or os.path.basename(os.environ.get("SHELL", ""))
     if chosen not in SHELLS:
-        raise click.UsageError(f"$SHELL is {chosen or 'not set'!r}: say which of {', '.join(SHELLS)}.")
+        known = "is not set" if not chosen else f"is {chosen!r}, which is not supported"
+        raise click.UsageError(f"$SHELL {known}. Name a shell: {', '.join(SHELLS)}.")
     kind = get_completion_class(chosen)
     assert kind is not None
     root = click.get_current_context().find_root().command

@@ -31,8 +31,10 @@ def _resource(kind: str, name: str) -> Resource:
 @click.argument("kind", type=KIND)
 @click.argument("name", shell_complete=resources)
 @click.argument("keys", nargs=-1, shell_complete=resource_keys)
-@click.option("--all", "show_all", is_flag=True, help="Defaults too, not only what somebody has set.")
-@click.option("--docs", is_flag=True, help="What each setting means.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show defaults too, not only settings that differ from them."
+)
+@click.option("--docs", is_flag=True, help="Show a description of each setting.")
 @broker_options
 def get(
     kind: str,
@@ -44,9 +46,9 @@ def get(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Show settings: of `topic NAME`, `broker ID` or `group NAME`; all of them, or the KEYS.
+    """Show settings of `topic NAME`, `broker ID` or `group NAME`.
 
-    Without --all and KEYS only what differs from the defaults.
+    Without --all and KEYS it shows only settings that differ from their defaults.
 
     Example: headrace config get topic orders retention.ms
     """
@@ -66,9 +68,9 @@ def get(
         print_table(("KEY", "VALUE", "SOURCE", "DEFAULT"), [_row(setting) for setting in settings])
     if docs:
         for setting in settings:
-            click.echo(f"\n{setting.name}\n    {setting.documentation or 'The broker does not say.'}")
+            click.echo(f"\n{setting.name}\n    {setting.documentation or 'The broker sent no description.'}")
     if hidden:
-        note(f"{count_text(hidden, 'setting')} at the default; --all shows them")
+        note(f"{count_text(hidden, 'setting')} with default values are hidden; --all shows them")
 
 
 def _chosen(described: dict[str, Setting], keys: tuple[str, ...], what: str) -> list[Setting]:
@@ -111,12 +113,14 @@ def _as_json(setting: Setting) -> dict[str, object]:
     "-u",
     multiple=True,
     metavar="KEY",
-    help="Put a setting back to its default.",
+    help="Reset a setting to its default.",
     shell_complete=resource_keys,
 )
-@click.option("--append", "-a", "appended", type=KEY_VALUE, multiple=True, help="Add to a list.")
-@click.option("--subtract", "-s", "subtracted", type=KEY_VALUE, multiple=True, help="Take out of a list.")
-@click.option("--dry-run", is_flag=True, help="Only check whether the broker would take it.")
+@click.option("--append", "-a", "appended", type=KEY_VALUE, multiple=True, help="Add a value to a list.")
+@click.option(
+    "--subtract", "-s", "subtracted", type=KEY_VALUE, multiple=True, help="Remove a value from a list."
+)
+@click.option("--dry-run", is_flag=True, help="Only check whether the broker would accept the change.")
 @broker_options
 def set_values(
     kind: str,
@@ -139,7 +143,7 @@ def set_values(
     changes |= {key: Subtract(value) for key, value in subtracted}
     changes |= dict.fromkeys(unset)
     if not changes:
-        raise click.UsageError("Nothing to change: give key=value or --unset KEY.")
+        raise click.UsageError("Nothing to change: give key=value, --unset, --append or --subtract.")
     resource = _resource(kind, name)
     with administer(bootstrap, timeout) as admin, suggesting_topics(admin, [name]):
         admin.alter_config(resource, changes, validate_only=dry_run)

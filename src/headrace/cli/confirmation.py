@@ -10,19 +10,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def yes_option(function: F) -> F:
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask; needed where nobody can be asked.")(
-        function
-    )
+    return click.option(
+        "--yes", "-y", is_flag=True, help="Do not ask for confirmation; required without a terminal."
+    )(function)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Returns only after a yes. Without a terminal nobody can answer, and the command ends."""
+    """Returns only after a yes. Ends the command if there is no terminal to ask on."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"{question} Nothing was changed: stdin is not a terminal, so nobody can answer. "
-            "To do it, give --yes.",
+            f"{question} This needs a confirmation, and stdin is not a terminal. Nothing was changed. "
+            "To confirm, give --yes.",
             click.get_current_context(),
         )
     click.confirm(question, abort=True, err=True)

@@ -1,4 +1,4 @@
-"""`headrace consume`: records of a topic, from one moment to another, in any shape."""
+"""`headrace consume`: prints records of a topic, from one offset or time to another, in any format."""
 
 import sys
 import time
@@ -15,17 +15,17 @@ from headrace.cli.completers import topics as complete_topics
 from headrace.cli.formats import compile_format
 from headrace.cli.group_reading import read_as_member
 from headrace.cli.moments import Edge, Moment, parse_moment
-from headrace.cli.options import DEFAULT_REGISTRY, optional_registry_option, timeout_option
+from headrace.cli.options import DEFAULT_REGISTRY, optional_registry_option, partitions_option, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
 from headrace.cli.suggestions import describe_topic
 from headrace.client.cluster import TopicPartition
-from headrace.client.envelope import write_envelope
 from headrace.client.errors import InvalidInput, TimedOut
 from headrace.client.threads.admin import Admin
 from headrace.client.threads.consumer import Consumer
 from headrace.records._messages import Message
+from headrace.records.json_lines import write_json_line
 
 if TYPE_CHECKING:
     from headrace.cli.decoding import Decoder
@@ -40,29 +40,27 @@ PARTS = {"value": ("value",), "key": ("key",), "both": ("key", "value")}
 @click.option(
     "--from", "begin", metavar="WHERE", help="Where to begin [default: earliest; with --follow: latest]"
 )
-@click.option("--to", "end", metavar="WHERE", help="Where to stop, exclusive [default: the end as of now]")
-@click.option(
-    "--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these."
-)
-@click.option("--follow", "-F", is_flag=True, help="Go on with what is written later, until Ctrl-C.")
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--to", "end", metavar="WHERE", help="Where to stop, exclusive [default: the current end]")
+@partitions_option
+@click.option("--follow", "-F", is_flag=True, help="Wait for new records and print them, until Ctrl-C.")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("--format", "-f", "form", metavar="FORMAT", help=r"Such as '%p %o %k %s\n'; see above.")
 @click.option("--key-separator", "-K", metavar="TEXT", help="Print the key and this before each value.")
 @click.option(
     "--group",
     "-g",
     metavar="NAME",
-    help="Read as a member of this group: from where it is, with commits.",
+    help="Read as a member of this group, from its committed offsets, and commit.",
     shell_complete=complete_groups,
 )
 @click.option(
     "--decode",
     type=click.Choice(list(PARTS)),
-    help="What to decode by the registry: Avro, Protobuf and JSON.  [default: value, with --registry]",
+    help="What to decode with the registry: Avro, Protobuf and JSON.  [default: value, with --registry]",
 )
 @optional_registry_option
-@click.option("--committed", is_flag=True, help="Leave out open and aborted transactions.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON envelopes, one per line.")
+@click.option("--committed", is_flag=True, help="Skip records of open and aborted transactions.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record and line.")
 @client_options
 @timeout_option
 def command(
@@ -90,25 +88,26 @@ def command(
       -90s -15m -1h -7d (ago)   2026-01-31T12:00:00Z   @1767225600000 (ms)
 
     \b
-    FORMAT letters, as kcat has them:
+    Letters in FORMAT, as in kcat:
       %t topic  %p partition  %o offset  %T timestamp  %I the same in ISO 8601
       %k key    %s value      %h headers  %K %S lengths  %R header count
     """
     if sum((form is not None, key_separator is not None, as_json)) > 1:
-        raise click.UsageError("--format, --key-separator and --json exclude each other.")
+        raise click.UsageError("Give only one of --format, --key-separator and --json.")
     if follow and end is not None:
-        raise click.UsageError("--follow has no end; leave out --to.")
+        raise click.UsageError("--to cannot be used with --follow, which has no end.")
     if group is not None and (partitions or end is not None):
         raise click.UsageError(
-            "--group shares out whole partitions to their ends: leave out --partition and --to."
+            "--partition and --to cannot be used with --group: the group assigns whole partitions, and reads "
+            "them to their ends."
         )
     decoder = _decoder(registry, decode, timeout)
     render = _renderer(form, key_separator, as_json, decoder)
     first = _moment(begin, "--from") or (Edge.LATEST if follow else Edge.EARLIEST)
     if group is not None and not isinstance(first, Edge):
         raise click.UsageError(
-            "--from with --group is earliest or latest, and counts where the group has no offset; "
-            "`headrace group reset` puts it elsewhere."
+            "--from with --group must be earliest or latest, for partitions without a committed offset. "
+            "`headrace group reset` changes the committed offsets."
         )
     last = None if follow else _moment(end, "--to") or Edge.LATEST
     level = "read_committed" if committed else "read_uncommitted"
@@ -135,7 +134,7 @@ def command(
 
 
 def _decoder(registry: str | None, decode: str | None, timeout_s: float) -> "Decoder | None":
-    """An address in the environment alone decodes nothing: it is there for other commands too."""
+    """None if there is only an address in the environment: other commands use that, too."""
     source = click.get_current_context().get_parameter_source("registry")
     if decode is None and source is not ParameterSource.COMMANDLINE:
         return None
@@ -157,13 +156,13 @@ def _renderer(
     form: str | None, key_separator: str | None, as_json: bool, decoder: "Decoder | None"
 ) -> Callable[[Message], bytes]:
     if as_json:
-        return _envelope if decoder is None else decoder.envelope
+        return _json_line if decoder is None else decoder.json_line
     render = _format(form, key_separator)
     return render if decoder is None else decoder.renderer(render)
 
 
-def _envelope(record: Message) -> bytes:
-    return write_envelope(record) + b"\n"
+def _json_line(record: Message) -> bytes:
+    return write_json_line(record) + b"\n"
 
 
 def _format(form: str | None, key_separator: str | None) -> Callable[[Message], bytes]:
@@ -179,7 +178,9 @@ def _chosen(admin: Admin, topic: str, partitions: tuple[int, ...]) -> list[Topic
     count = len(describe_topic(admin, topic).partitions)
     for partition in partitions:
         if partition >= count:
-            raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, and no {partition}")
+            raise InvalidInput(
+                f"topic {topic!r} has no partition {partition}: it has partitions 0 to {count - 1}"
+            )
     return [TopicPartition(topic, partition) for partition in sorted(set(partitions)) or range(count)]
 
 
@@ -191,8 +192,8 @@ def _copy(
     limit: int | None,
     patience_s: float | None,
 ) -> None:
-    """From the topic to stdout, until every partition is at its end or the limit is reached; without
-    patience, for as long as it takes.
+    """Copies from the topic to stdout, until every partition is at its end or the limit is reached. Raises
+    TimedOut if no record arrives for `patience_s`.
     """
     out = sys.stdout.buffer
     left = limit
@@ -209,7 +210,7 @@ def _copy(
             if records:
                 heard_at = time.monotonic()
             elif patience_s is not None and time.monotonic() >= heard_at + patience_s:
-                raise TimedOut(f"no record came for {patience_s:g} s")
+                raise TimedOut(f"no record arrived for {patience_s:g} s")
             if ends is not None:
                 records = [each for each in records if each.offset < ends_by_number[each.partition]]
             if left is not None:

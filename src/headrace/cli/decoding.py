@@ -17,8 +17,8 @@ import click
 
 from headrace.cli.terminal import count_text
 from headrace.client.cluster import TopicPartition
-from headrace.client.envelope import write_envelope
 from headrace.records._messages import Message
+from headrace.records.json_lines import write_json_line
 from headrace.schemas.errors import MissingLibrary, RegistryTrouble, SchemaUnknown
 from headrace.schemas.reading import Reading
 from headrace.schemas.registry import Registry
@@ -60,17 +60,17 @@ class Decoder:
 
         return rendered
 
-    def envelope(self, record: Message) -> bytes:
+    def json_line(self, record: Message) -> bytes:
         """One JSON line: decoded parts as the values that they are, and why others are not decoded."""
         values, faults = self._decoded(record)
         self.undecodable += bool(faults)
-        shown = json.loads(write_envelope(record)) | values
+        shown = json.loads(write_json_line(record)) | values
         if faults:
             shown["undecodable"] = faults
         return json_text(shown).encode() + b"\n"
 
     def finish(self) -> None:
-        """Says how many notes were left out."""
+        """Prints how many records beyond the first ten could not be decoded."""
         if self.undecodable > NOTES_MAX:
             more = count_text(self.undecodable - NOTES_MAX, "more record")
             click.echo(f"{more} could not be decoded", err=True)
@@ -81,7 +81,7 @@ class Decoder:
         self.undecodable += 1
         if self.undecodable <= NOTES_MAX:
             at = TopicPartition(record.topic, record.partition)
-            said = "; ".join(f"the {part} is shown as it is: {why}" for part, why in faults.items())
+            said = "; ".join(f"the {part} is printed without decoding: {why}" for part, why in faults.items())
             click.echo(f"{at} offset {record.offset}: {said}", err=True)
 
     def _decoded(self, record: Message) -> tuple[dict[str, Any], dict[str, str]]:
@@ -133,7 +133,7 @@ def json_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for: bytes as envelopes have them, times in ISO 8601, decimals as text."""
+    """What JSON has no type for: bytes as in JSON lines of records, times in ISO 8601, decimals as text."""
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         try:

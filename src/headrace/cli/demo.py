@@ -1,8 +1,7 @@
-"""`headrace demo`: the promise, shown. A million records, kill -9 under load, and every one of them still
-there.
+"""`headrace demo`: writes a million records, kills the broker with kill -9 under load, and checks them all.
 
 The producer keeps a checksum per partition of what it sent, in order; the consumer computes the same of what
-it reads. Equal checksums and equal end offsets mean: nothing lost, nothing doubled, nothing out of order.
+it reads. Equal checksums and equal end offsets mean that no record is lost, duplicated or out of order.
 """
 
 import shutil
@@ -47,12 +46,14 @@ class Tally:
 
 
 @click.command("demo")
-@click.option("--records", type=SIZE, default=1_000_000, show_default=True, help="How many before the kill.")
-@click.option("--keep", is_flag=True, help="Leave the data directory behind.")
+@click.option(
+    "--records", type=SIZE, default=1_000_000, show_default=True, help="Number of records before the kill."
+)
+@click.option("--keep", is_flag=True, help="Keep the data directory.")
 @json_option
 def command(records: int, keep: bool, as_json: bool) -> None:
-    """Start a broker, write and read a million records, kill -9 it under load, and show that nothing is
-    lost.
+    """Start a broker, write and read a million records, kill the broker with kill -9 under load, and show
+    that nothing is lost.
     """
     directory = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     node = LocalNode(directory, 1, 0, {})
@@ -68,9 +69,9 @@ def command(records: int, keep: bool, as_json: bool) -> None:
     if as_json:
         print_json(facts)
     if not facts["intact"]:
-        raise click.ClickException("what was read is not what was written.")
+        raise click.ClickException("the records that were read differ from those that were written.")
     if not as_json:
-        click.secho("Nothing lost, nothing doubled, every partition in order.", fg="green", bold=True)
+        click.secho("No record is lost, duplicated or out of order.", fg="green", bold=True)
 
 
 def _show(node: LocalNode, records: int, *, quiet: bool) -> dict[str, object]:
@@ -89,7 +90,7 @@ def _show(node: LocalNode, records: int, *, quiet: bool) -> dict[str, object]:
 
         extra = max(PARTITIONS, records // 4)
         restarted_s = _produce_through_kill(node, written, extra, quiet=quiet)
-        say(f"5. kill -9 in the middle of {extra:,} more; served again after {restarted_s * 1000:.0f} ms")
+        say(f"5. kill -9 while {extra:,} more are written; it serves again after {restarted_s * 1000:.0f} ms")
 
         reread = Tally()
         _consume(node.bootstrap, reread, written.records, "6. reading all", quiet=quiet)
@@ -150,7 +151,7 @@ def _send(producer: Writer, written: Tally, number: int, partition: int) -> None
 
 
 def _produce_through_kill(node: LocalNode, written: Tally, records: int, *, quiet: bool) -> float:
-    """Kills the broker with batches in flight; the producer is not told and has to cope."""
+    """Kills the broker with batches in flight; the producer has to notice and retry."""
     restarted_s = 0.0
     with (
         Writer(node.bootstrap, WRITE_TIMEOUT_S) as producer,

@@ -1,4 +1,4 @@
-"""`headrace doctor`: is this machine fit to run a broker?"""
+"""`headrace doctor`: checks whether a broker can run on this computer."""
 
 import errno
 import importlib.metadata
@@ -41,14 +41,20 @@ class Finding(NamedTuple):
 
 
 @click.command("doctor")
-@click.option("--data", type=click.Path(path_type=Path), default=Path("headrace-data"), show_default=True)
-@click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path("headrace-data"),
+    show_default=True,
+    help="Data directory to check.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="Port to check.")
 @json_option
 def command(data: Path, port: int, as_json: bool) -> None:
     """Check Python, the compiled module, libraries, limits, disk and port.
 
-    If --data has log directories already, also check their metadata logs and look for stray partitions. The
-    exit code is 1 when a broker would not run here; warnings are only advice.
+    If --data has log directories already, it also checks their metadata logs and looks for stray partitions.
+    The exit code is 1 if a broker cannot run here. Warnings do not change the exit code.
     """
     findings = list(examine(data, port))
     if as_json:
@@ -95,9 +101,9 @@ def _library(package: str, why: str, *, missing: str) -> Finding:
 
 
 def _spark() -> Finding:
-    """Only advice: a broker needs none of it."""
+    """At most a warning: a broker does not need Spark."""
     if prerequisites.pyspark_problem() is not None:
-        return Finding("Spark", "ok", "not installed, and no broker needs it")
+        return Finding("Spark", "ok", "not installed (a broker does not need it)")
     problems = prerequisites.problems()
     if problems:
         return Finding("Spark", "warning", "cannot run here", " ".join(problems))
@@ -113,21 +119,23 @@ def _open_files() -> Finding:
 
 
 def _disk(data: Path) -> Finding:
-    """Of the nearest directory that exists: `up` makes the rest."""
+    """Checks the nearest directory that exists: `up` creates the rest."""
     existing = data.absolute()
     while not existing.exists():
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return Finding("disk", "problem", f"{existing} cannot be written to", "Choose another --data.")
+        return Finding(
+            "disk", "problem", f"{existing} cannot be written to", "Choose another directory with --data."
+        )
     free = shutil.disk_usage(existing).free
     found = f"{bytes_text(free)} free at {existing}"
     if free < FREE_BYTES_WANTED:
-        return Finding("disk", "warning", found, f"{bytes_text(FREE_BYTES_WANTED)} or more is comfortable.")
+        return Finding("disk", "warning", found, f"{bytes_text(FREE_BYTES_WANTED)} or more are recommended.")
     return Finding("disk", "ok", found)
 
 
 def _strays(data: Path) -> Iterator[Finding]:
-    """Partition directories that a node has put aside; nothing is said where there are none."""
+    """Partition directories that the metadata does not know; no finding if there are none."""
     for directory in log_directories(data):
         found = strays_in(directory)
         if found:
@@ -156,7 +164,7 @@ def _metadata(data: Path) -> Iterator[Finding]:
 
 
 def _check_metadata_log(directory: Path) -> None:
-    """Raises what the start of a node would raise, which also knows what a crash may leave behind."""
+    """Raises what the start of a node would raise: the same check, with the same knowledge of crashes."""
     from headrace.server.disk import RealDisk
     from headrace.server.process import boot_id
 
@@ -189,7 +197,10 @@ def _port(port: int) -> Finding:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return Finding(
-                    "port", "warning", f"{port} is taken", "A broker may be running; else choose --port."
+                    "port",
+                    "warning",
+                    f"{port} is taken",
+                    "If that is not your broker, choose another port with --port.",
                 )
-            return Finding("port", "problem", f"{port}: {error.strerror}", "Choose another --port.")
+            return Finding("port", "problem", f"{port}: {error.strerror}", "Choose another port with --port.")
     return Finding("port", "ok", f"{port} is free")

@@ -1,4 +1,4 @@
-"""`headrace dump`: what lies in the files of a log, and whether it is sound."""
+"""`headrace dump`: shows the contents of log files, and verifies them."""
 
 import base64
 import json
@@ -19,17 +19,17 @@ VALUE_CHARACTERS_MAX = 200
 @click.command("dump")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--records", "with_records", is_flag=True, help="Open the batches and show their records.")
-@click.option("--verify", is_flag=True, help="Only say what is wrong; exit code 1 if something is.")
+@click.option("--verify", is_flag=True, help="Only report errors; exit code 1 if there are any.")
 @json_option
 def command(paths: tuple[Path, ...], with_records: bool, verify: bool, as_json: bool) -> None:
     """Show the files of a log: segments, indexes, producer snapshots, checkpoints.
 
-    A directory stands for all such files below it. The files may be Headrace's or Kafka's; the broker need
-    not run, and nothing is changed.
+    For a directory, show all such files below it. The files may be Headrace's or Kafka's. No broker needs to
+    run, and nothing is changed.
     """
     files = [file for path in paths for file in _files(path)]
     if not files:
-        raise click.ClickException(f"no file of a log in {', '.join(map(str, paths))}.")
+        raise click.ClickException(f"{', '.join(map(str, paths))}: no log files found.")
     is_sound = (
         _verify(files, as_json=as_json)
         if verify
@@ -42,7 +42,9 @@ def command(paths: tuple[Path, ...], with_records: bool, verify: bool, as_json: 
 def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         if kind_of(path) is None:
-            raise click.ClickException(f"{path} is not a file of a log, by its name.")
+            raise click.ClickException(
+                f"{path} does not have the name of a log file, such as 00000000000000000000.log."
+            )
         yield path
         return
     for file in sorted(path.rglob("*")):
@@ -59,9 +61,10 @@ def _verify(files: list[Path], *, as_json: bool) -> bool:
                 click.echo(json.dumps({"file": str(fault.path), "fault": fault.what}))
             else:
                 click.echo(f"{fault.path}: {fault.what}")
-    note(f"{count_text(len(files), 'file')} checked, {count_text(faults, 'fault')}")
-    if not faults and not as_json:
-        click.echo(f"{count_text(len(files), 'file')} sound")
+    if faults or as_json:
+        note(f"{count_text(len(files), 'file')} checked, {count_text(faults, 'error')}")
+    else:
+        click.echo(f"{count_text(len(files), 'file')} checked, no errors")
     return faults == 0
 
 

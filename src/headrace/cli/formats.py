@@ -47,7 +47,7 @@ _LETTERS: dict[str, Callable[[Message], bytes]] = {
 
 
 def compile_format(text: str) -> Callable[[Message], bytes]:
-    """The renderer of one format string; ValueError names a letter that means nothing."""
+    """The renderer of one format string; ValueError names a letter without a meaning."""
     pieces: list[Piece] = []
     position = 0
     for token in _TOKEN.finditer(text):
@@ -67,7 +67,7 @@ def compile_format(text: str) -> Callable[[Message], bytes]:
         elif letter in _LETTERS:
             pieces.append(_LETTERS[letter])
         else:
-            raise ValueError(f"%{letter} means nothing in a format; use one of %{' %'.join(_LETTERS)} %%")
+            raise ValueError(f"%{letter} has no meaning in a format; use one of %{' %'.join(_LETTERS)} %%")
     pieces.append(text[position:].encode())
     return _renderer([piece for piece in pieces if piece != b""])
 

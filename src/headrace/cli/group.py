@@ -1,4 +1,4 @@
-"""`headrace group`: who reads, how far, and from where next."""
+"""`headrace group`: lists, describes, resets and deletes consumer groups, and shows their lag."""
 
 import sys
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def list_groups(
 ) -> None:
     """List groups.
 
-    A pipe gets one name per line.
+    In a pipe it prints one name per line.
     """
     with administer(bootstrap, timeout) as admin:
         groups = [
@@ -98,7 +98,7 @@ def _is_one_of(value: str, wanted: tuple[str, ...]) -> bool:
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_groups)
 @broker_options
 def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
-    """Show the state of groups, and their members with what they read."""
+    """Show the state of groups, and their members with their partitions."""
     with administer(bootstrap, timeout) as admin, suggesting_groups(admin, names):
         groups = list(admin.describe_groups(names).values())
     if as_json:
@@ -129,7 +129,7 @@ def _print_group(group: Group) -> None:
             )
             for member in group.members
         ]
-        print_table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "READS"), rows)
+        print_table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS"), rows)
     click.echo()
 
 
@@ -162,7 +162,7 @@ def _as_json(partitions: Sequence[TopicPartition] | None) -> list[dict[str, obje
 @click.argument("names", nargs=-1, shell_complete=complete_groups)
 @broker_options
 def lag(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -> None:
-    """Show how far groups are behind: by partition for the NAMES, else one line for each group."""
+    """Show the lag of groups: per partition for the NAMES; without NAMES, one line per group."""
     with administer(bootstrap, timeout) as admin, suggesting_groups(admin, names):
         lags = admin.lag_of_groups(names or None)
         described = list(admin.describe_groups(lags).values())
@@ -254,7 +254,7 @@ def delete(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Delete groups without members, or only their offsets of some topics, after a question."""
+    """Delete groups without members, or only their offsets of some topics, after a confirmation."""
     what = f"the offsets of {', '.join(topic for topic, _ in topics)} in " if topics else ""
     deleted: list[str] = []
     with (
@@ -276,7 +276,7 @@ def delete(
 
 
 def _remembered(admin: Admin, name: str, topics: Sequence[Chosen]) -> list[TopicPartition]:
-    """The partitions chosen that the group has offsets of: the topic itself may be gone."""
+    """The chosen partitions for which the group has offsets; the topic itself may no longer exist."""
     committed = admin.list_group_offsets(name)
     chosen = [
         at
@@ -285,5 +285,6 @@ def _remembered(admin: Admin, name: str, topics: Sequence[Chosen]) -> list[Topic
         if at.topic == topic and (not indexes or at.partition in indexes)
     ]
     if not chosen:
-        raise InvalidInput(f"group {name!r} has no offsets there")
+        names = ", ".join(topic for topic, _ in topics)
+        raise InvalidInput(f"group {name!r} has no committed offsets of {names}")
     return chosen

@@ -22,7 +22,7 @@ POLL_S = 0.5
 
 
 class Interruption:
-    """Whether Ctrl-C or SIGTERM came."""
+    """Whether Ctrl-C or SIGTERM has arrived."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -55,8 +55,8 @@ def read_as_member(
     limit: int | None,
     patience_s: float,
 ) -> None:
-    """From the topic to stdout. With `ends` until the partitions that this member has are at their ends, or
-    nothing is left for the group; without, until Ctrl-C.
+    """Copies from the topic to stdout. With `ends` it stops when this member's partitions are at their ends,
+    or when nothing is left for the group; without `ends`, on Ctrl-C.
     """
     out = sys.stdout.buffer
     left = limit
@@ -89,7 +89,8 @@ def _commit(consumer: Consumer) -> None:
         consumer.commit()
     except PartitionsLost:
         click.echo(
-            "the group gave partitions to other members before the commit: they read these records again",
+            "the group assigned partitions to other members before the commit; those will read these records "
+            "again",
             err=True,
         )
 
@@ -107,5 +108,8 @@ def _is_done(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
 
 def _silence_text(consumer: Consumer, group: str, patience_s: float) -> str:
     if consumer.assignment:
-        return f"no record came for {patience_s:g} s"
-    return f"group {group!r} gave this member no partitions in {patience_s:g} s; others may have them all"
+        return f"no record arrived for {patience_s:g} s"
+    return (
+        f"group {group!r} assigned no partitions to this member within {patience_s:g} s; "
+        "other members may have all of them"
+    )

@@ -1,4 +1,4 @@
-"""`headrace group reset`: a group without members goes on from somewhere else."""
+"""`headrace group reset`: changes the committed offsets of a group without members."""
 
 import time
 from collections.abc import Sequence
@@ -26,9 +26,12 @@ from headrace.protocol.errors import ErrorCode
 @click.command()
 @click.argument("name", shell_complete=complete_groups)
 @click.option(
-    "--to", "where", metavar="WHERE", help="As --from of consume: earliest, latest, an offset, a time."
+    "--to",
+    "where",
+    metavar="WHERE",
+    help="New position, as for consume --from: earliest, latest, an offset, a time.",
 )
-@click.option("--by", type=int, metavar="N", help="So many records on, or back when N is negative.")
+@click.option("--by", type=int, metavar="N", help="Move by N records; back if N is negative.")
 @click.option(
     "--topic",
     "-t",
@@ -38,8 +41,8 @@ from headrace.protocol.errors import ErrorCode
     help="A topic, or some partitions of it.",
     shell_complete=complete_topics,
 )
-@click.option("--all-topics", is_flag=True, help="Every topic that the group has an offset of.")
-@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@click.option("--all-topics", is_flag=True, help="Every topic for which the group has a committed offset.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets; without this they are only shown.")
 @broker_options
 def reset(
     name: str,
@@ -52,23 +55,23 @@ def reset(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Show where a group would go on after a reset; with --execute, put it there.
+    """Show the offsets of a group after a reset; with --execute, commit them.
 
-    The group must have no members. An offset that a partition does not have becomes the nearest that it has.
+    The group must have no members. If a partition does not have the offset, the nearest one is used.
 
     Example: headrace group reset readers --topic orders:0,1 --to -1h --execute
     """
     if (where is None) == (by is None):
-        raise click.UsageError("Say where to: either --to WHERE or --by N.")
+        raise click.UsageError("Give either --to WHERE or --by N.")
     if bool(topics) == all_topics:
-        raise click.UsageError("Say what to reset: either --topic TOPIC or --all-topics.")
+        raise click.UsageError("Give either --topic TOPIC or --all-topics.")
     moment = None if where is None else _moment(where)
     with administer(bootstrap, timeout) as admin:
         _refuse_active(admin, name)
         committed = admin.list_group_offsets(name)
         partitions = _chosen(admin, topics) if topics else sorted(committed)
         if not partitions:
-            raise InvalidInput(f"group {name!r} has no offsets; name a --topic")
+            raise InvalidInput(f"group {name!r} has no committed offsets; name a topic with --topic")
         moves = _moves(admin, partitions, committed, moment, by)
         if execute:
             admin.alter_group_offsets(name, {move.at: move.after for move in moves})
@@ -79,7 +82,7 @@ def reset(
     if execute:
         click.echo(f"reset {name} in {count_text(len(moves), 'partition')}")
     else:
-        click.echo("nothing was changed; --execute does it")
+        click.echo("nothing was changed; give --execute to commit these offsets")
 
 
 def _moment(where: str) -> Moment:
@@ -99,7 +102,9 @@ def _refuse_active(admin: Admin, name: str) -> None:
         raise
     if group.is_active:
         members = count_text(len(group.members), "member")
-        raise InvalidInput(f"group {name!r} is {group.state} with {members}; a reset needs it without any")
+        raise InvalidInput(
+            f"group {name!r} is {group.state} with {members}; stop them before you reset the group"
+        )
 
 
 def _chosen(admin: Admin, topics: Sequence[Chosen]) -> list[TopicPartition]:
@@ -108,7 +113,9 @@ def _chosen(admin: Admin, topics: Sequence[Chosen]) -> list[TopicPartition]:
         known = range(len(describe_topic(admin, topic).partitions))
         for index in indexes or known:
             if index not in known:
-                raise InvalidInput(f"topic {topic!r} has partitions 0 to {known[-1]}, and no {index}")
+                raise InvalidInput(
+                    f"topic {topic!r} has no partition {index}: it has partitions 0 to {known[-1]}"
+                )
             chosen.add(TopicPartition(topic, index))
     return sorted(chosen)
 
@@ -125,7 +132,9 @@ def _moves(
     else:
         missing = [at for at in partitions if at not in committed]
         if missing:
-            raise InvalidInput(f"the group has no offset in {missing[0]} from which --by could count")
+            raise InvalidInput(
+                f"--by {by}: the group has no committed offset in {missing[0]} to start from; use --to"
+            )
         assert by is not None
         wanted = shifted(partitions, committed, by)
     starts = ends_of(admin, partitions, OffsetAt.EARLIEST)
@@ -137,11 +146,11 @@ def _print_moves(moves: list[Move]) -> None:
     rows = [
         (move.at.topic, move.at.partition, number_text(move.before), move.after, move.lag) for move in moves
     ]
-    headings = ("TOPIC", "PARTITION", "NOW", "THEN", "LAG THEN")
-    print_table(headings, rows, right=("PARTITION", "NOW", "THEN", "LAG THEN"))
+    headings = ("TOPIC", "PARTITION", "OLD OFFSET", "NEW OFFSET", "NEW LAG")
+    print_table(headings, rows, right=("PARTITION", "OLD OFFSET", "NEW OFFSET", "NEW LAG"))
     for move in moves:
         if move.is_clamped:
-            note(f"{move.at} has offsets {move.start} to {move.end}, and no {move.wanted}")
+            note(f"{move.at} has no offset {move.wanted}: it has offsets {move.start} to {move.end}")
 
 
 def _move_as_json(move: Move) -> dict[str, object]:

@@ -1,5 +1,5 @@
-"""Lines from stdin or files as they come: a slow pipe yields a pause instead of holding back what was
-read.
+"""Lines from stdin or files as they arrive: while a slow pipe has no input, the reader yields None, so that
+the lines before it can be sent.
 """
 
 import os
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 
 READ_BYTES = 256 * 1024
-# The longest line that is taken for a record. Beyond it the input is most likely no text at all.
+# The longest line that is accepted as a record. Input with longer lines is most likely not text.
 LINE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -35,7 +35,9 @@ def read_lines(descriptor: int, pause_s: float) -> Iterator[bytes | None]:
         begun.append(first)
         begun_bytes += len(first)
         if begun_bytes > LINE_BYTES_MAX:
-            raise LineTooLong(f"a line of more than {LINE_BYTES_MAX} bytes")
+            raise LineTooLong(
+                f"the line has more than {LINE_BYTES_MAX} bytes; --whole-file sends a file as one record"
+            )
         if others:
             yield b"".join(begun)
             yield from others[:-1]

@@ -1,19 +1,19 @@
-"""A development node as a child process: `up` and `demo` start, watch, kill and end it here.
+"""Development nodes as child processes, for `up` and `demo`: one, or several that are one cluster.
 
 DIR/node-1/
-  server.properties   what it was started with
-  pid                 of the running process
-  node.log            what it says
+  server.properties   the settings it was started with
+  pid                 the process id
+  node.log            its log
   data/               its log directory
 """
 
-import json
 import re
-import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -28,14 +28,30 @@ TAIL_CHARACTERS = 2000
 CANNOT_START = re.compile(r' cannot_start reason=("(?:[^"\\]|\\.)*"|\S+)')
 METRICS = re.compile(r" metrics address=(\S+)")
 
-# One node holds one copy of everything, and who develops does not want to wait for a group's first members.
+# Developers do not want to wait for a group's first members.
 DEVELOPMENT = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.replication.factor": "1",
 }
+REPLICAS_MAX = 3
+RESTART_AFTER_S = 1.0
+LOOK_EVERY_S = 0.1
+NEVER = float("inf")
+CONTROLLER_PORTS_FROM = 10_000  # added to the port for clients; the next free ones are taken
+HOST = "127.0.0.1"
+
+
+def replication_settings(nodes: int) -> dict[str, str]:
+    """Three replicas of everything if there are enough nodes, of which two have to have a record."""
+    replicas = str(min(nodes, REPLICAS_MAX))
+    in_sync = "2" if nodes >= REPLICAS_MAX else "1"
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.replication.factor": replicas,
+    }
 
 
 class NodeFailed(click.ClickException):
@@ -45,7 +61,16 @@ class NodeFailed(click.ClickException):
 class LocalNode:
     """One node under its directory; `start` after `kill` or `stop` takes up the same port and data."""
 
-    def __init__(self, directory: Path, node_id: int, port: int, settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        node_id: int,
+        port: int,
+        settings: dict[str, str],
+        controller_ports: dict[int, int] | None = None,
+    ) -> None:
+        """`controller_ports`: of all nodes of its cluster, by their ids; None if it is alone."""
+        self._controller_ports = controller_ports or {}
         self.directory = directory / f"node-{node_id}"
         self.node_id = node_id
         self.port = port  # 0: any free one, known after the first start
@@ -53,6 +78,7 @@ class LocalNode:
         self.bootstrap = ""
         self.metrics_url: str | None = None  # None: the settings have no such port
         self.process: subprocess.Popen[bytes] | None = None
+        self._log_from = 0  # where this process's lines begin in the log
 
     @property
     def log_path(self) -> Path:
@@ -70,10 +96,19 @@ class LocalNode:
         properties = {
             "node.id": str(self.node_id),
             "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
             "log.dirs": str(self.directory / "data"),
             **DEVELOPMENT,
+            **replication_settings(max(1, len(self._controller_ports))),
         } | self.settings
+        if self._controller_ports:
+            voters = (f"{voter}@{HOST}:{port}" for voter, port in self._controller_ports.items())
+            properties |= {
+                "listeners": f"{properties['listeners']},CONTROLLER://{HOST}:"
+                f"{self._controller_ports[self.node_id]}",
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.voters": ",".join(voters),
+            }
         path = self.directory / "server.properties"
         lines = [f"{key}={_escaped(value)}\n" for key, value in properties.items()]
         path.write_text(
@@ -105,27 +140,37 @@ class LocalNode:
             return self._start()
         except BaseException:
             if first_new is not None and not self.is_running:
+                import shutil  # loads every kind of archive, which a start need not wait for
+
                 shutil.rmtree(first_new, ignore_errors=True)
             raise
 
     def _start(self) -> float:
+        began_at = time.monotonic()
+        self.launch()
+        self.await_ready()
+        return time.monotonic() - began_at
+
+    def launch(self) -> None:
+        """Starts the process."""
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self._write_settings()
-        began_at = time.monotonic()
         with self.log_path.open("ab") as log:
-            log_from = log.tell()
+            self._log_from = log.tell()
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "headrace.server", str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us: we end it in order
+                start_new_session=True,  # Ctrl-C goes to this process, which shuts the node down
             )
         self.pid_path.write_text(f"{self.process.pid}\n")
-        self.bootstrap = self._await_ready(log_from)
+
+    def await_ready(self) -> None:
+        """Waits until the process serves."""
+        self.bootstrap = self._await_ready(self._log_from)
         self.port = int(self.bootstrap.rpartition(":")[2])
-        self.metrics_url = self._logged(METRICS, log_from)
-        return time.monotonic() - began_at
+        self.metrics_url = self._logged(METRICS, self._log_from)
 
     def _await_ready(self, log_from: int) -> str:
         assert self.process is not None
@@ -139,20 +184,26 @@ class LocalNode:
         self.pid_path.unlink(missing_ok=True)
         if (reason := self._logged(CANNOT_START, log_from)) is not None:
             raise NodeFailed(f"the node cannot start: {reason.rstrip('.')}.")
-        what = "did not serve in time" if watchdog.has_barked else f"ended with code {code}"
-        tail = self._log(log_from)[-TAIL_CHARACTERS:].rstrip() or "(it said nothing)"
+        what = (
+            f"was not ready after {READY_TIMEOUT_S:g} s" if watchdog.has_barked else f"ended with code {code}"
+        )
+        tail = self._log(log_from)[-TAIL_CHARACTERS:].rstrip() or "(the log is empty)"
         raise NodeFailed(f"the node {what}; the end of its log:\n{tail}")
 
     def _log(self, start: int) -> str:
         return self.log_path.read_bytes()[start:].decode(errors="replace")
 
     def _logged(self, fact: re.Pattern[str], start: int) -> str | None:
-        """What the node said last of something, in the words of its log."""
+        """The last value that the node logged for a fact."""
         found = fact.findall(self._log(start))
         if not found:
             return None
         word = str(found[-1])
-        return str(json.loads(word)) if word.startswith('"') else word
+        if not word.startswith('"'):
+            return word
+        import json
+
+        return str(json.loads(word))
 
     def kill(self) -> None:
         """kill -9: what the process had in memory is gone."""
@@ -162,9 +213,17 @@ class LocalNode:
 
     def stop(self) -> int:
         """SIGTERM, and its exit code; SIGKILL when it does not end in time."""
+        self.terminate()
+        return self.await_end()
+
+    def terminate(self) -> None:
+        """SIGTERM. A second one would end the process at once."""
+        if self.process is not None:
+            self.process.terminate()
+
+    def await_end(self) -> int:
         if self.process is None:
             return 0
-        self.process.terminate()
         try:
             code = self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -187,6 +246,121 @@ class LocalNode:
             self.process.stdout.close()
         self.process = None
         self.pid_path.unlink(missing_ok=True)
+
+
+class LocalCluster:
+    """One node, or several that are one cluster, on ports that follow each other."""
+
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int,
+        port: int,
+        settings: dict[str, str],
+        first_settings: dict[str, str],
+    ) -> None:
+        """`first_settings` are those of the first node only, such as the port of its registry."""
+        self.directory = directory
+        self.exit_code = 0  # of the node that ended last
+        self._ended_at: dict[int, float] = {}
+        controller_ports: dict[int, int] = {}
+        if brokers > 1:
+            settings = {"headrace.cluster.id": _cluster_id(directory), **settings}
+            numbers = range(1, brokers + 1)
+            controller_ports = dict(zip(numbers, _free_ports(brokers, (port or 0) + CONTROLLER_PORTS_FROM)))
+        ports = [port + n if port else 0 for n in range(brokers)]
+        self.nodes = [
+            LocalNode(directory, n, one_port, settings | (first_settings if n == 1 else {}), controller_ports)
+            for n, one_port in enumerate(ports, 1)
+        ]
+
+    @property
+    def first(self) -> LocalNode:
+        return self.nodes[0]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    @property
+    def is_running(self) -> bool:
+        return any(node.is_running for node in self.nodes)
+
+    def start(self) -> None:
+        """Starts all nodes and waits until all of them serve."""
+        if len(self.nodes) == 1:
+            self.first.start()
+            return
+        first_new = _first_missing(self.directory)
+        try:
+            for node in self.nodes:
+                node.launch()
+            for node in self.nodes:
+                node.await_ready()
+        except BaseException:
+            self.stop()
+            if first_new is not None:
+                import shutil  # as above
+
+                shutil.rmtree(first_new, ignore_errors=True)
+            raise
+
+    def stop(self) -> int:
+        """SIGTERM to all at once; the highest exit code."""
+        for node in self.nodes:
+            node.terminate()
+        return max(node.await_end() for node in self.nodes)
+
+    def look_after(self, *, restarts: bool, tell: Callable[[str], None]) -> bool:
+        """Notices nodes that ended, and starts them again after a while. False: none is left."""
+        for node in self.nodes:
+            if node.process is not None and (code := node.process.poll()) is not None:
+                node.wait()
+                self._ended_at[node.node_id] = time.monotonic()
+                self.exit_code = code
+                if len(self.nodes) > 1:
+                    tell(f"node {node.node_id} ended with code {code}; its log is {node.log_path}")
+            ended_at = self._ended_at.get(node.node_id, NEVER)
+            if restarts and len(self.nodes) > 1 and time.monotonic() >= ended_at + RESTART_AFTER_S:
+                del self._ended_at[node.node_id]
+                node.launch()
+                node.await_ready()
+                tell(f"node {node.node_id} serves again")
+        return self.is_running or (restarts and len(self.nodes) > 1)
+
+    def wait(self, *, restarts: bool, tell: Callable[[str], None]) -> None:
+        """Until no node is left."""
+        if len(self.nodes) == 1 and self.first.process is not None:
+            self.first.process.wait()
+        while self.look_after(restarts=restarts, tell=tell):
+            time.sleep(LOOK_EVERY_S)
+
+
+def _cluster_id(directory: Path) -> str:
+    """All nodes have the same one; it is kept with their data."""
+    path = directory / "cluster-id"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        import base64
+        import os
+
+        path.write_text(base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=") + "\n")
+    return path.read_text().strip()
+
+
+def _free_ports(count: int, start: int) -> list[int]:
+    found: list[int] = []
+    for port in range(start, 65536):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the node itself
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise NodeFailed(f"there are no {count} free ports from {start} on for the controllers of the nodes.")
 
 
 class _Watchdog:

@@ -1,7 +1,6 @@
-"""Are the files of a log sound, and do they agree? Each segment is walked once, and its indexes held against
-it.
+"""Verification of log files: each segment is read once, and its indexes are compared with it.
 
-A segment: whole batches, right checksums, rising offsets that begin at its name, records that can be opened.
+A segment has whole batches, correct checksums, rising offsets that begin at its name, and readable records.
 An offset index entry names the last offset of the batch at its position; a time index entry the largest
 timestamp so far and the last offset of the batch that has it.
 """
@@ -51,20 +50,23 @@ def _check_segment(path: Path) -> Iterator[Fault]:
     for position, header, view in batches_of(path):
         where = f"batch at position {position}, offset {header.base_offset}"
         if header.base_offset < next_offset:
-            yield Fault(path, f"{where}: offsets go back, {next_offset} was next")
+            yield Fault(
+                path, f"{where}: the offset must be at least {next_offset}, after the batch before it"
+            )
         if (
             header.last_offset_delta < 0
             or header.record_count < 0
             or header.record_count > header.last_offset_delta + 1
         ):
             yield Fault(
-                path, f"{where}: {header.record_count} records over {header.last_offset_delta + 1} offsets"
+                path,
+                f"{where}: {header.record_count} records do not fit {header.last_offset_delta + 1} offsets",
             )
         next_offset = header.next_offset
         try:
             check_crc(view, position)
             if header.record_count == header.last_offset_delta + 1:
-                # what a cleaner has thinned out has gaps, and is read but not validated
+                # a compacted batch has gaps: it is read, but not validated
                 validate_records(view, position, header, keys_required=False)
         except BadRecords as error:
             yield Fault(path, f"{where}: {error}")
@@ -90,7 +92,7 @@ def _check_index(path: Path) -> Iterator[Fault]:
     for row in rows_of(path, with_records=False):
         entry = (row["offset"], row["position"])
         if entry[0] <= last[0] or entry[1] <= last[1]:
-            yield Fault(path, f"entry {entry} follows {last}")
+            yield Fault(path, f"entry {entry} is not larger than the entry before it, {last}")
         last = entry
         if batches is None:
             continue
@@ -107,7 +109,7 @@ def _check_time_index(path: Path) -> Iterator[Fault]:
     for row in rows_of(path, with_records=False):
         entry = (row["timestamp"], row["offset"])
         if entry[0] <= last[0] or entry[1] < last[1]:
-            yield Fault(path, f"entry {entry} follows {last}")
+            yield Fault(path, f"entry {entry} is not larger than the entry before it, {last}")
         last = entry
         if stamps is None:
             continue

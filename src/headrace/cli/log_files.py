@@ -1,7 +1,7 @@
-"""The files of a log, read as they lie there: one row per batch, index entry, producer or checkpoint line.
+"""The contents of log files: one row per batch, index entry, producer or checkpoint line.
 
 Nothing is opened for writing and nothing is repaired: the broker may run or not, and the files may be
-Kafka's own. What cannot be read is a `Damaged` with the place.
+Kafka's own. `Damaged` says where a file cannot be read.
 """
 
 import mmap
@@ -98,12 +98,12 @@ def rows_of(path: Path, *, with_records: bool) -> Iterator[Row]:
 
 
 def entries(path: Path, layout: Struct) -> Iterator[tuple[int, ...]]:
-    """The entries of an index. Zeros up to the end are room: Kafka preallocates its active indexes."""
+    """The entries of an index. Zeros at the end are ignored: Kafka preallocates its active indexes."""
     data = path.read_bytes()
     used = len(data.rstrip(b"\0"))
     count = -(-used // layout.size)  # the last entry may itself end in zeros
     if count * layout.size > len(data):
-        raise Damaged(f"{len(data)} bytes are not a whole number of entries of {layout.size}")
+        raise Damaged(f"the size of {len(data)} bytes is not a multiple of an entry's {layout.size} bytes")
     yield from layout.iter_unpack(data[: count * layout.size])
 
 
@@ -127,13 +127,15 @@ def _batches(view: memoryview) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     while position < len(view):
         left = len(view) - position
         if not any(view[position : position + HEADER_BYTES]):
-            return  # preallocated room
+            return  # preallocated space
         if left < HEADER_BYTES:
             raise Damaged(f"{left} bytes after the last whole batch, at position {position}")
         header = read_header(view, position)
         size = header.length + LENGTH_OVERHEAD
         if not HEADER_BYTES <= size <= left:
-            raise Damaged(f"a batch of {size} bytes at position {position}, where {left} are left")
+            raise Damaged(
+                f"the batch at position {position} has {size} bytes, and the file has only {left} left"
+            )
         yield position, header, view
         position += size
 
@@ -242,5 +244,5 @@ def _checkpoint_rows(path: Path) -> Iterator[Row]:
     )
     for line in lines:
         if len(line) != len(names):
-            raise Damaged(f"a line of {len(line)} words, where {len(names)} belong")
+            raise Damaged(f"a line has {len(line)} words instead of {len(names)}")
         yield {name: int(word) if name != "topic" else word for name, word in zip(names, line, strict=True)}

@@ -1,7 +1,7 @@
-"""The entry point: a command group that imports a subcommand only when it is called, and the exit codes.
+"""The command line: a command group that imports a subcommand only when it is called, and the exit codes.
 
-Exit codes: 0 done, 1 failed, 2 wrong use. Errors go to stderr as one sentence and what to do about it, or as
-JSON (reporting.py). A reader that went away (`headrace consume … | head`) and Ctrl-C end the command quietly.
+Exit codes: 0 done, 1 failed, 2 wrong usage. Errors go to stderr as one sentence and what to do about it, or
+as JSON (reporting.py). A closed pipe (`headrace consume … | head`) and Ctrl-C end the command quietly.
 """
 
 import os
@@ -21,7 +21,7 @@ from headrace.cli.reporting import (
     wants_json,
 )
 
-COMPLETING = "_HEADRACE_COMPLETE"  # set by a shell that asks how to go on
+COMPLETING = "_HEADRACE_COMPLETE"  # set by a shell that asks for completions
 
 # name → module and what `headrace --help` says; the rest of a command's help is in its own module
 COMMANDS = {
@@ -31,16 +31,16 @@ COMMANDS = {
     "produce": ("produce", "Write records from stdin or files to a topic."),
     "consume": ("consume", "Print records of a topic."),
     "redrive": ("redrive", "Send dead letters back to the topics they came from."),
-    "group": ("group", "List, describe, reset and delete consumer groups; their lag."),
+    "group": ("group", "List, describe, reset and delete consumer groups; show their lag."),
     "schema": ("schema", "List, show, register, check and delete schemas of a registry."),
     "config": ("config", "Show and change settings of topics, brokers and groups."),
     "cluster": ("cluster", "Show the brokers, the transactions and the sinks of a cluster."),
     "spark": ("spark", "Open a PySpark shell that reads and writes topics, or run a script in one."),
     "strays": ("strays", "List, restore and remove partition directories that the metadata does not know."),
     "dump": ("dump", "Show and verify the files of a log."),
-    "bench": ("bench", "Measure a broker from here, quickly."),
-    "demo": ("demo", "A million records, kill -9, and nothing lost."),
-    "doctor": ("doctor", "Check whether this machine is fit to run a broker."),
+    "bench": ("bench", "Measure the throughput and latency of a broker, in about a minute."),
+    "demo": ("demo", "Write a million records, kill the broker with kill -9, and show that nothing is lost."),
+    "doctor": ("doctor", "Check whether a broker can run on this computer."),
     "completion": ("completion", "Print the script that completes commands in a shell."),
 }
 
@@ -50,7 +50,7 @@ class ReaderGone(Exception):
 
 
 class LazyCommands(click.Group):
-    """Knows its subcommands by name; a module is imported when its command is run or asks for help."""
+    """Knows its subcommands by name; imports a module when its command is run or its help is shown."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -89,13 +89,8 @@ def headrace() -> None:
     """
 
 
-def main() -> None:
-    """What the `headrace` script runs."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(arguments: list[str]) -> int:
-    """Carries out one command line; the exit code."""
+    """Runs one command line and returns the exit code."""
     as_json = wants_json(arguments)
     if COMPLETING in os.environ:
         _complete()
@@ -119,8 +114,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _shown_warnings(arguments: list[str], *, as_json: bool) -> AbstractContextManager[None]:
-    """For `serve`, which has no client and becomes another process at once, nothing is loaded."""
-    if arguments[:1] == ["serve"]:
+    """Loads nothing for `serve`, which has no client, and for `up`, which needs one only for a sample."""
+    if arguments[:1] in (["serve"], ["up"]):
         return nullcontext()
     from headrace.cli.client_warnings import shown_warnings
 
@@ -128,7 +123,7 @@ def _shown_warnings(arguments: list[str], *, as_json: bool) -> AbstractContextMa
 
 
 def _complete() -> NoReturn:
-    """Answers the shell, which shows everything that is printed: so nothing is, but the answer."""
+    """Prints completions, and nothing else: the shell shows everything that is printed."""
     import_module("headrace.cli.completion")  # knows bash better than click does
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
@@ -139,7 +134,7 @@ def _complete() -> NoReturn:
 
 
 def _report(error: Exception, *, as_json: bool) -> int:
-    """Tells what the client or the system could not do; everything else is a bug and keeps its traceback."""
+    """Reports errors of the client and the system. Any other exception is a bug and keeps its traceback."""
     from headrace.client.errors import ClientError
 
     if isinstance(error, ClientError):
@@ -147,7 +142,3 @@ def _report(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, OSError):
         return report_system(error, as_json=as_json)
     raise error
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,10 @@
-"""Where in a topic to begin or end, as people write it: `--from` and `--to`.
+"""Positions in a topic as people write them, for `--from` and `--to`.
 
 earliest, latest            the ends of each partition
 1234                        an offset
 -100                        a hundred records before the end
 -90s  -15m  -1h  -7d  -2w   that long ago
-2026-01-31T12:00:00Z        a moment (UTC unless it names an offset; a date alone is its midnight)
+2026-01-31T12:00:00Z        a time (UTC unless it has another UTC offset; a date alone is its midnight)
 @1767225600000              milliseconds since 1970, as in a record's timestamp
 """
 
@@ -42,7 +42,7 @@ Moment = Edge | AtOffset | BeforeEnd | AtTime
 
 
 def parse_moment(text: str, *, wall_ms: int) -> Moment:
-    """What `text` means at the wall time given; ValueError says what would have been understood."""
+    """The position that `text` means at this wall time; ValueError lists the accepted forms."""
     text = text.strip()
     if text in ("earliest", "beginning", "start"):
         return Edge.EARLIEST

@@ -26,19 +26,19 @@ def bootstrap_option(function: F, callback: Callable[..., str] | None = None) ->
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT,…",
-        help="Brokers to begin with.",
+        help="Addresses of brokers.",
         callback=callback,
     )(function)
 
 
 def registry_option(function: F) -> F:
-    return _registry_option(
-        DEFAULT_REGISTRY, "The schema registry, Headrace's or another one; may contain user:password@."
-    )(function)
+    return _registry_option(DEFAULT_REGISTRY, "Address of the schema registry; may contain user:password@.")(
+        function
+    )
 
 
 def optional_registry_option(function: F) -> F:
-    return _registry_option(None, "Decode by this schema registry.")(function)
+    return _registry_option(None, "Decode with this schema registry.")(function)
 
 
 def _registry_option(default: str | None, text: str) -> Callable[[F], F]:
@@ -60,7 +60,18 @@ def timeout_option(function: F) -> F:
         show_default=True,
         type=Seconds(0.1),
         metavar="SECONDS",
-        help="Give up after this long; 90s and 5m will do too.",
+        help="Stop with an error after this long: seconds, or a duration such as 90s or 5m.",
+    )(function)
+
+
+def partitions_option(function: F) -> F:
+    return click.option(
+        "--partition",
+        "-p",
+        "partitions",
+        type=click.IntRange(min=0),
+        multiple=True,
+        help="Only this partition; may be repeated.",
     )(function)
 
 
@@ -126,14 +137,14 @@ class Seconds(click.ParamType[float]):
             try:
                 seconds = parse_duration_ms(value) / 1000
             except NotAQuantity as error:
-                self.fail(f"{error}, or seconds", parameter, context)
+                self.fail(f"{error}, or a number of seconds", parameter, context)
         if not self.minimum <= seconds < float("inf"):
-            self.fail(f"{value!r} is not at least {self.minimum:g} s", parameter, context)
+            self.fail(f"{value!r} is too short; use at least {self.minimum:g} s", parameter, context)
         return seconds
 
 
 class OneOf(click.ParamType[str]):
-    """One of a few names, in any case; as they are spelled in help, errors and completions."""
+    """One of a few names; upper and lower case are equal."""
 
     name = "name"
 

@@ -10,7 +10,7 @@ import click
 from headrace.client.cluster import TopicPartition
 
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
-PARTITIONS_MAX = 1_000_000  # more than a topic has; 0-999999999 is a slip of the finger
+PARTITIONS_MAX = 1_000_000  # more than a topic has; 0-999999999 is a typing error
 
 
 class Chosen(NamedTuple):
@@ -27,7 +27,9 @@ class Partitions(click.ParamType[Chosen]):
         topic, colon, ranges = value.partition(":")
         if not topic or (colon and not _RANGES.fullmatch(ranges)):
             self.fail(
-                f"{value!r} is not a topic, nor one with partitions as orders:0-3,7", parameter, context
+                f"{value!r} is not a topic, or a topic with partitions such as orders:0-3,7",
+                parameter,
+                context,
             )
         chosen: set[int] = set()
         for part in ranges.split(",") if ranges else ():

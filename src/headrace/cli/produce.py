@@ -17,16 +17,14 @@ from headrace.cli.options import KEY_VALUE, SIZE, timeout_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import count_text, note, print_json
-from headrace.cli.writing import BATCH_BYTES, Writer
-from headrace.client.envelope import Header, NewRecord, read_envelope
+from headrace.cli.writing import BATCH_BYTES, Writer, acks_option, compression_option
 from headrace.client.errors import KafkaError
 from headrace.client.threads.admin import Admin
 from headrace.protocol.errors import ErrorCode
-from headrace.records.compression import CODEC_NAMES
+from headrace.records.json_lines import Header, NewRecord, read_json_line
 
-ACKS = ("all", "-1", "1", "0")
-PAUSE_S = 0.02  # without input for this long, what was read is sent on
-LINGER_MS = 100  # while input flows, batches may wait to be filled: a pause sends them on in any case
+PAUSE_S = 0.02  # without input for this long, the records read so far are sent
+LINGER_MS = 100  # while input arrives, batches may wait to be filled; a pause sends them in any case
 
 Parse = Callable[[bytes], NewRecord]
 
@@ -34,19 +32,35 @@ Parse = Callable[[bytes], NewRecord]
 @click.command("produce")
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--key-separator", "-K", metavar="TEXT", help="Split each line into key and value at this.")
+@click.option(
+    "--key-separator", "-K", metavar="TEXT", help="Split each line into key and value at this text."
+)
 @click.option("--key", "-k", metavar="TEXT", help="The same key for all records.")
 @click.option("--header", "-H", "headers", type=KEY_VALUE, multiple=True, help="A header for all records.")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Else by key, or in turns.")
+@click.option(
+    "--partition",
+    "-p",
+    type=click.IntRange(min=0),
+    help="Partition for all records.  [default: by key, or any]",
+)
 @click.option("--null", "null_text", metavar="TEXT", help="A key or value of exactly this text is null.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records a second.")
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
-@click.option("--compression", "-z", type=click.Choice(list(CODEC_NAMES)), default="none", show_default=True)
-@click.option("--batch-bytes", type=SIZE, default=BATCH_BYTES, show_default=True, help="Largest batch.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="At most this many records per second."
+)
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after this many records.")
+@acks_option("all", "-1", "1", "0")
+@compression_option
+@click.option(
+    "--batch-bytes", type=SIZE, default=BATCH_BYTES, show_default=True, help="Size of the largest batch."
+)
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 @click.option("--whole-file", is_flag=True, help="One record per file instead of one per line.")
-@click.option("--json", "as_json", is_flag=True, help="Lines are JSON envelopes, and so is the summary.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Each line is a record as a JSON object; the summary is JSON, too.",
+)
 @client_options
 @timeout_option
 def command(
@@ -77,13 +91,15 @@ def command(
     headrace consume orders --json | headrace produce copy --json
     """
     if key is not None and key_separator is not None:
-        raise click.UsageError("--key and --key-separator exclude each other.")
+        raise click.UsageError("Give only one of --key and --key-separator.")
     if as_json and (key_separator is not None or whole_file):
-        raise click.UsageError("--json lines carry their own keys.")
+        raise click.UsageError(
+            "--key-separator and --whole-file cannot be used with --json: each line is a JSON object."
+        )
     if key_separator == "":
         raise click.BadParameter("must not be empty", param_hint="--key-separator")
     fixed: tuple[Header, ...] = tuple((name, os.fsencode(value)) for name, value in headers)
-    parse = read_envelope if as_json else _line_parser(key, key_separator, null_text)
+    parse = read_json_line if as_json else _line_parser(key, key_separator, null_text)
     records = _whole_files(files, parse) if whole_file else _records(files, parse)
     with administer(bootstrap, timeout) as admin:
         _find(admin, topic, create=create)
@@ -98,7 +114,7 @@ def command(
         producer.find(topic)
         is_typed = sys.stdin.isatty() and not files
         if is_typed:
-            note("one record per line; Ctrl-D ends")
+            note("type one record per line; Ctrl-D ends the input")
         paced = records if rate is None else _paced(records, rate, producer)
         with ProgressBar(f"to {topic}", None, is_shown=False if is_typed else None) as progress:
             try:
@@ -125,11 +141,11 @@ def command(
         ends = {str(at.partition): end for at, end in sorted(producer.end_offsets.items())}
         print_json({"topic": topic, "records": progress.count, "end_offsets": ends})
     else:
-        note(f"{count_text(progress.count, 'record')} to {topic}")
+        note(f"wrote {count_text(progress.count, 'record')} to {topic}")
 
 
 def _find(admin: Admin, topic: str, *, create: bool) -> None:
-    """The topic must exist: a broker that creates what is written to would make a topic of every typo."""
+    """Checks that the topic exists: a broker that creates topics on demand would create one for a typo."""
     try:
         describe_topic(admin, topic)
     except KafkaError as error:
@@ -167,7 +183,7 @@ def _line_parser(key: str | None, separator: str | None, null_text: str | None) 
             return NewRecord(fixed, nullable(line), (), None, None)
         head, found, value = line.partition(split)
         if not found:
-            raise ValueError(f"no key separator {separator!r} in it")
+            raise ValueError(f"the line does not contain the key separator {separator!r}")
         return NewRecord(nullable(head), nullable(value), (), None, None)
 
     return parse

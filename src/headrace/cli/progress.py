@@ -1,4 +1,4 @@
-"""A progress bar on stderr where a person watches, and nothing at all in a pipe."""
+"""A progress bar on stderr, if that is a terminal."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""From moments to offsets: where each partition begins and ends for `--from`, `--to` and `--before`."""
+"""Offsets of each partition for the positions in `--from`, `--to` and `--before`."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The consumer that a command works with: it reads what it is told to, and makes no topic by asking."""
+"""The consumer that a command works with: it reads assigned partitions, and never creates a topic."""
 
 from headrace.cli.client_settings import settings_of
 from headrace.client.threads.consumer import Consumer

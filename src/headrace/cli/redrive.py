@@ -1,4 +1,4 @@
-"""`headrace redrive`: dead letters go back to the topics they came from, once their cause is repaired."""
+"""`headrace redrive`: sends dead letters back to the topics they came from."""
 
 import json
 import re
@@ -71,32 +71,38 @@ class Choice:
 
 @click.command("redrive")
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--execute", is_flag=True, help="Do it; without this the command only says what it would do.")
+@click.option(
+    "--execute", is_flag=True, help="Send them; without this the command only says what it would do."
+)
 @click.option(
     "--from",
     "begin",
     metavar="WHERE",
-    help="Where to begin, as in consume [default: behind the last redrive]",
+    help="Where to begin, as in consume [default: after the last redrive]",
 )
 @click.option(
     "--source",
     "sources",
     multiple=True,
     metavar="TOPIC",
-    help="Only letters from this topic.",
+    help="Only dead letters from this topic.",
     shell_complete=complete_topics,
 )
-@click.option("--reason", metavar="REGEX", help="Only letters whose reason matches.")
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="Look at no more letters than this.")
+@click.option("--reason", metavar="REGEX", help="Only dead letters whose reason matches.")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Read at most this many dead letters.")
 @click.option(
     "--attempts",
     "attempts_max",
     type=click.IntRange(min=1),
     default=ATTEMPTS_MAX,
     show_default=True,
-    help="Letters that failed so often stay where they are.",
+    help="Skip dead letters that have failed this often.",
 )
-@click.option("--group", metavar="NAME", help="Keeps how far it got [default: headrace-redrive-TOPIC]")
+@click.option(
+    "--group",
+    metavar="NAME",
+    help="Consumer group that stores the progress [default: headrace-redrive-TOPIC]",
+)
 @broker_options
 def command(
     topic: str,
@@ -113,10 +119,10 @@ def command(
 ) -> None:
     """Send the dead letters of TOPIC back to the topics they came from.
 
-    Each goes to its partition with its key, value, headers and timestamp, and counts how often it failed, so
-    that one that fails for ever stops going round. Letters are sent in transactions together with how far
-    it got: none is sent twice, whatever happens in between. Those that are passed over stay in TOPIC;
-    --from earliest looks at them again.
+    Each goes to its original partition with its key, value, headers and timestamp. A header counts how
+    often it has failed, so that a record that fails every time is not sent for ever. Each transaction
+    contains records and the progress in TOPIC, so that no record is sent twice. Dead letters that are
+    skipped stay in TOPIC; --from earliest reads them again.
     """
     choice = Choice(frozenset(sources), _pattern(reason), attempts_max)
     name = group or f"headrace-redrive-{topic}"
@@ -204,7 +210,7 @@ class _Batches:
                     self._left -= len(messages)
                 return messages
             if time.monotonic() > give_up_at:
-                raise TimedOut(f"no record came for {self._patience_s:g} s")
+                raise TimedOut(f"no record arrived for {self._patience_s:g} s")
         return []
 
 
@@ -255,11 +261,11 @@ def _tell(tally: Tally, *, execute: bool, as_json: bool) -> None:
     for reason, number in tally.reasons.most_common(REASONS_SHOWN):
         click.echo(f"  {number:>8}  because: {reason}")
     for number, why in (
-        (tally.too_often, "failed too often already (--attempts)"),
-        (tally.not_chosen, "were not chosen (--source, --reason)"),
-        (tally.not_letters, "are not dead letters"),
+        (tally.too_often, "dead letters were skipped because they have failed too often (--attempts)."),
+        (tally.not_chosen, "dead letters were skipped by --source or --reason."),
+        (tally.not_letters, "records were skipped because they are not dead letters."),
     ):
         if number:
-            click.echo(f"{number} {why}, and stay where they are.")
+            click.echo(f"{number} {why}")
     if not execute and count:
-        click.echo("Nothing was sent; --execute does it.")
+        click.echo("Nothing was sent; give --execute to send them.")

@@ -1,7 +1,7 @@
 """Errors of a command on stderr: sentences for people, one JSON object per line with --json.
 
-A script that asked for JSON branches on `error`: Kafka's own name where a broker refused, a name of ours in
-the same spelling elsewhere. Usage errors are found before click knows any option, hence `wants_json`.
+A script tests the field `error`: Kafka's name if a broker refused the request, otherwise a name of ours in
+the same spelling. click finds usage errors before it has parsed the options, hence `wants_json`.
 """
 
 import errno
@@ -21,15 +21,16 @@ FAILED, WRONG_USE = 1, 2  # exit codes
 _OPTIONS = {
     "GROUP_ID_NOT_FOUND": "`headrace group list` shows all.",
     "INVALID_REPLICATION_FACTOR": "`headrace cluster describe` shows the brokers.",
-    "NON_EMPTY_GROUP": "`headrace group describe` shows them.",
-    "OFFSET_OUT_OF_RANGE": "`headrace topic describe` shows which offsets are there.",
+    "NON_EMPTY_GROUP": "`headrace group describe` shows the members.",
+    "OFFSET_OUT_OF_RANGE": "`headrace topic describe` shows which offsets exist.",
     "TRANSACTIONAL_ID_NOT_FOUND": "`headrace cluster transactions` shows all.",
-    "UNKNOWN_TOPIC_OR_PARTITION": "See `headrace topic list`; `headrace topic create` makes one.",
+    "UNKNOWN_TOPIC_OR_PARTITION": "`headrace topic list` shows all; `headrace topic create` creates one.",
+    "REGISTRY_UNREACHABLE": "`headrace up` serves a registry at http://localhost:9644.",
     "UNREACHABLE": "`headrace up` starts a broker.",
     "TIMED_OUT": "--timeout gives the command more time.",
-    "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts one that is there.",
+    "TOPIC_ALREADY_EXISTS": "With --if-not-exists an existing topic is not an error.",
     "INVALID_CONFIG": "`headrace config get --all` shows every key.",
-    "INVALID_RECORD": "--key-separator says where a line's key ends.",
+    "INVALID_RECORD": "--key-separator splits each line into key and value.",
     "UNSUPPORTED_COMPRESSION_TYPE": "--compression chooses the codec.",
 }
 
@@ -53,7 +54,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def report_click(error: click.ClickException, *, as_json: bool) -> int:
-    """Wrong use, and failures that a command found itself; the exit code."""
+    """Reports wrong usage and errors of the command itself; returns the exit code."""
     is_usage = isinstance(error, click.UsageError)
     code = WRONG_USE if is_usage else FAILED
     if not as_json:

@@ -1,7 +1,7 @@
-"""The live sample of `headrace up --sample`: the last minutes at once, then events as their time comes.
+"""The live sample of `headrace up --sample`: the last half hour at once, then events in real time.
 
-It is a world of headrace.sample, published when its timestamps are due. One thing is left out that the world
-can do, values that cannot be read: the first look of a new user is not to end with an error.
+The events come from headrace.sample and are published when their timestamps are due. Malformed values, which
+headrace.sample can generate, are left out, so that the first query of a new user does not fail.
 """
 
 import re
@@ -19,7 +19,7 @@ from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import TimedOut
 from headrace.client.threads.admin import Admin
-from headrace.sample.clicks import CLICKS, IMPRESSIONS, World
+from headrace.sample.clicks import CLICKS, IMPRESSIONS, SampleClicks
 
 TOPICS = (IMPRESSIONS, CLICKS)
 PARTITIONS = 3
@@ -42,12 +42,12 @@ NOTHING_YET = Progress(0, 0)
 
 
 class ClicksSample:
-    """Publishes ads that are shown and clicked; `with` finds out where to go on.
+    """Publishes ads that are shown and clicked; `with` finds out where the last run ended.
 
-    The topic itself remembers that: the last impression of each partition tells by its id and timestamp how
-    far the sample got, even if it was killed. The next start goes on behind the latest of them with the next
-    number, so that no id is used twice; what happened meanwhile is made up for, but never more than the usual
-    history. Only clicks that were still to come are lost, as if nobody had clicked.
+    The last impression of each partition tells, by its id and timestamp, how far the sample got, even if it
+    was killed. The next start continues after the latest of them with the next number, so that no id is used
+    twice. It publishes the events of the time in between, at most those of the usual history. Clicks that
+    were not published yet when the last run ended are lost.
     """
 
     def __init__(self, bootstrap: str, impressions_per_s: float) -> None:
@@ -58,14 +58,14 @@ class ClicksSample:
         with administer(self._bootstrap, TIMEOUT_S) as admin:
             _create_topics(admin)
             progress = _progress(admin, self._bootstrap)
-        world = World(
+        sample = SampleClicks(
             seed=progress.impression,
             start_ms=max(progress.timestamp_ms + 1, wall_ms() - HISTORY_MS),
             first_impression=progress.impression + 1,
             impressions_per_s=self._impressions_per_s,
             malformed_rate=0,
         )
-        self._events = world.events()
+        self._events = sample.events()
         self._next = next(self._events)
         self._writer = Writer(self._bootstrap, TIMEOUT_S)
         for topic in TOPICS:  # now: the first click may be due when the node is gone, and would wait for it
@@ -94,7 +94,7 @@ def _create_topics(admin: Admin) -> None:
     missing = set(TOPICS) - {topic.name for topic in admin.list_topics()}
     if missing == {IMPRESSIONS}:  # it is always the first to be made
         raise click.ClickException(
-            f"there is a topic {CLICKS} of somebody else's here: give the sample a new directory (--data)."
+            f"topic {CLICKS} exists already and is not from the sample. Choose another directory with --data."
         )
     for name in TOPICS:
         if name in missing:
@@ -115,12 +115,13 @@ def _progress(admin: Admin, bootstrap: str) -> Progress:
         consumer.assign(unread)
         while any(consumer.position(at) < ends[at] for at in unread):
             if clock() > give_up_at:
-                raise TimedOut(f"the end of topic {IMPRESSIONS} could not be read in {TIMEOUT_S:g} s")
+                raise TimedOut(f"the end of topic {IMPRESSIONS} could not be read within {TIMEOUT_S:g} s")
             for message in consumer.poll(0.1):
                 if impression := re.fullmatch(rb"i-(\d+)", message.key or b""):
                     found = max(found, Progress(int(impression[1]), message.timestamp_ms))
     if found == NOTHING_YET:
         raise click.ClickException(
-            f"the topic {IMPRESSIONS} is somebody else's: give the sample a new directory (--data)."
+            f"topic {IMPRESSIONS} exists already and is not from the sample. Choose another directory with "
+            "--data."
         )
     return found

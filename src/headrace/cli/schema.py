@@ -15,7 +15,7 @@ from headrace.cli.options import KEY_VALUE, OneOf, json_option, registry_option,
 from headrace.cli.suggestions import closest
 from headrace.cli.terminal import count_text, note, print_json, print_table
 from headrace.client.errors import InvalidInput
-from headrace.machines.schemas.schema import Reference, Schema, SchemaType
+from headrace.schema_formats.schema import Reference, Schema, SchemaType
 from headrace.schemas.errors import Incompatible, SchemaUnknown
 from headrace.schemas.registry import Registered, Registry
 
@@ -40,7 +40,7 @@ def registry_options(function: F) -> F:
 
 
 def schema_options(function: F) -> F:
-    """FILE with a schema, and what its name does not tell."""
+    """FILE with a schema, --type and --reference."""
     reference = click.option(
         "--reference",
         "-r",
@@ -48,14 +48,14 @@ def schema_options(function: F) -> F:
         type=KEY_VALUE,
         multiple=True,
         metavar="NAME=SUBJECT:VERSION",
-        help="Another schema that this one needs, and how it is called there; may be repeated.",
+        help="A schema that this one refers to as NAME; may be repeated.",
     )
     kind = click.option(
         "--type",
         "-t",
         "kind",
         type=OneOf(*TYPES),
-        help="Else by the file's name: .avsc, .json or .proto.",
+        help="Type of the schema.  [default: by the file's extension .avsc, .json or .proto]",
     )
     file = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
     return file(kind(reference(function)))
@@ -74,12 +74,12 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--deleted", is_flag=True, help="Subjects too that were deleted, but not permanently.")
+@click.option("--deleted", is_flag=True, help="Also list subjects that were deleted, but not permanently.")
 @registry_options
 def list_subjects(deleted: bool, registry: str, timeout: float, as_json: bool) -> None:
     """List subjects with their newest versions.
 
-    A pipe gets one subject per line.
+    In a pipe it prints one subject per line.
     """
     client = Registry(registry, timeout_s=timeout)
     subjects = sorted(client.subjects(with_deleted=deleted))
@@ -130,8 +130,10 @@ def _state_text(summary: dict[str, Any]) -> str:
 
 @command.command()
 @click.argument("subject", required=False, shell_complete=complete_subjects)
-@click.option("--version", "-v", type=click.IntRange(min=1), help="Which; the newest if not given.")
-@click.option("--id", "schema_id", type=click.IntRange(min=0), help="By its id instead of a subject.")
+@click.option(
+    "--version", "-v", type=click.IntRange(min=1), help="The version to show.  [default: the newest]"
+)
+@click.option("--id", "schema_id", type=click.IntRange(min=0), help="Show the schema with this id.")
 @registry_options
 def show(
     subject: str | None,
@@ -143,12 +145,12 @@ def show(
 ) -> None:
     """Print a schema: the newest of SUBJECT, one of its versions, or the one with an id.
 
-    Only the schema goes to stdout, so that it can be kept in a file.
+    Only the schema goes to stdout, so that you can redirect it to a file.
     """
     if (subject is None) == (schema_id is None):
-        raise click.UsageError("Say which: either SUBJECT or --id.")
+        raise click.UsageError("Give either SUBJECT or --id.")
     if schema_id is not None and version is not None:
-        raise click.UsageError("--version is of a SUBJECT, and an id has none.")
+        raise click.UsageError("--version cannot be used with --id: an id means one schema.")
     client = Registry(registry, timeout_s=timeout)
     if schema_id is not None:
         schema = client.schema(schema_id)
@@ -162,9 +164,7 @@ def show(
     with _suggesting(client, subject):
         versions = client.versions(subject)
         if version is not None and version not in versions:
-            raise InvalidInput(
-                f"subject {subject!r} has versions {_numbers_text(versions)}, and no {version}"
-            )
+            raise _no_version(subject, version, versions)
         found = client.version(subject, version or versions[-1])
     if as_json:
         level = client.level(subject)
@@ -189,7 +189,13 @@ def _print_text(schema: Schema) -> None:
 
 def _check_version(subject: str, version: int | None, versions: list[int]) -> None:
     if version is not None and version not in versions:
-        raise InvalidInput(f"subject {subject!r} has versions {_numbers_text(versions)}, and no {version}")
+        raise _no_version(subject, version, versions)
+
+
+def _no_version(subject: str, version: int, versions: list[int]) -> InvalidInput:
+    return InvalidInput(
+        f"subject {subject!r} has no version {version}: it has versions {_numbers_text(versions)}"
+    )
 
 
 def _numbers_text(numbers: list[int]) -> str:
@@ -249,14 +255,15 @@ def register(
 
 def _registered(client: Registry, subject: str, schema: Schema) -> Registered:
     try:
-        return client.registered(subject, schema)
+        return client.register_version(subject, schema)
     except Incompatible as error:
         reasons = "".join(f"  {reason}\n" for reason in client.obstacles(subject, schema))
         refused = Incompatible(
-            error.code, f"the schema cannot follow the versions of {subject} by level {client.level(subject)}"
+            error.code,
+            f"the schema is not compatible with {subject} under level {client.level(subject)}",
         )
         refused.advice = (
-            f"{reasons}Change the schema, or the level: headrace schema level {subject} --set LEVEL."
+            f"{reasons}Change the schema, or the level with `headrace schema level {subject} --set LEVEL`."
         )
         raise refused from error
 
@@ -289,9 +296,9 @@ def check(
     if as_json:
         print_json({"subject": subject, "compatible": not reasons, "level": level, "reasons": reasons})
     elif not reasons:
-        click.echo(f"compatible with {subject} by level {level}")
+        click.echo(f"compatible with {subject} under level {level}")
     else:
-        click.echo(f"not compatible with {subject} by level {level}:")
+        click.echo(f"not compatible with {subject} under level {level}:")
         for reason in reasons:
             click.echo(f"  {reason}")
     if reasons:
@@ -305,7 +312,7 @@ def _read(file: str, kind: str | None, references: tuple[tuple[str, str], ...]) 
         schema_type = TYPES_BY_ENDING[ending]
     else:
         where = "stdin" if file == "-" else file
-        raise click.UsageError(f"{where}: say which --type of schema it is: {', '.join(TYPES)}.")
+        raise click.UsageError(f"{where}: give the type of the schema with --type: {', '.join(TYPES)}.")
     needed = tuple(_reference(name, where) for name, where in references)
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
@@ -318,7 +325,9 @@ def _read(file: str, kind: str | None, references: tuple[tuple[str, str], ...]) 
 def _reference(name: str, where: str) -> Reference:
     subject, _, version = where.rpartition(":")
     if not subject or not version.isdecimal() or not version.isascii():
-        raise click.BadParameter(f"{name}={where} is not NAME=SUBJECT:VERSION", param_hint="--reference")
+        raise click.BadParameter(
+            f"{name}={where} is not of the form NAME=SUBJECT:VERSION", param_hint="--reference"
+        )
     return Reference(name, subject, int(version))
 
 
@@ -328,7 +337,9 @@ def _reference(name: str, where: str) -> Reference:
 @command.command()
 @click.argument("subject", shell_complete=complete_subjects)
 @click.option("--version", "-v", type=click.IntRange(min=1), help="Only this version.")
-@click.option("--permanent", is_flag=True, help="For good: records with its id may become unreadable.")
+@click.option(
+    "--permanent", is_flag=True, help="Remove it permanently: records with its id may become unreadable."
+)
 @yes_option
 @registry_options
 def delete(
@@ -340,10 +351,10 @@ def delete(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Delete a subject, or one of its versions, after a question.
+    """Delete a subject, or one of its versions, after a confirmation.
 
-    Without --permanent it is hidden: no new records are written with it, and what was written can still be
-    read.
+    Without --permanent it is only hidden: new records cannot be written with it, and existing records can
+    still be read.
     """
     client = Registry(registry, timeout_s=timeout)
     with _suggesting(client, subject):
@@ -371,7 +382,7 @@ def _versions_text(versions: list[int]) -> str:
 @click.option("--set", "wanted", type=OneOf(*LEVELS), help="Change it to this level.")
 @registry_options
 def level(subject: str | None, wanted: str | None, registry: str, timeout: float, as_json: bool) -> None:
-    """Show or set the compatibility level of SUBJECT, or of all subjects that have none of their own."""
+    """Show or set the compatibility level of SUBJECT; without SUBJECT, the default level."""
     client = Registry(registry, timeout_s=timeout)
     if wanted is not None:
         client.set_level(wanted, subject)

@@ -1,4 +1,4 @@
-"""`headrace cluster sinks`: who writes batch by batch, how far it is, and how to start over."""
+"""`headrace cluster sinks`: lists and resets the sinks of exactly-once writers such as Spark."""
 
 import click
 
@@ -18,7 +18,7 @@ def sinks() -> None:
 @sinks.command("list")
 @broker_options
 def list_command(bootstrap: str, timeout: float, as_json: bool) -> None:
-    """List sinks, and which batches they have."""
+    """List sinks with their committed and current batches."""
     with administer(bootstrap, timeout) as admin:
         found = admin.list_sinks()
     if as_json:
@@ -45,14 +45,15 @@ def list_command(bootstrap: str, timeout: float, as_json: bool) -> None:
 @yes_option
 @broker_options
 def reset(app_id: str, yes: bool, bootstrap: str, timeout: float, as_json: bool) -> None:
-    """Let a sink forget which batches it has, so that another query may take its name.
+    """Reset a sink, so that another query may use its name.
 
-    What was written stays. Batches that are written again are there twice.
+    The broker aborts its open attempts and deletes the number of its last committed batch. Records that were
+    written stay. If a query writes a batch again, its records are duplicated.
     """
-    confirm(f"Forget which batches {app_id} has?", yes=yes)
+    confirm(f"Reset sink {app_id}? A query that writes the same batches again duplicates them.", yes=yes)
     with administer(bootstrap, timeout) as admin:
         admin.reset_sink(app_id)
     if as_json:
         print_json(app_id)
     else:
-        click.echo(f"reset {app_id}: it starts over")
+        click.echo(f"reset {app_id}")

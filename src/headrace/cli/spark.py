@@ -1,4 +1,4 @@
-"""`headrace spark`: a PySpark shell that knows where the brokers are, or a script run in one."""
+"""`headrace spark`: a PySpark shell that is connected to the brokers, or a script that runs in one."""
 
 import code
 import runpy
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.options import KEY_VALUE, bootstrap_option, json_option
-from headrace.cli.quiet_start import quiet_start
 from headrace.cli.spark_errors import line_of, sentence_of
+from headrace.cli.spark_start import quiet_start
 from headrace.cli.terminal import note, print_json
 from headrace.spark.prerequisites import MissingPrerequisite
 from headrace.spark.spark_session import default_master, session, session_settings
@@ -32,7 +32,7 @@ BANNER = """Spark {version} with Headrace: brokers at {bootstrap}, `spark` is th
 @click.argument("script", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @bootstrap_option
 @click.option("--master", help="Where Spark runs: spark://HOST:PORT, or local[N].  [default: local[*]]")
-@click.option("--conf", "-c", "settings", type=KEY_VALUE, multiple=True, help="A setting of Spark's.")
+@click.option("--conf", "-c", "settings", type=KEY_VALUE, multiple=True, help="A Spark setting.")
 @json_option
 def command(
     script: Path | None,
@@ -41,10 +41,10 @@ def command(
     settings: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> None:
-    """Open a PySpark shell in which `spark` reads and writes topics, or run SCRIPT or what is piped in.
+    """Open a PySpark shell in which `spark` reads and writes topics, or run SCRIPT or a program from stdin.
 
-    kafka.bootstrap.servers need not be given there. With --json nothing is started: it prints where the
-    session would run and the settings that it would have, for those who make their own.
+    You need not set kafka.bootstrap.servers there. With --json it starts nothing: it prints the master and
+    the settings of the session, for a session that you create yourself.
     """
     if as_json:
         where = master or default_master()
@@ -76,7 +76,7 @@ def command(
 
 @contextmanager
 def _told_shortly(filename: str) -> Iterator[None]:
-    """Errors of ours end the command with a sentence and the line of the program that met them."""
+    """Ends the command, after an error of Headrace, with one sentence and the line of the program."""
     try:
         yield
     except Exception as error:
@@ -87,7 +87,7 @@ def _told_shortly(filename: str) -> Iterator[None]:
 
 
 def _hush_failures(spark: "SparkSession") -> None:
-    """Why a task failed is in the error that the query raises; here it need not be in the log, twice."""
+    """Turns off Spark's log of failed tasks: the error that the query raises has the reason already."""
     if spark.sparkContext.master.startswith("local"):
         log4j = spark._jvm.org.apache.logging.log4j
         for name in TASK_LOGGERS:
@@ -96,7 +96,7 @@ def _hush_failures(spark: "SparkSession") -> None:
 
 class _Shell(code.InteractiveConsole):
     def showtraceback(self) -> None:
-        """Of errors of ours only the sentence; all of it is kept where Python keeps it."""
+        """Shows one sentence for an error of Headrace; `traceback.print_last()` shows all of it."""
         error = sys.exc_info()[1]
         sentence = None if error is None else sentence_of(error)
         if error is None or sentence is None:

@@ -1,4 +1,4 @@
-"""What `format("headrace")` said, out of what Spark makes of it: a worker's traceback in one of its own."""
+"""The message of `format("headrace")` inside an error of Spark, which wraps it in two tracebacks."""
 
 import re
 import traceback

@@ -21,9 +21,11 @@ from headrace.storage.strays import Stray, parse_stray
 
 @click.command("strays")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove this stray for good.")
-@click.option("--remove-all", is_flag=True, help="Remove all strays for good.")
-@click.option("--restore", "restored", multiple=True, metavar="NAME", help="Give it its own name back.")
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Delete this stray permanently.")
+@click.option("--remove-all", is_flag=True, help="Delete all strays permanently.")
+@click.option(
+    "--restore", "restored", multiple=True, metavar="NAME", help="Rename it back to its original name."
+)
 @yes_option
 @json_option
 def command(
@@ -37,8 +39,8 @@ def command(
     """List the stray partitions of a log directory, restore or remove them.
 
     A stray is a partition directory whose topic the metadata does not know. The node renames it to a name
-    that ends in -stray and says since when and why. Restore one after you have repaired the metadata: a node
-    that still does not know the topic makes it a stray again.
+    that contains the time and the reason and ends in -stray. Restore a stray after you have repaired the
+    metadata: if the node still does not know the topic, it becomes a stray again.
     """
     removed, restored = tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(restored))
     found = {stray.name: stray for stray in strays_in(directory)}
@@ -47,13 +49,13 @@ def command(
     for name in (*removed, *restored):
         if name not in found:
             raise click.UsageError(
-                f"there is no stray {name!r} in {directory}; `headrace strays {directory}` lists them."
+                f"{directory} has no stray {name!r}; `headrace strays {directory}` lists them."
             )
     if not (removed or remove_all or restored):
         _list(directory, list(found.values()), as_json=as_json)
         return
     if both := sorted(set(removed) & set(restored)):
-        raise click.UsageError(f"{both[0]} is given with --restore and with --remove; choose one.")
+        raise click.UsageError(f"{both[0]} is named by both --restore and --remove; choose one.")
     if remove_all:
         removed = tuple(name for name in found if name not in restored)
     lock = _lock(directory)
@@ -136,9 +138,9 @@ def _moment(wall_ms: int | None) -> str | None:
 def _restore(directory: Path, stray: Stray) -> None:
     target = directory / stray.original
     if target.exists():
-        raise click.ClickException(f"{target} is there already; {stray.name} was left as it is.")
+        raise click.ClickException(f"{target} exists already; {stray.name} was not renamed.")
     (directory / stray.name).rename(target)
-    note(f"{stray.name} is {stray.original} again")
+    note(f"{stray.name} was renamed to {stray.original}")
 
 
 def _remove(path: Path) -> None:

@@ -20,7 +20,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def describe_topics(admin: Admin, names: Sequence[str]) -> dict[str, TopicDescription]:
-    """Raises for the first that does not exist, with the name that was perhaps meant."""
+    """Raises for the first that does not exist, and suggests the closest name."""
     with suggesting_topics(admin, names):
         return admin.describe_topics(names)
 

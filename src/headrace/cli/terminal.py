@@ -1,8 +1,5 @@
-"""What people see: aligned columns, JSON, sizes and counts for reading. Plain text, so that pipes get the
-same.
-"""
+"""Output for people: aligned columns, JSON, sizes and counts. Plain text, which is the same in a pipe."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +30,8 @@ def _line(cells: Sequence[str], widths: list[int], flushed: set[int]) -> str:
 
 def print_json(value: Any) -> None:
     """One document: indented for a person, on one line for a program."""
+    import json  # not before there is something to print
+
     if sys.stdout.isatty():
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
     else:
@@ -41,7 +40,7 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def printed_even_if_it_fails(done: list[Any], *, as_json: bool) -> Iterator[None]:
-    """The list as JSON, when the work is done or fails half-way: a script then knows what was done."""
+    """Prints the list as JSON, also if the work fails half-way: a script then knows what was done."""
     try:
         yield
     except BaseException:
@@ -53,7 +52,7 @@ def printed_even_if_it_fails(done: list[Any], *, as_json: bool) -> Iterator[None
 
 
 def note(text: str) -> None:
-    """A remark beside the result: stderr, and only where a person reads it."""
+    """Prints a hint to stderr, if that is a terminal."""
     if sys.stderr.isatty():
         click.secho(text, dim=True, err=True)
 

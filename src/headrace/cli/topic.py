@@ -43,9 +43,14 @@ command.add_command(delete)
 @command.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option(
-    "--partitions", "-p", type=click.IntRange(min=1), help="How many; else the broker's num.partitions."
+    "--partitions",
+    "-p",
+    type=click.IntRange(min=1),
+    help="Number of partitions.  [default: the broker's num.partitions]",
 )
-@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Copies of each partition.")
+@click.option(
+    "--replication-factor", "-r", type=click.IntRange(min=1), help="Number of replicas of each partition."
+)
 @click.option(
     "--config",
     "-c",
@@ -104,12 +109,12 @@ def _summary(topic: TopicDescription) -> dict[str, object]:
 
 
 @command.command("list")
-@click.option("--internal", is_flag=True, help="The brokers' own topics too.")
+@click.option("--internal", is_flag=True, help="Show internal topics, too.")
 @broker_options
 def list_topics(internal: bool, bootstrap: str, timeout: float, as_json: bool) -> None:
     """List topics.
 
-    A pipe gets one name per line.
+    In a pipe it prints one name per line.
     """
     with administer(bootstrap, timeout) as admin:
         topics = admin.list_topics(internal=internal)
@@ -221,7 +226,7 @@ def _print_description(topic: dict[str, object]) -> None:
     "-u",
     multiple=True,
     metavar="KEY",
-    help="Put a setting back to its default.",
+    help="Reset a setting to its default.",
     shell_complete=topic_keys,
 )
 @broker_options

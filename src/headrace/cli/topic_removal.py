@@ -11,6 +11,7 @@ from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import topics as complete_topics
 from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.moments import Moment, parse_moment
+from headrace.cli.options import partitions_option
 from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.suggestions import describe_topic, describe_topics
 from headrace.cli.terminal import (
@@ -49,12 +50,13 @@ class Cut(NamedTuple):
 @click.command()
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
-    "--before", required=True, metavar="WHERE", help="As --to of consume: an offset, a time, latest."
+    "--before",
+    required=True,
+    metavar="WHERE",
+    help="Delete the records before this, as for consume --to: an offset, a time, latest.",
 )
-@click.option(
-    "--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these."
-)
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@partitions_option
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @yes_option
 @broker_options
 def trim(
@@ -69,7 +71,7 @@ def trim(
 ) -> None:
     """Delete the oldest records of a topic, up to an offset or a time.
 
-    Shows what goes from each partition, and asks.
+    Shows what it would delete from each partition, and asks for confirmation.
 
     Example: headrace topic trim orders --before -7d
     """
@@ -91,17 +93,19 @@ def trim(
     elif not due:
         click.echo(f"nothing to delete: {name} has no records before {before}")
     elif dry_run:
-        click.echo("nothing was deleted; leave out --dry-run to do it")
+        click.echo("nothing was deleted; without --dry-run the command deletes these records")
     else:
         for cut in due:
-            click.echo(f"{cut.at} now begins at {cut.to}")
+            click.echo(f"{cut.at} now begins at offset {cut.to}")
 
 
 def _chosen(admin: Admin, name: str, partitions: Sequence[int]) -> list[TopicPartition]:
     count = len(describe_topic(admin, name).partitions)
     for partition in partitions:
         if partition >= count:
-            raise InvalidInput(f"topic {name!r} has partitions 0 to {count - 1}, and no {partition}")
+            raise InvalidInput(
+                f"topic {name!r} has no partition {partition}: it has partitions 0 to {count - 1}"
+            )
     return [TopicPartition(name, partition) for partition in sorted(set(partitions)) or range(count)]
 
 
@@ -112,8 +116,8 @@ def _cuts(admin: Admin, partitions: Sequence[TopicPartition], moment: Moment) ->
     for at in partitions:
         if wanted[at] > ends[at]:  # told before anything is deleted elsewhere
             raise InvalidInput(
-                f"partition {at} has offsets {starts[at]} to {ends[at]}, and no {wanted[at]}; "
-                "nothing was deleted. Choose partitions with --partition, or say --before latest"
+                f"partition {at} has no offset {wanted[at]}: it has offsets {starts[at]} to {ends[at]}; "
+                "nothing was deleted. Choose partitions with --partition, or use --before latest"
             )
     ranges = {at: (starts[at], wanted[at]) for at in partitions if starts[at] < wanted[at]}
     sizes = _range_sizes(admin, ranges)
@@ -165,7 +169,7 @@ def _cut_as_json(cut: Cut, *, is_done: bool) -> dict[str, object]:
 def delete(
     names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: str, timeout: float, as_json: bool
 ) -> None:
-    """Delete topics and all their records, after a question."""
+    """Delete topics and all their records, after a confirmation."""
     deleted: list[str] = []
     with printed_even_if_it_fails(deleted, as_json=as_json), administer(bootstrap, timeout) as admin:
         found = _existing(admin, names) if if_exists else describe_topics(admin, names)
@@ -201,7 +205,7 @@ def _refuse_all_but_unknown(errors: Iterable[ClientError]) -> None:
 
 
 def _question(admin: Admin, topics: list[TopicDescription]) -> str:
-    """With what would be lost, as far as the broker says."""
+    """Names the number of partitions and records that would be lost, if the broker tells it."""
     told = []
     for topic in topics:
         facts = [count_text(len(topic.partitions), "partition")]

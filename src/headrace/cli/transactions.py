@@ -1,4 +1,4 @@
-"""`headrace cluster transactions`: what is under way, and what hangs."""
+"""`headrace cluster transactions`: lists and describes transactions, and finds hanging ones."""
 
 import time
 from typing import Any
@@ -21,25 +21,25 @@ OLDEST_S = 15 * 60.0
 
 @click.command()
 @click.argument("ids", nargs=-1, shell_complete=transactional_ids)
-@click.option("--hanging", is_flag=True, help="Those that no coordinator will ever end.")
+@click.option("--hanging", is_flag=True, help="Find transactions that no coordinator will end.")
 @click.option(
     "--older-than",
     type=Seconds(0),
     default=OLDEST_S,
     show_default=True,
     metavar="SECONDS",
-    help="With --hanging: silent for so long; the broker's transaction.max.timeout.ms, or more.",
+    help="With --hanging: time since the last write; at least the broker's transaction.max.timeout.ms.",
 )
 @broker_options
 def transactions(
     ids: tuple[str, ...], hanging: bool, older_than: float, bootstrap: str, timeout: float, as_json: bool
 ) -> None:
-    """List transactional ids, show those with the IDS in full, or find transactions that hang.
+    """List transactional ids, describe the IDS, or find hanging transactions.
 
-    A transaction that hangs holds up everybody who reads its partition with read_committed.
+    A hanging transaction blocks read_committed consumers of its partition.
     """
     if hanging and ids:
-        raise click.UsageError("Hanging transactions have no id: --hanging goes without IDS.")
+        raise click.UsageError("IDS cannot be used with --hanging: hanging transactions have no known id.")
     with administer(bootstrap, timeout) as admin:
         if hanging:
             before_ms = round((time.time() - older_than) * 1000)
@@ -59,7 +59,7 @@ def _tell_hanging(found: list[OpenTransaction], *, as_json: bool) -> None:
         print_json([_flat(one) for one in found])
         return
     if not found:
-        click.echo("no transaction hangs")
+        click.echo("no hanging transactions")
         return
     rows = [
         (

@@ -1,4 +1,4 @@
-"""`headrace up`: a development broker in the foreground, in a process of its own."""
+"""`headrace up`: a development cluster in the foreground, each node in a process of its own."""
 
 import errno
 import signal
@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from headrace.cli.completers import broker_settings
-from headrace.cli.local_node import LocalNode
+from headrace.cli.local_node import LOOK_EVERY_S, LocalCluster
 from headrace.cli.options import SETTING, json_option
 from headrace.cli.terminal import note, print_json
 
@@ -21,7 +21,9 @@ SAMPLE_RATE = 20.0
 HOST = "127.0.0.1"
 HTTP_PORT = 9644  # of the schema registry and the metrics, if it is free
 PORTS_TRIED = 100
-SAMPLE_TICK_S = 0.2  # a sample's events wait for this: not noticed by eyes, and a laptop may rest
+SAMPLE_TICK_S = (
+    0.2  # events are published this often: nobody notices the delay, and the processor can sleep in between
+)
 FIRST_LOOK = 'spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()'
 
 
@@ -30,87 +32,111 @@ class Stopped(BaseException):
 
 
 @click.command("up")
-@click.option("--brokers", type=click.IntRange(min=1), default=1, show_default=True, help="How many nodes.")
+@click.option(
+    "--brokers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of nodes. From three on, every topic has three replicas.",
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("headrace-data"),
     show_default=True,
-    help="Where the nodes keep everything.",
+    help="Directory for all files of the nodes.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0: any free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="Port of the first node; the other nodes use the next ports. 0 takes free ports.",
+)
+@click.option(
+    "--no-restart",
+    "restarts",
+    flag_value=False,
+    default=True,
+    help="Do not restart nodes that have ended. Without this, `up` restarts them, if there are several.",
 )
 @click.option(
     "--set",
     "settings",
     type=SETTING,
     multiple=True,
-    help="A broker setting, Kafka's name for it, such as log.retention.ms=7d.",
+    help="A broker setting with Kafka's name, such as log.retention.ms=7d.",
     shell_complete=broker_settings,
 )
 @click.option(
     "--sample",
     type=click.Choice(list(SAMPLES)),
-    help="Publish events to try things with. "
-    + "; ".join(f"{name}: {what}" for name, what in SAMPLES.items())
-    + ".",
+    help="Publish sample events. " + "; ".join(f"{name}: {what}" for name, what in SAMPLES.items()) + ".",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
-    help=f"Impressions a second of the sample.  [default: {SAMPLE_RATE:g}]",
+    help=f"Impressions per second in the sample.  [default: {SAMPLE_RATE:g}]",
 )
 @json_option
 def command(
     brokers: int,
     data: Path,
     port: int,
+    restarts: bool,
     settings: tuple[tuple[str, str], ...],
     sample: str | None,
     rate: float | None,
     as_json: bool,
 ) -> None:
-    """Start a development broker; print `ready HOST:PORT` once it serves; stop it with Ctrl-C or SIGTERM.
+    """Start development brokers; print `ready HOST:PORT,…` once they serve; stop them with Ctrl-C or SIGTERM.
 
-    It serves a schema registry and metrics, too. The data stays in --data and is there again the next time.
+    The first also serves a schema registry and metrics. The data stays in --data; the next start uses it
+    again.
     """
-    if brokers > 1:
-        raise click.UsageError(f"--brokers {brokers}: Headrace has no clusters yet. Use --brokers 1.")
     if rate is not None and sample is None:
-        raise click.UsageError("--rate is the rate of a --sample.")
+        raise click.UsageError("--rate needs --sample: it is the rate of the sample's events.")
     if settings:  # the modules that check them take time to load
         check_settings(dict(settings))
-    node = LocalNode(data.absolute(), 1, port, _with_http_port(dict(settings), port))
-    if (holder := node.holder()) is not None:
-        raise click.ClickException(
-            f"{data} is in use by process {holder}, perhaps another `headrace up`. Use that one, stop it, or "
-            "choose another directory with --data."
-        )
-    if "listeners" not in dict(settings):
-        check_port(port)
+    if brokers > 1 and "listeners" in dict(settings):
+        raise click.UsageError("--set listeners: several nodes cannot have the same listeners. Use --port.")
+    own = dict(settings)
+    cluster = LocalCluster(data.absolute(), brokers, port, own, _http_port(own, port))
+    for node in cluster.nodes:
+        if (holder := node.holder()) is not None:
+            raise click.ClickException(
+                f"{data} is in use by process {holder}, perhaps another `headrace up`. Use that one, stop "
+                "it, or choose another directory with --data."
+            )
+        if "listeners" not in own:
+            check_port(node.port)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
-        _start(node, data)
+        _start(cluster, data)
+        if brokers > 1:
+            note("The cluster is a preview: do not keep the only copy of your data in it.")
         if sample is None:
-            _say_ready(node, data, as_json, {})
-            _hint_hello(node, port)
-            raise _ended_by_itself(node)
-        _publish_sample(node, data, port, rate or SAMPLE_RATE, as_json)
+            _say_ready(cluster, data, as_json, {})
+            _hint_hello(cluster, port)
+            cluster.wait(restarts=restarts, tell=note)
+            raise _ended(cluster)
+        _publish_sample(cluster, data, port, rate or SAMPLE_RATE, restarts, as_json)
     except Stopped:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # it is being ended; once more does not speed it up
-        code = node.stop()
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # it is stopping already; a second signal does not speed it up
+        code = cluster.stop()
         note("stopped; the data is kept")
         click.get_current_context().exit(0 if code == 0 else 1)
     finally:
-        node.stop()
+        cluster.stop()
 
 
-def _start(node: LocalNode, data: Path) -> None:
+def _start(cluster: LocalCluster, data: Path) -> None:
     try:
-        node.start()
+        cluster.start()
     except OSError as error:
         raise click.ClickException(
             f"{error.filename or data}: {error.strerror}. Choose another directory with --data."
@@ -131,7 +157,7 @@ def check_settings(settings: dict[str, str]) -> None:
         raise click.UsageError(option_error(named_key(message, settings), message)) from None
     for name, meant in unknown.items():
         hint = f"Did you mean {meant}?" if meant else "docs/reference/broker-configs.md lists all of them."
-        raise click.UsageError(f"--set {name}: there is no such setting. {hint}")
+        raise click.UsageError(f"--set {name}: unknown setting. {hint}")
 
 
 def check_port(port: int) -> None:
@@ -160,88 +186,92 @@ def _obstacle(port: int) -> OSError | None:
     return None
 
 
-def _with_http_port(settings: dict[str, str], port: int) -> dict[str, str]:
-    """Adds the port of registry and metrics: the usual one, or any free one if that is taken."""
+def _http_port(settings: dict[str, str], port: int) -> dict[str, str]:
+    """The port of registry and metrics: the usual one, or any free one if that is taken."""
     if "headrace.metrics.port" in settings:
-        return settings
+        return {}
     is_free = port not in (0, HTTP_PORT) and _obstacle(HTTP_PORT) is None
     http_port = HTTP_PORT if is_free else 0
-    return settings | {"headrace.metrics.port": str(http_port)}
+    return {"headrace.metrics.port": str(http_port)}
 
 
 def _stop(*_: object) -> NoReturn:
     raise Stopped
 
 
-def _ended_by_itself(node: LocalNode) -> click.ClickException:
-    """Waits for it."""
-    code = node.wait()
-    return click.ClickException(f"the node ended by itself with code {code}; see {node.log_path}.")
+def _ended(cluster: LocalCluster) -> click.ClickException:
+    """The error after the last node has ended by itself."""
+    return click.ClickException(
+        f"the node ended with exit code {cluster.exit_code}; see its log {cluster.first.log_path}."
+    )
 
 
-def _publish_sample(node: LocalNode, data: Path, port: int, rate: float, as_json: bool) -> NoReturn:
-    """Until the node ends; ready is said once what has happened so far can be read."""
+def _publish_sample(
+    cluster: LocalCluster, data: Path, port: int, rate: float, restarts: bool, as_json: bool
+) -> NoReturn:
+    """Publishes until no node is left. Prints `ready` once the events of the past can be read."""
+    from headrace.cli.client_warnings import shown_warnings
     from headrace.cli.sampling import TOPICS, ClicksSample
     from headrace.client.errors import ClientError
 
     try:
-        with ClicksSample(node.bootstrap, rate) as sample:
+        with shown_warnings(as_json=as_json), ClicksSample(cluster.bootstrap, rate) as sample:
             sample.publish()
             sample.flush()
-            _say_ready(node, data, as_json, {"sample": {"topics": TOPICS, "impressions_per_second": rate}})
-            _hint_sample(node, port)
-            while node.is_running:
+            _say_ready(cluster, data, as_json, {"sample": {"topics": TOPICS, "impressions_per_second": rate}})
+            _hint_sample(cluster, port)
+            while cluster.look_after(restarts=restarts, tell=note):
                 sample.publish()
-                time.sleep(SAMPLE_TICK_S)
-            raise _ended_by_itself(node)  # in here, so that nothing waits for its acknowledgements
+                time.sleep(max(LOOK_EVERY_S, SAMPLE_TICK_S))
+            raise _ended(cluster)  # in here, so that nothing waits for its acknowledgements
     except ClientError as error:
-        if node.is_running:
+        if cluster.look_after(restarts=restarts, tell=note):
             raise
-        raise _ended_by_itself(node) from error
+        raise _ended(cluster) from error
 
 
-def _say_ready(node: LocalNode, data: Path, as_json: bool, more: dict[str, object]) -> None:
-    """The line, or the document, for programs; the rest is for people and on stderr."""
-    metrics = node.metrics_url
+def _say_ready(cluster: LocalCluster, data: Path, as_json: bool, more: dict[str, object]) -> None:
+    """Prints the line or the JSON document for programs to stdout; hints for people go to stderr."""
+    metrics = cluster.first.metrics_url
     registry = metrics.removesuffix("/metrics") if metrics else None
     if as_json:
-        assert node.process is not None
         print_json(
             {
-                "bootstrap": node.bootstrap,
+                "bootstrap": cluster.bootstrap,
                 "registry": registry,
                 "metrics": metrics,
                 "data": str(data),
-                "pids": [node.process.pid],
+                "pids": [node.process.pid for node in cluster.nodes if node.process is not None],
                 **more,
             }
         )
     else:
-        click.echo(f"ready {node.bootstrap}")
+        click.echo(f"ready {cluster.bootstrap}")
     sys.stdout.flush()
-    note(f"  bootstrap        {node.bootstrap}")
+    note(f"  bootstrap        {cluster.bootstrap}")
     if registry is not None:
         note(f"  schema registry  {registry}")
         note(f"  metrics          {metrics}")
-    note(f"  data             {node.directory}")
-    note(f"  log              {node.log_path}")
+    for node in cluster.nodes:
+        note(f"  data             {node.directory}")
+        note(f"  log              {node.log_path}")
     note("  stop             Ctrl-C; the data stays")
     note("Try it in another terminal:")
 
 
-def _hint_hello(node: LocalNode, port: int) -> None:
-    where = _where(node, port)
+def _hint_hello(cluster: LocalCluster, port: int) -> None:
+    where = _where(cluster, port)
     note(f"  headrace topic create hello{where}")
     note(f"  echo world | headrace produce hello{where}")
     note(f"  headrace consume hello{where}")
 
 
-def _hint_sample(node: LocalNode, port: int) -> None:
-    where = _where(node, port)
+def _hint_sample(cluster: LocalCluster, port: int) -> None:
+    where = _where(cluster, port)
     note(f"  headrace consume clicks --follow{where}")
     note(f"  headrace spark{where}")
     note(f"    {FIRST_LOOK}")
 
 
-def _where(node: LocalNode, port: int) -> str:
-    return "" if port == 9092 else f" -b {node.bootstrap}"
+def _where(cluster: LocalCluster, port: int) -> str:
+    return "" if port == 9092 else f" -b {cluster.first.bootstrap}"

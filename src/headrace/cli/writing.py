@@ -1,19 +1,47 @@
-"""The producer that a command works with: what could not be delivered ends the command."""
+"""The producer of a command, and its options: a record that cannot be delivered ends the command."""
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
+
+import click
 
 from headrace.cli.client_settings import settings_of
 from headrace.client.cluster import TopicPartition
-from headrace.client.envelope import Header
 from headrace.client.producer._batch import Delivery, PartitionQueue
 from headrace.client.threads.producer import Producer
+from headrace.records.compression import CODEC_NAMES
+from headrace.records.json_lines import Header
 
 BATCH_BYTES = 256 * 1024
 # A record of a command is as large as its file, and the broker says what is too large.
 RECORD_BYTES_MAX = 128 * 1024 * 1024
 # How long a topic that was just created may take until every broker knows it.
 CREATION_S = 5.0
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def acks_option(*choices: str) -> Callable[[F], F]:
+    return click.option(
+        "--acks",
+        type=click.Choice(choices),
+        default="all",
+        show_default=True,
+        help="Replicas that must have a record before it is acknowledged.",
+    )
+
+
+def compression_option(function: F) -> F:
+    return click.option(
+        "--compression",
+        "-z",
+        type=click.Choice(list(CODEC_NAMES)),
+        default="none",
+        show_default=True,
+        help="Codec of the batches.",
+    )(function)
 
 
 class Writer:

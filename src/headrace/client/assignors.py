@@ -41,7 +41,9 @@ class Assignor(Protocol):
     def name(self) -> str: ...
 
     def assign(self, members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> Assignment:
-        """`partitions` has the number of partitions of each topic that exists and that somebody wants."""
+        """The assignment. `partitions` has the number of partitions of each existing topic with
+        subscribers.
+        """
         ...
 
 
@@ -55,7 +57,7 @@ class TellsUserData(Protocol):
 
 
 def is_cooperative(assignor: Assignor) -> bool:
-    """Whether members may go on reading what they keep while the group rebalances (KIP-429)."""
+    """Whether members keep reading their partitions while the group rebalances (KIP-429)."""
     return bool(getattr(assignor, "is_cooperative", False))
 
 
@@ -77,7 +79,7 @@ def seats(members: Mapping[str, GroupMember]) -> list[str]:
 
 
 def sorted_topics(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> list[str]:
-    """The topics that exist and that somebody wants."""
+    """The existing topics with subscribers."""
     wanted = {topic for member in members.values() for topic in member.topics}
     return sorted(wanted & partitions.keys(), key=java_order)
 
@@ -159,7 +161,7 @@ class StickyAssignor:
 
 
 def read_user_data(user_data: bytes | None) -> Claim:
-    """What the member had; nothing if the bytes are not ours: a balance can be found without."""
+    """The partitions that the member had; none if the bytes cannot be read, because they are not required."""
     if not user_data:
         return Claim()
     for version in (1, 0):

@@ -1,8 +1,8 @@
 """Brokers, topics, partitions and their leaders, as Metadata answers described them last.
 
-A view only: it is replaced piece by piece as answers arrive, and may be out of date at any time. Whoever
-learns that a leader has moved marks the topic stale; `client/metadata.py` asks again. The leader epoch of a
-partition never goes back: a broker that has not heard of the newest leader yet cannot undo what another said.
+This view is updated piece by piece as answers arrive, and may be out of date at any time. Code that notices a
+moved leader marks the topic stale, and `client/metadata.py` requests it again. The leader epoch of a
+partition never goes back: the answer of a broker that does not know the newest leader yet changes nothing.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def parse_bootstrap(text: str) -> list[Address]:
     """Addresses from `host:port,host:port`; a missing port is Kafka's 9092."""
     addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise InvalidInput("no broker address was given")
+        raise InvalidInput("bootstrap.servers has no address; give host:port")
     return addresses
 
 
@@ -52,13 +52,13 @@ def _parse_address(text: str) -> Address:
     if bare.startswith("["):
         host, bracket, rest = bare[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise InvalidInput(f"{text!r} is not host:port")
+            raise InvalidInput(f"{text!r} is not of the form host:port")
         port = rest[1:]
     else:
         host, _, port = bare.partition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) <= PORT_DIGITS_MAX
     if not host or (port and not (is_number and 0 < int(port) < 65536)):
-        raise InvalidInput(f"{text!r:.200} is not host:port")
+        raise InvalidInput(f"{text!r:.200} is not of the form host:port")
     return Address(host, int(port) if port else DEFAULT_PORT)
 
 
@@ -142,7 +142,7 @@ class Cluster:
             for partition in sorted(told.partitions, key=lambda partition: partition.partition_index)
         ]
         if [partition.index for partition in partitions] != list(range(len(partitions))):
-            raise BadResponse(f"the broker's list of the partitions of topic {name!r} has gaps")
+            raise BadResponse(f"the broker's Metadata response lacks some partitions of topic {name!r}")
         for old, new in zip(before, partitions, strict=False):
             if NO_EPOCH < new.leader_epoch < old.leader_epoch:
                 partitions[new.index] = old

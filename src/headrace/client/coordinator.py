@@ -3,19 +3,19 @@
     unknown --somebody wants it--> asked --answered--> known --it failed us--> unknown
                                          --failed--> unknown, asked again after a while
 
-An answer that no retry would mend (no right to it) is told to everybody who listens.
+Listeners get an error for which a retry does not help (not authorized).
 """
 
 from collections.abc import Callable
 from enum import IntEnum
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.network.connection import ByVersion
-from headrace.client.request_queue import Answer, RequestQueue
+from headrace.client.session import Answer, RequestQueue
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -46,7 +46,7 @@ class Coordinator:
         self,
         key: str,
         request_queue: RequestQueue,
-        dice: Dice,
+        rng: Randomness,
         *,
         request_timeout_s: float,
         kind: CoordinatorKind = CoordinatorKind.GROUP,
@@ -55,7 +55,7 @@ class Coordinator:
         self._key = key
         self._kind = kind
         self._request_queue = request_queue
-        self._dice = dice
+        self._rng = rng
         self._timeout_s = request_timeout_s
         self._address: Address | None = None
         self._is_wanted = False
@@ -75,7 +75,7 @@ class Coordinator:
 
     @property
     def is_sought(self) -> bool:
-        """Whether somebody waits for it: there is nothing to do before it is found."""
+        """Whether requests wait for the coordinator."""
         return self._address is None and self._is_wanted
 
     def failed(self, address: Address) -> None:
@@ -109,11 +109,11 @@ class Coordinator:
                 self._is_wanted = False
                 self._failures = 0
                 # a coordinator that fails at once is not looked for in a tight loop
-                self._ask_at = Instant(now + backoff(0, self._dice))
+                self._ask_at = Instant(now + backoff(0, self._rng))
                 return
             subject = f"{self._kind.noun} {self._key!r}"
             error = KafkaError(told.error_code, told.error_message, subject=subject)
-        self._ask_at = Instant(now + backoff(self._failures, self._dice))
+        self._ask_at = Instant(now + backoff(self._failures, self._rng))
         self._failures += 1
         if not error.is_retriable:
             self._is_wanted = False

@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
             return {_key(key): _plain(part) for key, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    raise NotSerializable(f"{type(value).__name__} has no form in JSON")
+    raise NotSerializable(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _key(key: Any) -> str:
@@ -87,7 +87,7 @@ def _reader(kind: Any, made: dict[type, _Reader]) -> _Reader:
     if origin is dict:
         key, part = get_args(kind)
         if key is not str:
-            raise TypeError(f"{kind}: keys of JSON are text")
+            raise TypeError(f"{kind}: keys must be str in JSON")
         return _dict(_reader(part, made))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _dataclass(kind, made)
@@ -162,7 +162,7 @@ def _tuple(readers: list[_Reader | None]) -> _Reader:
         else:
             expected = readers
         if len(parts) != len(expected):
-            raise ValueError(f"{len(parts)} values where {len(expected)} are expected")
+            raise ValueError(f"{len(parts)} values instead of {len(expected)}")
         return tuple(reader(part) for reader, part in zip(expected, parts) if reader is not None)
 
     return read
@@ -182,7 +182,7 @@ def _dataclass(kind: type, made: dict[type, _Reader]) -> _Reader:
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
-            raise ValueError(f"{value!r} is not an object, and so no {kind.__name__}")
+            raise ValueError(f"{value!r} is not a JSON object, as {kind.__name__} needs")
         arguments: dict[str, Any] = {}
         for name, part in value.items():
             reader = readers.get(name)

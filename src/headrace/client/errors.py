@@ -7,7 +7,7 @@ from headrace.protocol.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Base of all that a client raises."""
+    """Base class of all errors of a client."""
 
     is_retriable = False
     advice = ""
@@ -21,58 +21,60 @@ class Unreachable(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The peer ended the connection; what was unanswered may or may not have happened."""
+    """The connection was closed; requests without an answer may or may not have been carried out."""
 
     is_retriable = True
-    advice = "Look at the broker's log; it may be restarting."
+    advice = "Check the broker's log; it may be restarting."
 
 
 class TimedOut(ClientError):
-    """No answer in time; what was asked may or may not have happened."""
+    """No answer in time; the request may or may not have been carried out."""
 
     is_retriable = True
     advice = "The broker is overloaded or not responding; a longer timeout may help."
 
 
 class BadResponse(ClientError):
-    """The peer breaks the protocol: it is not a Kafka broker, or a broken one."""
+    """The peer does not follow Kafka's protocol: it is probably not a Kafka broker."""
 
     advice = "Check that the address and port belong to a plaintext Kafka listener."
 
 
 class UnsupportedByBroker(ClientError):
-    """The broker does not serve this API, or in none of the versions we speak."""
+    """The broker does not have this API, or only in versions that this client does not support."""
 
     advice = "Use a broker that supports it."
 
     def __init__(self, api: str, offered: tuple[int, int] | None = None) -> None:
-        detail = "" if offered is None else f" (it speaks versions {offered[0]} to {offered[1]}, we do not)"
+        detail = (
+            ""
+            if offered is None
+            else (f" in a version that this client supports (the broker has {offered[0]} to {offered[1]})")
+        )
         super().__init__(f"the broker does not support {api}{detail}")
         self.api = api
 
 
 class ClientBroken(ClientError):
-    """The client cannot go on: a mistake in its own code, whose trace is the cause, or a process that was
-    forked.
-    """
+    """The client cannot continue: a bug in its own code (see the cause), or it was used after a fork."""
 
-    advice = "Close it and make a new one; if it was not a fork, please report the trace."
+    advice = (
+        "Close the client and create a new one. If the process did not fork, report the traceback as a bug."
+    )
 
 
 class InvalidInput(ClientError):
-    """The caller asked for something that cannot be: a partition that does not exist, a record without
-    room.
-    """
+    """An argument is not valid, such as a partition that does not exist or a record that is too large."""
 
 
 class Closed(InvalidInput):
-    """What was closed cannot be used any more."""
+    """The object was closed and cannot be used any more."""
 
 
 class ConcurrentUse(InvalidInput):
-    """Two threads use at once what belongs to one of them."""
+    """Two threads used an object at the same time that only one thread may use."""
 
-    advice = "Give every thread a consumer of its own; wakeup() alone may be called from elsewhere."
+    advice = "Create a consumer for each thread; only wakeup() may be called from another thread."
 
 
 class WokenUp(ClientError):
@@ -80,88 +82,92 @@ class WokenUp(ClientError):
 
 
 class PartitionsLost(ClientError):
-    """Partitions went to others before offsets of them could be committed."""
+    """The group assigned partitions to other members before their offsets were committed."""
 
-    advice = "Poll: the listener is told; whoever has the partitions now reads from the last commit on."
+    advice = "Poll again, which calls the listener. The new owner continues from the last committed offset."
 
 
 class OutsideTransaction(InvalidInput):
-    """A transactional producer sends records and offsets only inside a transaction."""
+    """A transactional producer can send records and offsets only inside a transaction."""
 
     advice = "Send inside `with producer.transaction():`, or after begin_transaction()."
 
 
 class ProducerClosed(Closed):
-    """The producer was closed and takes nothing more."""
+    """The producer was closed and accepts no more records."""
 
-    advice = "Make another producer; close one only when nobody sends any more."
+    advice = "Create another producer, or close this one later."
 
 
 class RecordLost(ClientError):
-    """Records were not acknowledged in time; without an acknowledgement nobody knows whether the broker has
-    them.
-    """
+    """Records were not acknowledged in time; the broker may or may not have them."""
 
-    advice = "Look at the broker's log, then send the records again; what was acknowledged is not lost."
+    advice = "Check the broker's log, then send the records again; acknowledged records are not lost."
+
+
+class BatchRefused(ClientError):
+    """The record was not written, because the broker refused another record of its batch."""
+
+    advice = "Send it again, without the record that was refused."
 
 
 class NoOffset(ClientError):
-    """A partition has no committed offset, and auto.offset.reset says that this is an error."""
+    """A partition has no committed offset, and auto.offset.reset is none."""
 
-    advice = "Seek to where reading has to begin, or set auto.offset.reset to earliest or latest."
+    advice = "Seek to an offset, or set auto.offset.reset to earliest or latest."
 
 
 class LogTruncation(ClientError):
-    """Records that were read are no longer in the log, which holds others in their place (KIP-320); told
-    where auto.offset.reset says that a lost position is an error.
+    """Records that were read are no longer in the log, which has others in their place (KIP-320). Raised
+    if auto.offset.reset is none.
     """
 
-    advice = "Undo what came of the records that are gone, then seek to go on."
+    advice = "Undo the effects of the lost records, then seek to continue."
 
     def __init__(self, message: str, *, topic: str, partition: int, offset: int) -> None:
         super().__init__(message)
         self.topic = topic
         self.partition = partition
-        self.offset = offset  # from which on the log differs; -1: everywhere, or nobody knows
+        self.offset = offset  # first offset at which the log differs; -1: all of it, or unknown
 
 
 class BufferExhausted(ClientError):
-    """Records came faster than they could be delivered, and no room was left for `max.block.ms`."""
+    """Records were sent faster than they could be delivered: the buffer was full for `max.block.ms`."""
 
     is_retriable = True
-    advice = "Send more slowly, raise buffer.memory or max.block.ms, or look why the broker is slow."
+    advice = "Send more slowly, raise buffer.memory or max.block.ms, or check why the broker is slow."
 
 
 class TransactionMustAbort(ClientError):
-    """Something in the transaction failed, so that it can only be aborted; the cause says what."""
+    """Something in the transaction failed, so it must be aborted; the cause says what."""
 
     advice = "Abort the transaction, then do its work again in a new one."
 
 
 class TransactionAborted(ClientError):
-    """The record was not sent, or does not count: its transaction was aborted."""
+    """The record was not sent, or is not visible to read_committed: its transaction was aborted."""
 
     advice = "Send it again in a new transaction."
 
 
 class ProducerUnusable(ClientError):
-    """The producer can do nothing more: another one with its transactional id took over, or it has no right
-    to it; the cause says which.
+    """The producer cannot be used any more: another producer uses its transactional id, or it is not
+    authorized; the cause says which.
     """
 
-    advice = "Close it; make a new one if no other process is to own the transactional id."
+    advice = "Close it; create a new one if no other process uses the transactional id."
 
 
 class TlsFailed(ClientError):
-    """No trust between us and the broker: a certificate, a version or a name does not fit."""
+    """The TLS connection failed: a certificate, a version or a host name does not match."""
 
     def __init__(self, said: str, *, advice: str = "") -> None:
         super().__init__(said)
-        self.advice = advice or "Look at the broker's log, and at the ssl.* settings of both sides."
+        self.advice = advice or "Check the broker's log, and the ssl.* settings of both sides."
 
 
 class AuthenticationFailed(ClientError):
-    """The broker did not let us in, or could not show who it is."""
+    """The broker refused the login, or could not prove its own identity."""
 
     def __init__(
         self, said: str, *, code: int = ErrorCode.SASL_AUTHENTICATION_FAILED, advice: str = ""
@@ -170,14 +176,14 @@ class AuthenticationFailed(ClientError):
         known = _KNOWN.get(code)
         self.code = code
         self.name = known.name if known is not None else f"ERROR_{code}"
-        self.advice = advice or "Look at the broker's log, and at the sasl.* settings of both sides."
+        self.advice = advice or "Check the broker's log, and the sasl.* settings of both sides."
 
 
 class TokenUnavailable(ClientError):
-    """Whoever gives out OAuth tokens gave none; the cause says why."""
+    """The token provider returned no OAuth token; the cause says why."""
 
     is_retriable = True
-    advice = "Look at oauth_token_provider, or at the sasl.oauthbearer.* settings and the token endpoint."
+    advice = "Check oauth_token_provider, or the sasl.oauthbearer.* settings and the token endpoint."
 
 
 class KafkaError(ClientError):
@@ -191,7 +197,7 @@ class KafkaError(ClientError):
         self.is_retriable = known is not None and known.is_retriable
         self.advice = _ADVICE.get(code, "")
         said = message or (
-            known.text if known is not None else "the broker answered with a code that we do not know"
+            known.text if known is not None else "the broker answered with an unknown error code"
         )
         super().__init__(f"{subject + ': ' if subject else ''}{said.removesuffix('.')} ({self.name})")
 
@@ -201,12 +207,12 @@ class KafkaError(ClientError):
 
     @property
     def is_metadata_stale(self) -> bool:
-        """Whether the broker we asked is, as it says, not the one to ask."""
+        """Whether the error means that another broker must be asked."""
         return self.code in _STALE
 
 
 class PartlyFailed(ClientError):
-    """Some of what was asked for together failed, the rest is done: `failures` and `results`, by subject."""
+    """A request for several things failed for some of them: `failures` and `results`, by subject."""
 
     def __init__(self, failures: Mapping[Any, ClientError], results: Mapping[Any, Any]) -> None:
         self.failures = dict(failures)
@@ -239,28 +245,28 @@ _ADVICE: dict[int, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Check the topic's name, and that the topic was created.",
     ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted or created again; try again.",
     ErrorCode.MESSAGE_TOO_LARGE: "Raise max.message.bytes of the topic, or send smaller records or batches.",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "Use another name, or the topic that is there.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Use another name, or the existing topic.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "A name has 1 to 249 letters, digits, dots, dashes and underscores.",
-    ErrorCode.INVALID_PARTITIONS: "A topic has one partition or more, and never fewer than before.",
+    ErrorCode.INVALID_PARTITIONS: "A topic has at least one partition; the number cannot be reduced.",
     ErrorCode.INVALID_REPLICATION_FACTOR: "Use no more replicas than there are brokers.",
     ErrorCode.INVALID_CONFIG: "Check the key and its value.",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "Bring brokers back, or lower min.insync.replicas of the topic.",
-    ErrorCode.KAFKA_STORAGE_ERROR: "The broker's disk is full or broken; look at its log.",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Start the missing brokers, or lower min.insync.replicas of the topic.",
+    ErrorCode.KAFKA_STORAGE_ERROR: "The broker's disk is full or broken; check its log.",
     ErrorCode.GROUP_ID_NOT_FOUND: "Check the group's name; a group exists while it has members or offsets.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Stop the members that read the topic first.",
     ErrorCode.NON_EMPTY_GROUP: "Stop the members of the group first.",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "Check the transactional id; brokers forget one that is not used.",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "Check the transactional id; unused ones expire.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask for access to the group.",
-    ErrorCode.PRODUCER_FENCED: "Another producer with this transactional id began later; end this one.",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "Another producer took over, or the transaction's time was over.",
-    ErrorCode.CONCURRENT_TRANSACTIONS: "The last transaction is being completed; try again.",
+    ErrorCode.PRODUCER_FENCED: "A newer producer uses this transactional id; stop this one.",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "A newer producer took over, or the transaction timed out.",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "The last transaction is still being completed; try again.",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "Lower transaction.timeout.ms to the broker's maximum.",
     ErrorCode.TRANSACTION_ABORTABLE: "Abort the transaction and do its work again.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Ask for access to the transactional id.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for access to the topic.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for access to the cluster.",
     ErrorCode.TOPIC_DELETION_DISABLED: "The broker's delete.topic.enable is false.",
-    ErrorCode.INVALID_RECORD: "A compacted topic takes only records with keys.",
+    ErrorCode.INVALID_RECORD: "A compacted topic accepts only records with keys.",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "Choose another compression.type.",
     ErrorCode.INVALID_TIMESTAMP: "The record's timestamp is too far from the broker's clock for this topic.",
 }

@@ -58,7 +58,7 @@ def read_until(answer: Any, bytes_max: int, deadline: float) -> bytes:
         pieces.append(piece)
         left -= len(piece)
         if time.monotonic() > deadline:
-            raise TimeoutError("the answer did not end in time")
+            raise TimeoutError("the answer was not complete in time")
     return b"".join(pieces)
 
 

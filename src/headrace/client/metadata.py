@@ -16,12 +16,12 @@ Time comes in, requests go to the request queue, and subscribers are called when
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.backoff import RETRY_FIRST_S, RETRY_LAST_S, backoff
 from headrace.client.cluster import Cluster
 from headrace.client.errors import BadResponse, ClientError, KafkaError
-from headrace.client.request_queue import Answer, RequestQueue
+from headrace.client.session import Answer, RequestQueue
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 UNKNOWN_ID_RETRY_S = 1.0  # how often an id that no broker knows is asked for
@@ -88,7 +88,7 @@ class Metadata:
     def __init__(
         self,
         request_queue: RequestQueue,
-        dice: Dice,
+        rng: Randomness,
         *,
         request_timeout_s: float,
         max_age_s: float,
@@ -105,7 +105,7 @@ class Metadata:
         self.brokers: Lookup | None = None
         self.has_all = False  # whether all topics were ever listed
         self._request_queue = request_queue
-        self._dice = dice
+        self._rng = rng
         self._timeout_s = request_timeout_s
         self._max_age_s = max_age_s
         self._creates_topics = creates_topics
@@ -318,7 +318,7 @@ class Metadata:
             subscriber.metadata_failed(now, error)
 
     def _pause_s(self, failures: int) -> float:
-        return backoff(failures, self._dice, first_s=self._retry_first_s, last_s=self._retry_last_s)
+        return backoff(failures, self._rng, first_s=self._retry_first_s, last_s=self._retry_last_s)
 
     # --- for clients that look up much ---------------------------------------------------------------------
 

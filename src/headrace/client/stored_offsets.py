@@ -1,4 +1,4 @@
-"""Offsets in the user's own database: what was done with a message and how far was read, in one transaction.
+"""Offsets in the user's own database: the result of a message and its offset are in one transaction.
 
     offsets = StoredOffsets(connection, group="billing")
     offsets.create_table()
@@ -10,10 +10,10 @@
                 connection.execute("INSERT INTO bills …")
             offsets.save(messages)
 
-A crash leaves both or neither in the database, and whoever takes a partition over goes on from there: every
-message counts exactly once. The group still shares the partitions; its own commits are not needed, so
-enable.auto.commit can be false. Works with any DB-API 2.0 connection that is not in autocommit mode; after a
-transaction that failed, `rewind` takes the consumer back to what the database has.
+After a crash the database has both or neither, and the next owner of the partition continues from there:
+every message is processed exactly once. The group still divides the partitions; its own commits are not
+needed, so enable.auto.commit can be false. It works with any DB-API 2.0 connection that is not in autocommit
+mode. After a transaction failed, `rewind` moves the consumer back to the offsets in the database.
 """
 
 import re
@@ -33,11 +33,11 @@ _MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{number}"
 
 
 class OffsetsMovedOn(ClientError):
-    """Somebody else has stored offsets for the partition that lie behind these messages: they were done by
-    another member. Nothing was changed; the transaction has to be rolled back.
+    """The database has an offset of the partition after these messages: another member has processed them.
+    Nothing was changed; roll the transaction back.
     """
 
-    advice = "Roll back and call rewind(consumer, messages): it goes on from what is in the database."
+    advice = "Roll back and call rewind(consumer, messages), which seeks to the offsets in the database."
 
 
 class _Seeking(Protocol):
@@ -50,9 +50,10 @@ class _Seeking(Protocol):
 
 
 class StoredOffsets(RebalanceListener):
-    """Seeks to what the database has when partitions are assigned, and saves in the caller's transaction.
+    """Seeks to the offsets in the database when partitions are assigned, and saves offsets in the caller's
+    transaction.
 
-    `connection` is any DB-API 2.0 connection; its module's paramstyle is found by itself, or given.
+    `connection` is any DB-API 2.0 connection; the paramstyle is that of its module, or the argument.
 
     >>> import sqlite3
     >>> from headrace import Consumer, StoredOffsets
@@ -85,7 +86,7 @@ class StoredOffsets(RebalanceListener):
         self._style = style
 
     def create_table(self) -> None:
-        """If it is not there; the caller commits, where the database wants that."""
+        """Creates the table if it does not exist; the caller commits, if the database needs that."""
         self._execute(
             f"CREATE TABLE IF NOT EXISTS {self._table} (group_id VARCHAR(255) NOT NULL,"
             " topic VARCHAR(249) NOT NULL, partition_number INTEGER NOT NULL, next_offset BIGINT NOT NULL,"
@@ -93,7 +94,7 @@ class StoredOffsets(RebalanceListener):
         )
 
     def load(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Where to go on, for those partitions of which something was saved."""
+        """The saved offsets, for those of the partitions that have one."""
         found: dict[TopicPartition, int] = {}
         for topic, partition in partitions:
             cursor = self._execute(
@@ -109,10 +110,9 @@ class StoredOffsets(RebalanceListener):
         return found
 
     def save(self, messages: Iterable[Message]) -> None:
-        """In the transaction that is open: these messages are done.
+        """Saves the offsets after these messages in the open transaction.
 
-        OffsetsMovedOn if another member has done them already; that protects from a member that was taken
-        for dead and comes back.
+        Raises OffsetsMovedOn if another member has already processed them: this member lost its partitions.
         """
         spans: dict[TopicPartition, tuple[int, int]] = {}
         for message in messages:
@@ -137,7 +137,7 @@ class StoredOffsets(RebalanceListener):
         stored = self.load([at]).get(at)
         if stored is not None:
             raise OffsetsMovedOn(
-                f"the database has done partition {at} up to offset {stored}, and these begin at {first}"
+                f"the database already has offset {stored} of partition {at}; the messages begin at {first}"
             )
         # two members that do this at once: the primary key lets one of them through
         self._execute(
@@ -150,8 +150,8 @@ class StoredOffsets(RebalanceListener):
         )
 
     def rewind(self, consumer: _Seeking, messages: Iterable[Message]) -> None:
-        """After a transaction with these messages was rolled back: takes the consumer to what the database
-        has, or, where it has nothing, back to the first of them.
+        """After a rollback: moves the consumer back to the offsets in the database, or, where it has none,
+        to the first of these messages.
         """
         firsts: dict[TopicPartition, int] = {}
         for message in messages:
@@ -179,5 +179,7 @@ def _paramstyle(connection: Any) -> str:
     package = type(connection).__module__.partition(".")[0]
     style = getattr(sys.modules.get(package), "paramstyle", None)
     if not isinstance(style, str):
-        raise InvalidInput(f"the module {package!r} has no paramstyle; pass the argument paramstyle")
+        raise InvalidInput(
+            f"the module {package!r} has no paramstyle; pass the argument paramstyle to StoredOffsets"
+        )
     return style

@@ -1,14 +1,14 @@
-"""What the coordinators of groups, transactions and sinks have in common: the contract of their machines, the
-shape of a decision, and who asks.
+"""Contract of the coordinators' machines (groups, transactions, sinks): decisions, replay, deadlines.
 
-A coordinator is a pure machine over one partition of its internal topic. It *decides*: given the time and a
-request, which records make the change true, and what to tell whom. It never changes what the log knows
-while it decides: its owner appends the records as one batch and *replays* each at once, and replay alone
-changes that state; after a restart the same records rebuild it. What lives in memory only (who waits for a
-rebalance, session timers) may change while deciding: if an append fails the whole machine is thrown away
-and recreated from the log.
+A coordinator is a pure state machine over one partition of its internal topic. It *decides*: from the time
+and a request it computes the records of the change, and the replies. Deciding never changes the state that
+the log describes: the owner appends the records as one batch and *replays* each at once, and only replay
+changes that state; after a restart the same records rebuild it. State that is only in memory (who waits for a
+rebalance, session timers) may change while deciding: if an append fails, the owner discards the whole machine
+and builds it again from the log.
 
-Every reply, also one to a question, leaves once all that was replayed before it is committed.
+Every reply, also to a request that changes nothing, leaves once everything that was replayed before it is
+committed.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Ticket = Any
 
 
 class Writer(NamedTuple):
-    """The producer in whose transaction records are written: they count when its transaction commits."""
+    """The producer in whose transaction records are written: they are valid once the transaction commits."""
 
     producer_id: int
     epoch: int
@@ -40,8 +40,8 @@ class Decision:
 class CoordinatorMachine(Protocol):
     """The contract of a machine over one partition of a coordinator's topic.
 
-    Each kind adds its own questions, which answer `Decision` (they change something) or a plain value (they
-    do not). The metadata controller has the same shape, with the cluster image as what is replayed into
+    Each kind adds its own methods, which return a `Decision` (they change something) or a plain value (they
+    do not). The metadata controller works in the same way; it replays records into the cluster image
     (`machines/metadata/controller/decision.py`).
     """
 
@@ -66,7 +66,7 @@ class CoordinatorMachine(Protocol):
         ...
 
     def abandon(self) -> list[Ticket]:
-        """The machine is thrown away: everybody who waits for an answer."""
+        """The machine is discarded: returns the tickets of all that wait for an answer."""
         ...
 
     def state(self) -> Any:

@@ -1,6 +1,6 @@
-"""The one place where it is asked whether somebody may do something.
+"""Authorization: whether a client may do something. All handlers ask here.
 
-Until ACLs are on, everybody may; handlers ask all the same, so that turning them on touches no handler.
+There are no ACLs yet, so everything is allowed. Handlers ask anyway, so that ACLs will change no handler.
 """
 
 from enum import IntEnum
@@ -47,7 +47,7 @@ class Authorizer(Protocol):
 
 
 class Access:
-    """Who may do what, as handlers ask it. Without an authorizer everybody may do everything."""
+    """The question that handlers ask. Without an authorizer everything is allowed."""
 
     __slots__ = ("authorizer",)
 

@@ -1,6 +1,6 @@
 """The handlers of the broker role, each with the parts that it needs.
 
-A handler is built, and its module imported, when the first request of its API comes.
+A handler is built, and its module imported, when the first request of its API arrives.
 """
 
 from typing import TYPE_CHECKING
@@ -16,9 +16,11 @@ class BrokerHandlers:
     def __init__(self, broker: "Broker") -> None:
         self._broker_id = broker.id
         self._partitions = broker.partitions
+        self._feeds = broker.feeds
         self._directories = broker.directories
         self._metadata = broker.metadata
         self._transactions = broker.transactions
+        self._permits = broker.permits
         self._access = broker.access
         self._reports = broker.ports.reports
         self._waiting = broker.ports.waiting
@@ -26,7 +28,8 @@ class BrokerHandlers:
         self._fetch_sessions = broker.fetch_sessions
         self._settings = broker.settings
         self._jobs = broker.ports.jobs
-        self._decisions = broker.decisions
+        self._creations = broker.creations
+        self._vanished = broker.vanished
         self._slicing = broker.slicing
         self._moves = broker.moves
         self._groups = broker.groups
@@ -37,6 +40,7 @@ class BrokerHandlers:
 
     def register(self, routes: Routes) -> None:
         routes.serve(ApiKey.PRODUCE, BROKER, self.produce, learn=self.learn_produce, has_records=True)
+        routes.serve(ApiKey.APPEND_AT, BROKER, self.append_at, has_records=True)
         routes.serve(ApiKey.OFFSET_COMMIT, BROKER, self.offset_commit, learn=self.learn_commit)
         for api_key, make in (
             (ApiKey.FETCH, self.fetch),
@@ -86,11 +90,10 @@ class BrokerHandlers:
         from headrace.node.handlers.produce import Produce
 
         return Produce(
-            self._broker_id,
             self._partitions,
             self._directories,
             self._metadata,
-            self._transactions,
+            self._permits,
             self._access,
             self._reports,
             self._waiting,
@@ -98,18 +101,18 @@ class BrokerHandlers:
         ).handle
 
     def learn_produce(self) -> Learn:
-        from headrace.node.express import ExpressLanes
+        from headrace.node.produce_fast_path import ProduceFastPaths
 
-        return ExpressLanes(self._partitions, self._access, self._waiting, self._metrics).learn
+        return ProduceFastPaths(self._partitions, self._access, self._waiting, self._metrics).learn
 
     def fetch(self) -> Handle:
         from headrace.node.handlers.fetch import Fetch
 
         return Fetch(
-            self._broker_id,
             self._partitions,
             self._metadata,
             self._fetch_sessions,
+            self._feeds,
             self._settings,
             self._access,
             self._waiting,
@@ -142,6 +145,11 @@ class BrokerHandlers:
 
         return SplitRanges(self._partitions, self._access).handle
 
+    def append_at(self) -> Handle:
+        from headrace.node.handlers.append_at import AppendAt
+
+        return AppendAt(self._partitions, self._directories, self._access, self._waiting).handle
+
     # --- the cluster, as clients see it -----------------------------------------------------------------
 
     def metadata(self) -> Handle:
@@ -152,10 +160,12 @@ class BrokerHandlers:
             self._partitions,
             self._directories,
             self._metadata,
-            self._decisions,
             self._settings,
             self._access,
             self._slicing,
+            self._creations,
+            self._vanished,
+            self._waiting,
         ).handle
 
     def describe_cluster(self) -> Handle:
@@ -204,7 +214,14 @@ class BrokerHandlers:
         from headrace.node.handlers.find_coordinator import FindCoordinator
 
         return FindCoordinator(
-            self._metadata, self._groups, self._transactions, self._sinks, self._producer_ids, self._access
+            self._metadata,
+            self._groups,
+            self._transactions,
+            self._sinks,
+            self._producer_ids,
+            self._access,
+            self._vanished,
+            self._waiting,
         ).handle
 
     def join_group(self) -> Handle:
@@ -258,9 +275,9 @@ class BrokerHandlers:
         return OffsetCommit(self._groups, self._topics, self._access).handle
 
     def learn_commit(self) -> Learn:
-        from headrace.node.commit_lane import CommitLanes
+        from headrace.node.commit_fast_path import CommitFastPaths
 
-        return CommitLanes(self._groups, self._topics, self._access, self._waiting).learn
+        return CommitFastPaths(self._groups, self._topics, self._access, self._waiting).learn
 
     def offset_fetch(self) -> Handle:
         from headrace.node.handlers.offset_fetch import OffsetFetch
@@ -277,12 +294,14 @@ class BrokerHandlers:
     def init_producer_id(self) -> Handle:
         from headrace.node.handlers.init_producer_id import InitProducerId
 
-        return InitProducerId(self._metadata, self._transactions, self._producer_ids, self._access).handle
+        return InitProducerId(self._waiting, self._transactions, self._producer_ids, self._access).handle
 
     def add_partitions_to_txn(self) -> Handle:
         from headrace.node.handlers.add_partitions_to_txn import AddPartitionsToTxn
 
-        return AddPartitionsToTxn(self._topics, self._transactions, self._access, self._waiting).handle
+        return AddPartitionsToTxn(
+            self._topics, self._transactions, self._permits, self._access, self._waiting
+        ).handle
 
     def add_offsets_to_txn(self) -> Handle:
         from headrace.node.handlers.add_offsets_to_txn import AddOffsetsToTxn
@@ -292,7 +311,7 @@ class BrokerHandlers:
     def end_txn(self) -> Handle:
         from headrace.node.handlers.end_txn import EndTxn
 
-        return EndTxn(self._transactions, self._producer_ids, self._access).handle
+        return EndTxn(self._transactions, self._producer_ids).handle
 
     def write_txn_markers(self) -> Handle:
         from headrace.node.handlers.write_txn_markers import WriteTxnMarkers
@@ -304,9 +323,7 @@ class BrokerHandlers:
     def txn_offset_commit(self) -> Handle:
         from headrace.node.handlers.txn_offset_commit import TxnOffsetCommit
 
-        return TxnOffsetCommit(
-            self._groups, self._topics, self._transactions, self._access, self._waiting
-        ).handle
+        return TxnOffsetCommit(self._groups, self._topics, self._permits, self._access, self._waiting).handle
 
     def describe_transactions(self) -> Handle:
         from headrace.node.handlers.describe_transactions import DescribeTransactions
@@ -323,17 +340,17 @@ class BrokerHandlers:
     def join_sink(self) -> Handle:
         from headrace.node.handlers.join_sink import JoinSink
 
-        return JoinSink(self._sinks, self._producer_ids, self._access).handle
+        return JoinSink(self._sinks, self._producer_ids).handle
 
     def commit_sink(self) -> Handle:
         from headrace.node.handlers.commit_sink import CommitSink
 
-        return CommitSink(self._sinks, self._access).handle
+        return CommitSink(self._sinks).handle
 
     def abort_sink(self) -> Handle:
         from headrace.node.handlers.abort_sink import AbortSink
 
-        return AbortSink(self._sinks, self._access).handle
+        return AbortSink(self._sinks).handle
 
     def list_sinks(self) -> Handle:
         from headrace.node.handlers.list_sinks import ListSinks
@@ -343,4 +360,4 @@ class BrokerHandlers:
     def reset_sink(self) -> Handle:
         from headrace.node.handlers.reset_sink import ResetSink
 
-        return ResetSink(self._sinks, self._access).handle
+        return ResetSink(self._sinks).handle

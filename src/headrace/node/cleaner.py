@@ -1,12 +1,12 @@
-"""Compaction: which log is cleaned next.
+"""Scheduling of compaction: which log is compacted next.
 
-Every log.cleaner.backoff.ms the compacted partitions are looked at, a few at a time. In each directory the
-dirtiest log is cleaned first, one pass at a time. A log whose pass failed is reported and left alone until
-the next start: to try again in a loop would cost much and gain nothing.
+Every log.cleaner.backoff.ms the cleaner examines the compacted partitions, a few at a time. In each directory
+it compacts the dirtiest log first, one pass at a time. If a pass fails, the cleaner reports the log and skips
+it until the next start: retries would cost much and most likely fail again.
 """
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
 from headrace.node.log_directories import LogDirectories
@@ -15,8 +15,10 @@ from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Ports
 from headrace.node.settings import LiveSettings
-from headrace.storage.cleaning import Cleaned
 from headrace.storage.errors import StorageError, is_transient
+
+if TYPE_CHECKING:
+    from headrace.storage.cleaning import Cleaned
 
 
 class Cleaner:
@@ -66,7 +68,7 @@ class Cleaner:
         try:
             log = partition.opened(now)
             log.roll_if_old(now.wall_ms)
-            dirt = log.dirt(now.wall_ms, partition.leader.high_watermark)
+            dirt = log.dirt(now.wall_ms, partition.high_watermark)
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
             return
@@ -84,6 +86,8 @@ class Cleaner:
         waiting = self._dirty.get(directory, [])
         while waiting and not self._lifecycle.is_stopping and self._directories.may_rewrite(directory):
             _, _, partition = waiting.pop()
+            if partition.directory != directory:
+                continue  # it has moved since, to where others may be at work: the next round finds it there
             if not partition.is_deleted and not partition.is_offline and partition.log is not None:
                 self._clean(now, partition)
 
@@ -95,7 +99,7 @@ class Cleaner:
         try:
             job = log.clean_job(
                 now.wall_ms,
-                partition.leader.high_watermark,
+                partition.high_watermark,
                 map_bytes=int(budget),
                 io_bytes=settings.log_cleaner_io_buffer_size,
                 bytes_per_second=rate if rate < sys.float_info.max else None,
@@ -118,7 +122,7 @@ class Cleaner:
         self._directories.begin_rewrite(partition.directory)
         self._jobs.run(partition.directory, "rewriting", job, finished)
 
-    def _cleaned(self, now: Now, partition: Partition, result: Cleaned) -> None:
+    def _cleaned(self, now: Now, partition: Partition, result: "Cleaned") -> None:
         log = partition.log
         assert log is not None
         try:

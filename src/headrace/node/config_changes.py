@@ -1,7 +1,6 @@
-"""Changes of settings on their way to the controller: who may, what is refused at the door, what is answered.
+"""AlterConfigs and IncrementalAlterConfigs: authorization, checks before the controller is asked, the reply.
 
-AlterConfigs and IncrementalAlterConfigs say the same in two shapes, and are answered in shapes that differ by
-name only.
+Both requests mean the same in two forms, and their responses differ only in names.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +12,11 @@ from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import GROUP_RESOURCE, TOPIC_RESOURCE
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.proposals import propose
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 
 R = TypeVar("R")
@@ -33,7 +34,7 @@ class ConfigChanges:
         wanted: Sequence[ResourceChange],
         response: Callable[..., R],
         result: Callable[..., Any],
-    ) -> R | CommittedReply:
+    ) -> R | Parked:
         """`response` and `result` are the message and its item per resource."""
         altered, offset = self._alter(request, wanted)
         reply = response(
@@ -47,7 +48,7 @@ class ConfigChanges:
                 for resource in altered
             ]
         )
-        return self._metadata.when_committed(request, offset, reply)
+        return self._metadata.when_known(request, offset, reply)
 
     def _alter(self, request: Request, wanted: Sequence[ResourceChange]) -> tuple[list[AlteredResource], int]:
         """The result of each resource, and the metadata offset that makes them true."""
@@ -65,7 +66,7 @@ class ConfigChanges:
         return refused + decision.reply, offset
 
     def _refusal(self, request: Request, resource: ResourceChange) -> AlteredResource | None:
-        """What this door refuses before the controller is asked."""
+        """What is refused before the controller is asked."""
         kind, name = resource.resource_type, resource.resource_name
         denied = self._denial(request, kind, name)
         if denied is not None:
@@ -95,6 +96,6 @@ class ConfigChanges:
 
 
 def broker_layers(broker_id: int, metadata: MetadataLog, settings: LiveSettings) -> BrokerLayers:
-    """The settings of this broker, layer by layer, for whoever describes them."""
+    """The settings of this broker, layer by layer, for descriptions."""
     image = metadata.image
     return BrokerLayers(image.broker_config(broker_id), image.cluster_config, settings.current.texts)

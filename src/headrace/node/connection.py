@@ -1,7 +1,7 @@
-"""What the node knows of one client's connection, and the order in which its answers leave.
+"""State of one client's connection, and the queue that keeps its answers in order.
 
-A request is answered in the order it came. Most are answered at once and never touch the queue; once one is
-parked, those behind it are worked on but their answers wait.
+Requests are answered in the order in which they arrived. Most are answered at once and never use the queue.
+While one is parked, later requests are handled, but their answers wait.
 """
 
 from collections import deque
@@ -14,9 +14,9 @@ from headrace.base.limits import (
 )
 
 if TYPE_CHECKING:
-    from headrace.node.commit_lane import CommitLane
+    from headrace.node.commit_fast_path import CommitFastPath
     from headrace.node.effects import Parts
-    from headrace.node.express import ExpressLane
+    from headrace.node.produce_fast_path import ProduceFastPath
     from headrace.node.waiting import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -39,7 +39,7 @@ class Connection:
     __slots__ = (
         "address",
         "client_software",
-        "express",
+        "fast_path",
         "held_bytes",
         "id",
         "is_closed",
@@ -47,6 +47,7 @@ class Connection:
         "is_slicing",
         "listener",
         "muted_until",
+        "peer",
         "pending",
         "principal",
         "queued_bytes",
@@ -58,10 +59,11 @@ class Connection:
         self.address = address
         self.principal = principal
         self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
-        self.express: ExpressLane | CommitLane | None = None  # what its requests have in common
+        self.fast_path: ProduceFastPath | CommitFastPath | None = None  # what its requests have in common
         self.held_bytes = 0  # of its batches that wait in front of their logs
         self.pending: deque[Pending] = deque()
         self.muted_until = 0.0
+        self.peer: int | None = None  # the broker that opened it, if it said so
         self.is_closed = False
         self.is_decoding = False  # a long frame of it: what follows has to wait
         self.is_slicing = False  # a long answer to it is put together: so has what follows
@@ -69,7 +71,7 @@ class Connection:
 
     @property
     def is_full(self) -> bool:
-        """Too much was accepted and is not done yet: do not read from it before that has changed."""
+        """Too many requests or bytes are unanswered: the server must not read from the connection."""
         return (
             self.is_decoding
             or self.is_slicing

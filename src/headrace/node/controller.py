@@ -1,25 +1,44 @@
-"""The controller role: the metadata log and its quorum, the decisions about the cluster, and their handlers.
+"""The controller role: the decisions about the cluster, the watch over brokers, and their handlers.
 
-With one voter it leads as soon as it has recovered its log. It knows nothing of partitions: whoever has to
-act on committed metadata follows the log (`MetadataLog.followers`).
+Every voter has this role, and one of them is active: the leader of the metadata log. It decides on an image
+of its own, which is ahead of the committed one by what is being replicated. The others answer NOT_CONTROLLER.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.base.dice import Dice
 from headrace.base.numbers import INT32_MAX, whole_number
+from headrace.base.randomness import Randomness
 from headrace.base.time import Now
 from headrace.machines.metadata.controller.brokers import Registration
 from headrace.machines.metadata.controller.controller import ControllerDecisions
-from headrace.machines.metadata.image import ALL_BROKERS
+from headrace.machines.metadata.controller.decision import MetadataDecision
+from headrace.machines.metadata.image import ALL_BROKERS, ClusterImage
 from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT
-from headrace.node.authorization import Access
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.broker_watch import BrokerWatch
+from headrace.node.group_commit import RETRY_MS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
-from headrace.node.ports import Ports
-from headrace.node.routes import Handle, Routes
+from headrace.node.ports import Once, Ports
+from headrace.node.routes import Handle, Request, Routes
 from headrace.node.settings import LiveSettings
-from headrace.protocol.api import BOTH, ApiKey
+from headrace.protocol.api import CONTROLLER, ApiKey, Listener
+from headrace.protocol.errors import ErrorCode
+from headrace.storage.errors import DiskFull
+
+if TYPE_CHECKING:
+    from headrace.node.cluster_metrics import ControllerNumbers
+    from headrace.node.handlers.create_topics import CreateTopics
+    from headrace.node.handlers.quorum_request import QuorumRequests
+
+
+class BrokerRequest(Protocol):
+    """The handler of an API that only brokers use. A broker in this process calls it without a frame."""
+
+    def decide(self, now: Now, body: Any, /) -> tuple[Any, int]:
+        """The response, and the metadata offset whose commit makes it true."""
+        ...
 
 
 class Controller:
@@ -27,60 +46,110 @@ class Controller:
         self,
         settings: LiveSettings,
         directories: LogDirectories,
+        metadata: MetadataLog,
         access: Access,
-        dice: Dice,
+        rng: Randomness,
         ports: Ports,
-        now: Now,
     ) -> None:
-        """Recovers the metadata log. Nothing is decided before `lead`."""
-        self._node_id = settings.current.node_id
+        """Nothing is decided before the node is elected."""
+        current = settings.current
+        self._node_id = current.node_id
         self._settings = settings
         self._directories = directories
         self._access = access
-        self.metadata = MetadataLog(settings, directories, ports, now)
+        self._ports = ports
+        self.metadata = metadata
         self.decisions = ControllerDecisions(
-            self.metadata.image,
-            dice,
-            settings.current.texts,
-            partitions=settings.current.num_partitions,
-            replication_factor=settings.current.default_replication_factor,
+            metadata.image,
+            rng,
+            current.texts,
+            partitions=current.num_partitions,
+            replication_factor=current.default_replication_factor,
             check_settings=self._check_settings,
         )
+        own_broker = self._node_id if "broker" in current.process_roles else None
+        self._watch = BrokerWatch(settings, metadata, self.decisions, ports, own_broker)
+        self._broker_requests: dict[int, BrokerRequest] = {}
         self._ready_at = 0
+        self._registration: Registration | None = None  # of the broker in this process
+        self._tell_broker: Callable[[Now], None] = lambda now: None
+
+    def follow(self, registration: Registration, poke: Callable[[Now], None]) -> None:
+        """This process has a broker too: how it registers, and what it calls when the controller changes."""
+        self._registration = registration
+        self._tell_broker = poke
 
     def _check_settings(self, name: str, after: Mapping[str, str]) -> None:
         """InvalidConfig: this node could not take such dynamic settings of its own, or of all brokers."""
-        image, settings = self.metadata.image, self._settings.current
+        image, settings = self.decisions.image, self._settings.current
         dynamic, cluster = image.broker_config(self._node_id), image.cluster_config
         if name == ALL_BROKERS:
             settings.overlaid(dynamic, after)
         elif whole_number(name, INT32_MAX) == self._node_id:
             settings.overlaid(after, cluster)
 
-    def lead(self, now: Now, registration: Registration | None) -> None:
-        """Begin an epoch: decide what every cluster has, and register the broker of this process, if there is
-        one. All of it is flushed together.
-        """
-        self.metadata.begin_epoch(now)
-        self._ready_at = self.metadata.append(now, self.decisions.finalize_features(FINALIZED_AT_FORMAT))
+    # --- while it is active --------------------------------------------------------------------------------
+
+    def elected(self, now: Now, image: ClusterImage) -> None:
+        """Decide about this image from now on."""
+        self.decisions.lead(image)
+        self._decide_first(now, image)
+        self._watch.elected(now, image)
+
+    def _decide_first(self, now: Now, image: ClusterImage) -> None:
+        """What every cluster has, and the registration of the broker in this process, flushed together."""
+        if self.decisions.image is not image or self.metadata.deciding_epoch < 0:
+            return  # another node was elected meanwhile
+        first: MetadataDecision[None] = self.decisions.finalize_features(FINALIZED_AT_FORMAT)
+        registration = self._registration
         if registration is not None:
-            decision = self.decisions.register_broker(registration, self.metadata.end_offset)
-            self._ready_at = self.metadata.append(now, decision)
-        self.metadata.flush(now)
+            known = image.brokers.get(registration.broker)
+            if known is None or known.incarnation_id != registration.incarnation_id:
+                offset = self.metadata.end_offset + len(first.records)
+                decision = self.decisions.register_broker(registration, offset, is_local=True)
+                first = MetadataDecision(None, first.records + decision.records, decision.unclean_elections)
+        try:
+            self._ready_at = self._watch.propose(now, first)
+        except DiskFull as fault:
+            self._ports.reports.report("error", "first_decisions_postponed", error=str(fault))
+            Once(self._ports.deadlines, now.after_ms(RETRY_MS), lambda now: self._decide_first(now, image))
+
+    def resigned(self, now: Now) -> None:
+        self._watch.resigned(now)
+        self._tell_broker(now)
 
     @property
     def is_ready(self) -> bool:
-        """What `lead` decided is durable: the process may serve."""
-        return self.metadata.committed_offset >= self._ready_at
+        """There is an active controller, here or elsewhere, and its first decisions are durable."""
+        return self.metadata.is_caught_up and self.metadata.committed_offset >= self._ready_at
 
-    @property
-    def is_flushed(self) -> bool:
-        return self.metadata.is_flushed
+    def has_left(self, now: Now) -> bool:
+        """Whether another voter may lead; asked again after every call."""
+        return self.metadata.hand_over(now)
+
+    def numbers(self) -> "ControllerNumbers":
+        """Brokers and partitions of the cluster, for metrics."""
+        from headrace.node.cluster_metrics import ControllerNumbers, cluster_numbers
+
+        watch = self._watch
+        return ControllerNumbers(
+            cluster_numbers(self.metadata.image), watch.unclean_elections, watch.fencings
+        )
+
+    def disconnected(self, now: Now, broker: int) -> None:
+        """A connection of that broker broke: its process may have ended."""
+        self._watch.disconnected(now, broker)
+
+    def decide(self, now: Now, body: Any) -> tuple[Any, int]:
+        """Answer a request of the broker in this process; the metadata offset that makes the answer true."""
+        return self._broker_request(body.KEY).decide(now, body)
 
     # --- its handlers --------------------------------------------------------------------------------------
 
-    def serve(self, routes: Routes) -> None:
-        """What changes or tells the metadata, on clients' and on controllers' listeners."""
+    def serve(self, routes: Routes, listeners: Listener) -> None:
+        """Registers the APIs that change or describe the metadata, on these listeners, and those that only
+        brokers use, if this process may become the active controller.
+        """
         for api_key, make in (
             (ApiKey.CREATE_TOPICS, self._create_topics),
             (ApiKey.DELETE_TOPICS, self._delete_topics),
@@ -91,13 +160,148 @@ class Controller:
             (ApiKey.LIST_PARTITION_REASSIGNMENTS, self._list_partition_reassignments),
             (ApiKey.DESCRIBE_QUORUM, self._describe_quorum),
             (ApiKey.UPDATE_FEATURES, self._update_features),
+            (ApiKey.UNREGISTER_BROKER, self._unregister_broker),
         ):
-            routes.serve(api_key, BOTH, make)
+            routes.serve(api_key, listeners, self._only_when_active(make))
+        if CONTROLLER not in listeners:
+            return
+        for api_key in (
+            ApiKey.BROKER_REGISTRATION,
+            ApiKey.BROKER_HEARTBEAT,
+            ApiKey.ALTER_PARTITION,
+            ApiKey.ALLOCATE_PRODUCER_IDS,
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ):
+            routes.serve(api_key, CONTROLLER, self._from_brokers(api_key))
+        for api_key, make in (
+            (ApiKey.FETCH, self._fetch_metadata),
+            (ApiKey.VOTE, self._vote),
+            (ApiKey.BEGIN_QUORUM_EPOCH, self._begin_quorum_epoch),
+            (ApiKey.END_QUORUM_EPOCH, self._end_quorum_epoch),
+            (ApiKey.FETCH_SNAPSHOT, self._fetch_snapshot),
+            (ApiKey.DESCRIBE_CLUSTER, self._describe_controllers),
+        ):
+            routes.serve(api_key, CONTROLLER, make)
+        routes.serve(ApiKey.ENVELOPE, CONTROLLER, lambda: self._envelope(routes))
 
-    def _create_topics(self) -> Handle:
+    def _only_when_active(self, make: Callable[[], Handle]) -> Callable[[], Handle]:
+        def made() -> Handle:
+            handle = make()
+            metadata = self.metadata
+
+            def guarded(request: Request) -> Any:
+                if not metadata.is_active:
+                    from headrace.node.not_controller import not_controller
+
+                    return not_controller(request)
+                return handle(request)
+
+            return guarded
+
+        return made
+
+    def _from_brokers(self, api_key: ApiKey) -> Callable[[], Handle]:
+        """The handler for brokers of other processes."""
+
+        def handle(request: Request) -> Any:
+            from headrace.node.not_controller import not_controller, refused
+
+            if not self._access.allows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+                code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                return refused(api_key, request.version, request.body, code)
+            if not self.metadata.is_active:
+                return not_controller(request)
+            request.connection.peer = request.body.broker_id
+            response, offset = self.decide(request.now, request.body)
+            return self.metadata.when_committed(request, offset, response)
+
+        return lambda: handle
+
+    def _broker_request(self, api_key: int) -> BrokerRequest:
+        made = self._broker_requests.get(api_key)
+        if made is None:
+            made = self._broker_requests[api_key] = self._make_broker_request(api_key)
+        return made
+
+    def _make_broker_request(self, api_key: int) -> BrokerRequest:
+        match api_key:
+            case ApiKey.BROKER_REGISTRATION:
+                from headrace.node.handlers.broker_registration import BrokerRegistration
+
+                return BrokerRegistration(
+                    self._directories, self.metadata, self.decisions, self._watch, self._ports.reports
+                )
+            case ApiKey.BROKER_HEARTBEAT:
+                from headrace.node.handlers.broker_heartbeat import BrokerHeartbeat
+
+                return BrokerHeartbeat(self.metadata, self.decisions, self._watch)
+            case ApiKey.ALTER_PARTITION:
+                from headrace.node.handlers.alter_partition import AlterPartition
+
+                return AlterPartition(self.metadata, self.decisions, self._watch)
+            case ApiKey.ALLOCATE_PRODUCER_IDS:
+                from headrace.node.handlers.allocate_producer_ids import AllocateProducerIds
+
+                return AllocateProducerIds(self.metadata, self.decisions)
+            case ApiKey.ASSIGN_REPLICAS_TO_DIRS:
+                from headrace.node.handlers.assign_replicas_to_dirs import AssignReplicasToDirs
+
+                return AssignReplicasToDirs(self.metadata, self.decisions)
+            case ApiKey.CREATE_TOPICS:
+                return self._topics()
+            case _:
+                raise AssertionError(f"no broker asks API {api_key}")
+
+    def _envelope(self, routes: Routes) -> Handle:
+        from headrace.node.handlers.envelope import Envelope
+
+        ports = self._ports
+        return Envelope(routes, self.metadata, self._access, ports.waiting, ports.deadlines).handle
+
+    def _quorum_requests(self) -> "QuorumRequests":
+        from headrace.node.handlers.quorum_request import QuorumRequests
+
+        return QuorumRequests(self._node_id, self._directories.cluster_id, self.metadata, self._access)
+
+    def _vote(self) -> Handle:
+        from headrace.node.handlers.vote import Vote
+
+        return Vote(self._quorum_requests()).handle
+
+    def _begin_quorum_epoch(self) -> Handle:
+        from headrace.node.handlers.begin_quorum_epoch import BeginQuorumEpoch
+
+        return BeginQuorumEpoch(self._quorum_requests()).handle
+
+    def _end_quorum_epoch(self) -> Handle:
+        from headrace.node.handlers.end_quorum_epoch import EndQuorumEpoch
+
+        return EndQuorumEpoch(self._quorum_requests()).handle
+
+    def _fetch_metadata(self) -> Handle:
+        from headrace.node.handlers.fetch_metadata import FetchMetadata
+
+        bytes_max = self._settings.current.controller_quorum_fetch_max_bytes
+        return FetchMetadata(self._quorum_requests(), self.metadata, bytes_max=bytes_max).handle
+
+    def _fetch_snapshot(self) -> Handle:
+        from headrace.node.handlers.fetch_snapshot import FetchSnapshot
+
+        bytes_max = self._settings.current.controller_quorum_fetch_snapshot_max_bytes
+        return FetchSnapshot(self._quorum_requests(), self.metadata, bytes_max=bytes_max).handle
+
+    def _describe_controllers(self) -> Handle:
+        from headrace.node.handlers.describe_cluster import DescribeControllers
+
+        return DescribeControllers(self._directories, self.metadata, self._access).handle
+
+    def _topics(self) -> "CreateTopics":
         from headrace.node.handlers.create_topics import CreateTopics
 
-        return CreateTopics(self._node_id, self.metadata, self.decisions, self._settings, self._access).handle
+        return CreateTopics(self._node_id, self.metadata, self.decisions, self._settings, self._access)
+
+    def _create_topics(self) -> Handle:
+        return self._topics().handle
 
     def _delete_topics(self) -> Handle:
         from headrace.node.handlers.delete_topics import DeleteTopics
@@ -124,7 +328,7 @@ class Controller:
     def _elect_leaders(self) -> Handle:
         from headrace.node.handlers.elect_leaders import ElectLeaders
 
-        return ElectLeaders(self.metadata, self.decisions, self._access).handle
+        return ElectLeaders(self.metadata, self.decisions, self._watch, self._access).handle
 
     def _list_partition_reassignments(self) -> Handle:
         from headrace.node.handlers.list_partition_reassignments import ListPartitionReassignments
@@ -134,11 +338,14 @@ class Controller:
     def _describe_quorum(self) -> Handle:
         from headrace.node.handlers.describe_quorum import DescribeQuorum
 
-        return DescribeQuorum(
-            self._node_id, self._directories, self.metadata, self._settings, self._access
-        ).handle
+        return DescribeQuorum(self.metadata, self._access).handle
 
     def _update_features(self) -> Handle:
         from headrace.node.handlers.update_features import UpdateFeatures
 
         return UpdateFeatures(self._node_id, self.metadata, self.decisions, self._access).handle
+
+    def _unregister_broker(self) -> Handle:
+        from headrace.node.handlers.unregister_broker import UnregisterBroker
+
+        return UnregisterBroker(self.metadata, self.decisions, self._watch, self._access).handle

@@ -1,86 +1,91 @@
-"""What a node asks of the world around it. The server carries these out; the simulator plays with them.
+"""Effects: what a node asks its driver to do. The server carries them out, and so does the simulator.
 
-Order matters: effects are carried out as listed. An `Answer` of a connection leaves after those before it.
+They are carried out in the order of the list. Answers of one connection leave in this order.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Instant
+from headrace.base.values import Value
 from headrace.node.connection import Connection
 from headrace.storage.disk import Span
 from headrace.storage.jobs import Job
+
+if TYPE_CHECKING:
+    from headrace.node.peers import Peer
 
 # A whole frame, size prefix included, as buffers to send one after the other.
 Parts = list[bytes | bytearray | memoryview | Span]
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(Value):
     connection: Connection
     parts: Parts
 
 
-@dataclass(slots=True)
-class Close:
-    """End the connection, unsent answers dropped; `reason` is for the operator's log."""
+class Close(Value):
+    """Close the connection and drop unsent answers; `reason` is for the operator's log."""
 
     connection: Connection
     reason: str
 
 
-@dataclass(slots=True)
-class Proceed:
-    """The connection was full and is not any more, though nothing is sent to it: read from it again."""
+class Proceed(Value):
+    """Read from the connection again: it was full, and is not any more."""
 
     connection: Connection
 
 
-@dataclass(slots=True)
-class Mute:
+class Mute(Value):
     """Do not read from the connection before `until`: KIP-219's throttling."""
 
     connection: Connection
     until: Instant
 
 
-@dataclass(slots=True)
-class Run:
-    """Run the job against the disk of that log directory; jobs of one lane run one after the other, in
+class Run(Value):
+    """Run the job against the disk of that log directory; jobs of one queue run one after the other, in
     order.
     """
 
     ticket: int
     directory: str
-    lane: str
+    queue: str
     job: Job
 
 
-@dataclass(slots=True)
-class Send:
-    """Send a request to another node; its answer comes back through `completed`."""
+class Send(Value):
+    """Send a request's frame to another node, on the connection of that lane, which is opened if need be.
+
+    The frame of the response, which has the ticket as its correlation id, goes to `Node.answered`, and so
+    does the reason why there is none.
+    """
 
     ticket: int
-    peer: int
-    api_key: int
-    version: int
-    body: Any
+    peer: "Peer"
+    lane: str
+    frame: bytes
 
 
-@dataclass(slots=True)
-class Report:
-    """One event that an operator cares about, for the log: a level, a name, and its facts."""
+class Hangup(Value):
+    """Close the connection of a lane to another node; all that is under way there is lost."""
+
+    peer_id: int
+    lane: str
+
+
+class Report(Value):
+    """One event for the operator's log: a level, a name, and facts."""
 
     level: str  # "info", "warning", "error"
     event: str
     facts: dict[str, Any]
 
 
-@dataclass(slots=True)
-class Halt:
-    """The node can no longer keep its promises; the process ends at once, without the clean marker."""
+class Halt(Value):
+    """The node cannot continue safely; the process ends at once, without the marker of a clean stop."""
 
     reason: str
 
 
-Effect = Answer | Close | Proceed | Mute | Run | Send | Report | Halt
+Effect = Answer | Close | Proceed | Mute | Run | Send | Hangup | Report | Halt

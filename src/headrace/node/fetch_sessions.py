@@ -1,16 +1,16 @@
-"""KIP-227: a client that asks for the same partitions again and again need not list them each time.
+"""Incremental fetch sessions (KIP-227): a client need not list the same partitions in each request.
 
-A session remembers what its client asked for and what it was last told; an incremental answer holds only
-partitions with news. Sessions are a cache: a full one evicts who was quiet for long, and otherwise answers
-with session 0, after which the client goes on with full fetches. Partitions are counted over all sessions,
-since a client may name any number that do not exist.
+A session stores the partitions that its client fetches, and the last answer for each; an incremental answer
+has only partitions with changes. Sessions are a cache: if it is full, it evicts a session that was idle for
+long, or else answers with session 0, after which the client sends full requests. The limit counts partitions
+of all sessions, because a client may name any number that do not exist.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.base.dice import Dice
 from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
 from headrace.protocol.errors import ErrorCode
 
@@ -22,15 +22,15 @@ Key = tuple[str | bytes, int]
 
 
 class SessionRefused(Exception):
-    """The request's session id, epoch or way of naming topics does not fit."""
+    """The session id, the epoch, or the form of topic names or ids does not match the session."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
         self.code = code
 
 
-class Remembered:
-    """One partition of a session: what is asked for, and what the client knows already."""
+class CachedPartition:
+    """One partition of a session: what the client fetches, and what it knows already."""
 
     __slots__ = ("high_watermark", "log_start_offset", "topic", "wanted")
 
@@ -49,14 +49,14 @@ class FetchSession:
         self.epoch = 1
         self.uses_ids = uses_ids
         self.last_used = last_used
-        self.partitions: dict[Key, Remembered] = {}
+        self.partitions: dict[Key, CachedPartition] = {}
 
     def update(self, topics: Iterator[tuple[str | bytes, Any]], forgotten: Iterator[Key]) -> None:
         for topic, wanted in topics:
             key = (topic, wanted.partition)
             known = self.partitions.get(key)
             if known is None:
-                self.partitions[key] = Remembered(topic, wanted)
+                self.partitions[key] = CachedPartition(topic, wanted)
             else:
                 known.wanted = wanted
         for key in forgotten:
@@ -64,7 +64,7 @@ class FetchSession:
 
 
 class FetchPlan:
-    """What one request asks for after its session had its say."""
+    """The partitions of one request, completed from its session."""
 
     __slots__ = ("is_incremental", "session", "wanted")
 
@@ -80,7 +80,7 @@ class FetchPlan:
         return self.session.id if self.session is not None else NO_SESSION
 
     def has_news(self, topic: str | bytes, data: Any) -> bool:
-        """Remember what is told; in an incremental answer, tell only what the client does not know."""
+        """Stores what the answer contains. In an incremental answer: whether it differs from the last one."""
         if self.session is None:
             return True
         key = (topic, data.partition_index)
@@ -106,17 +106,17 @@ class FetchPlan:
 
 
 class FetchSessions:
-    __slots__ = ("_by_id", "_dice", "_eviction_seconds", "_partitions_max", "_remembered", "_slots")
+    __slots__ = ("_by_id", "_eviction_seconds", "_partitions_max", "_remembered", "_rng", "_slots")
 
     def __init__(
         self,
-        dice: Dice,
+        rng: Randomness,
         *,
         slots: int,
         eviction_ms: int = 120_000,
         partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
     ) -> None:
-        self._dice = dice
+        self._rng = rng
         self._slots = slots
         self._partitions_max = partitions_max
         self._remembered = 0  # partitions of all sessions
@@ -182,7 +182,7 @@ class FetchSessions:
             if now.mono - oldest.last_used < self._eviction_seconds:
                 return None
             self._forget(oldest.id)
-        while (session_id := 1 + self._dice.randrange(2**31 - 1)) in self._by_id:
+        while (session_id := 1 + self._rng.randrange(2**31 - 1)) in self._by_id:
             pass
         session = FetchSession(session_id, uses_ids, now.mono)
         self._by_id[session_id] = session

@@ -1,14 +1,14 @@
-"""Fsyncs of one log directory: at most one in flight, and it carries all that were asked for meanwhile.
+"""Group commit: the fsyncs of one log directory, at most one in flight.
 
-That is the group commit: while the disk works on one fsync, further appends pile up, and the next one makes
-all of them durable together. A failed fsync is never tried again: the directory goes offline.
+While the disk works on one fsync, further appends wait; the next fsync makes all of them durable together. A
+failed fsync is never retried: the directory goes offline.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.time import Now
+from headrace.base.values import Value
 from headrace.node.ports import Deadlines, Once, Reports
 from headrace.storage.disk import Disk
 from headrace.storage.errors import DiskFull, StorageError, is_transient
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 RETRY_MS = 1_000
 
 
-@dataclass(slots=True)
-class FlushTogether:
+class FlushTogether(Value):
     """Several logs' flushes, one after the other, as one job."""
 
     jobs: list[Job]
@@ -77,7 +76,7 @@ class GroupCommit:
         self._directories = directories
         self._reports = reports
         self._deadlines = deadlines
-        self._run = run  # starts a job in this directory's flush lane and calls back with its result
+        self._run = run  # starts a job in this directory's flush queue and calls back with its result
         self._failed = failed
         self._wanted: dict[Flushable, None] = {}
         self._is_pausing = False  # before what could not be flushed is tried again

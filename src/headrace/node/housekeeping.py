@@ -1,7 +1,8 @@
-"""What a broker does without being asked: retention, recompression, compaction, recovery points, checkpoints.
+"""Housekeeping of a broker: retention, recompression, compaction, recovery points, checkpoints.
 
-Everything here is done in slices, so that ten thousand partitions never hold up a request: a slice looks at
-a few partitions, then gives way. What waits for the disk is a job; what computes runs in another process.
+Everything is done in slices, so that ten thousand partitions do not delay a request: a slice handles a few
+partitions, then other work gets its turn. Work that waits for the disk is a job; work that computes runs in
+another process.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from headrace.storage.errors import StorageError
 RETENTION_SLICE = 8
 PAUSE_BETWEEN_SLICES_MS = 1
 
-# What was written since the last round is all that a lost machine has to scan, and all that a restart has to
+# What was written since the last round is all that a lost host has to scan, and all that a restart has to
 # walk for the state of producers.
 RECOVERY_POINT_INTERVAL_MS = 5_000
 CHECKPOINT_SLICE = 16
@@ -80,18 +81,20 @@ class Slices:
     def expired(self, now: Now) -> None:
         if self._lifecycle.is_stopping:
             return
-        if self._rest is None:
-            self._rest = iter(self._partitions())
-        for _ in range(self._size):
-            partition = next(self._rest, None)
-            if partition is None:
-                self._rest = None
-                if self._after is not None:
-                    self._after(now)
-                self.start(now, self._interval_ms)
-                return
-            self._look_at(now, partition)
-        self.start(now, PAUSE_BETWEEN_SLICES_MS)
+        delay_ms = PAUSE_BETWEEN_SLICES_MS
+        try:
+            if self._rest is None:
+                self._rest = iter(self._partitions())
+            for _ in range(self._size):
+                partition = next(self._rest, None)
+                if partition is None:
+                    self._rest, delay_ms = None, self._interval_ms
+                    if self._after is not None:
+                        self._after(now)
+                    return
+                self._look_at(now, partition)
+        finally:  # a mistake with one of them must not end it for all
+            self.start(now, delay_ms)
 
 
 class Housekeeping:
@@ -146,7 +149,7 @@ class Housekeeping:
     def _retire(self, now: Now, partition: Partition) -> None:
         try:
             log = partition.opened(now)
-            doomed = log.retire(now.wall_ms, high_watermark=partition.leader.high_watermark)
+            doomed = log.retire(now.wall_ms, high_watermark=partition.high_watermark)
             log.expire_producers(now.wall_ms)
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)

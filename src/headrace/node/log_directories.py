@@ -7,17 +7,18 @@ disk fails is offline until the next start; when it is the metadata's, the node 
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from headrace.base.dice import Dice
-from headrace.base.ids import new_id_text
+from headrace.base.ids import new_id_text, shared_id_text
+from headrace.base.randomness import Randomness
 from headrace.base.time import Now
 from headrace.node.group_commit import RETRY_MS, Flushable, GroupCommit
 from headrace.node.metadata_check import LastStop, SoundLog, check_metadata, epoch_max, no_log
 from headrace.node.metadata_files import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.node.metrics import Metrics
 from headrace.node.ports import Act, Lifecycle, Once, Ports
+from headrace.node.previous_epoch import NO_EPOCH, previous_epoch
 from headrace.node.settings import Settings
 from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
-from headrace.storage.directory_jobs import CHECKPOINT_LANE
+from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.errors import (
     DiskFull,
@@ -32,18 +33,20 @@ from headrace.storage.log_directory import LogDirectory
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.stop_record import distrusted_ids
 
-REMOVAL_LANE = "removal"
+REMOVAL_QUEUE = "removal"
 
 
 class Tenant(Protocol):
-    """Whoever has logs of partitions in the directories."""
+    """The part of the node whose logs are in the directories."""
 
     def directory_failed(self, now: Now, directory: str, /) -> None:
         """The directory is offline from now on."""
         ...
 
     def high_watermarks(self, directory: str, /) -> dict[tuple[str, int], int]:
-        """Of each open log in the directory, by topic and partition: a checkpoint tells them."""
+        """The high watermarks of all open logs in the directory, by topic and partition, for the
+        checkpoint.
+        """
         ...
 
 
@@ -52,14 +55,14 @@ class LogDirectories:
         self,
         settings: Settings,
         disks: dict[str, Disk],
-        dice: Dice,
+        rng: Randomness,
         boot_id: str,
         now: Now,
         ports: Ports,
         metrics: Metrics,
     ) -> None:
         """Looks at all directories before it changes anything on any disk. `settings.metadata_log_dir` is
-        where the metadata log lies (`metadata_home`).
+        where the metadata log lies (`metadata_log_dir`).
         """
         self._deadlines = ports.deadlines
         self._jobs = ports.jobs
@@ -68,8 +71,8 @@ class LogDirectories:
         self._metrics = metrics
         self.disks = disks
         self.files = OpenFiles(settings.headrace_open_files_max)
-        self.cluster_id = cluster_id_of(settings, disks, dice)
-        self.metadata_home = settings.metadata_log_dir
+        self.cluster_id = cluster_id_of(settings, disks, rng)
+        self.metadata_log_dir = settings.metadata_log_dir
         self._node_id = settings.node_id
         self._directories: dict[str, LogDirectory] = {}
         self._commits: dict[str, GroupCommit] = {}
@@ -81,17 +84,20 @@ class LogDirectories:
         self.found: list[tuple[str, str, int, bytes | None]] = []
         distrusted = distrusted_ids(disks.values(), boot_id)
         for name, disk in disks.items():
-            directory = self._directories[name] = self._look(name, disk, dice, boot_id, distrusted)
+            directory = self._directories[name] = self._look(name, disk, rng, boot_id, distrusted)
             self._commits[name] = self._group_commit(name)
             for topic, index, topic_id in directory.partitions():
                 if topic != METADATA_TOPIC:
                     self.found.append((name, topic, index, topic_id))
         self.sound_metadata = self._check_metadata()
         # the node starts: nothing was changed on any disk up to here
+        self.previous_epoch = self._previous_epoch()
         for name, directory in self._directories.items():
             self._take_possession(now, name, directory)
 
-    def _look(self, name: str, disk: Disk, dice: Dice, boot_id: str, distrusted: set[str]) -> LogDirectory:
+    def _look(
+        self, name: str, disk: Disk, rng: Randomness, boot_id: str, distrusted: set[str]
+    ) -> LogDirectory:
         """A directory that cannot be read is offline from the start, unless it has the metadata. One that
         belongs to somebody else, or does not say to whom, refuses the start; Kafka does the same.
         """
@@ -101,13 +107,13 @@ class LogDirectories:
                 name,
                 node_id=self._node_id,
                 cluster_id=self.cluster_id,
-                directory_id_if_new=dice.randbytes(16),
+                directory_id_if_new=rng.randbytes(16),
                 boot_id=boot_id,
                 files=self.files,
                 distrusted=distrusted,
             )
         except LogOffline as fault:
-            if name == self.metadata_home:
+            if name == self.metadata_log_dir:
                 raise
             self._given_up.add(name)
             self._reports.report("error", "log_directory_offline", directory=name, error=str(fault))
@@ -115,27 +121,36 @@ class LogDirectories:
 
     def _check_metadata(self) -> SoundLog:
         """Where the sound metadata log ends. Raises when it is not there, or is damaged."""
-        home = self.metadata_home
-        disk, directory = self.disks[home], self._directories[home]
+        log_dir = self.metadata_log_dir
+        disk, directory = self.disks[log_dir], self._directories[log_dir]
         sound = no_log()
         if disk.exists(METADATA_DIRECTORY):
             stop = LastStop(
                 directory.trust,
                 directory.recovery_point(METADATA_TOPIC, 0),
-                epoch_max(disk, home, METADATA_DIRECTORY),
+                epoch_max(disk, log_dir, METADATA_DIRECTORY),
             )
-            sound = check_metadata(disk, home, METADATA_DIRECTORY, stop)
+            sound = check_metadata(disk, log_dir, METADATA_DIRECTORY, stop)
         offline = [name for name, each in self._directories.items() if each.is_offline]
         if not sound.end_offset and (self.found or offline):
             # an empty metadata log would make strays of all partitions
-            there = f"there are {len(self.found)} partitions in {', '.join(self.disks)}"
+            there = f"{', '.join(self.disks)} have {len(self.found)} partitions"
             if offline:
                 there += f" ({', '.join(offline)} cannot be read)"
             raise WrongDirectory(
-                f"{there} but no {METADATA_DIRECTORY}: is a log directory missing from log.dirs, or "
-                "metadata.log.dir wrong?"
+                f"{there} but no {METADATA_DIRECTORY}: check whether a log directory is missing from "
+                "log.dirs, or metadata.log.dir is wrong"
             )
         return sound
+
+    def _previous_epoch(self) -> int:
+        """Of the whole log on this disk: what of it is committed is not known before there is a leader."""
+        registered = self.sound_metadata.loaded.image.brokers.get(self._node_id)
+        return previous_epoch(
+            self.disks[self.metadata_log_dir],
+            registered.epoch if registered is not None else NO_EPOCH,
+            is_lost=any(directory.trust == "lost" for _, directory in self.online()),
+        )
 
     def _take_possession(self, now: Now, name: str, directory: LogDirectory) -> None:
         if directory.is_offline:
@@ -143,7 +158,7 @@ class LogDirectories:
         try:
             directory.take_possession()
         except StorageError as fault:
-            if name == self.metadata_home:
+            if name == self.metadata_log_dir:
                 raise
             self.go_offline(now, name, fault)
             return
@@ -217,7 +232,7 @@ class LogDirectories:
             if isinstance(result, Exception):
                 self._removal_failed(now, directory, job, result)
 
-        self._jobs.run(directory, REMOVAL_LANE, job, removed)
+        self._jobs.run(directory, REMOVAL_QUEUE, job, removed)
 
     def remove_later(self, now: Now, delay_ms: int, directory: str, job: Job) -> None:
         """The same, once those who still read the files have had their time."""
@@ -269,7 +284,7 @@ class LogDirectories:
             cause = error if isinstance(error, OSError) else OSError(str(error))
             self._directories[directory].go_offline(cause)
             self.distrust(directory)
-        if directory == self.metadata_home:
+        if directory == self.metadata_log_dir:
             self._reports.halt(f"the metadata directory {directory} failed: {error}")
         elif self._tenant is not None:
             self._tenant.directory_failed(now, directory)
@@ -298,18 +313,21 @@ class LogDirectories:
     # --- checkpoints and the end -------------------------------------------------------------------------
 
     def offsets_moved(self) -> None:
-        """Something that a checkpoint tells has changed."""
+        """An offset that is in a checkpoint has changed."""
         self._has_moved = True
 
     def checkpoint(self, now: Now) -> None:
         """Write where all logs stand, if any has moved since the last time."""
+        for name, directory in self.items():
+            if directory.error is not None and name not in self._given_up:
+                self.go_offline(now, name, directory.error)  # a read met it, whose client was told
         if not self._has_moved:
             return
         self._has_moved = False
         for name, directory in self.online():
             job = directory.checkpoint_job(self._high_watermarks(name))
             if job is not None:
-                self._jobs.run(name, CHECKPOINT_LANE, job, self._checkpointed(name))
+                self._jobs.run(name, CHECKPOINT_QUEUE, job, self._checkpointed(name))
 
     def _checkpointed(self, name: str) -> Callable[[Now, Any], None]:
         def finished(now: Now, result: Any) -> None:
@@ -324,7 +342,7 @@ class LogDirectories:
 
     @property
     def is_writing_checkpoints(self) -> bool:
-        return self._jobs.is_busy(CHECKPOINT_LANE)
+        return self._jobs.is_busy(CHECKPOINT_QUEUE)
 
     def close_clean(self) -> None:
         """The end of a stop. A directory without its marker costs the next start a look at its logs, and no
@@ -357,7 +375,7 @@ class Removal:
             self._directories.remove(self._directory, self._job)
 
 
-def metadata_home(settings: Settings, disks: dict[str, Disk]) -> str:
+def find_metadata_log_dir(settings: Settings, disks: dict[str, Disk]) -> str:
     """The directory of the metadata log: as it is set, else where it lies, else the first."""
     if "metadata.log.dir" not in settings.texts:
         for name, disk in disks.items():
@@ -369,8 +387,10 @@ def metadata_home(settings: Settings, disks: dict[str, Disk]) -> str:
     return settings.metadata_log_dir
 
 
-def cluster_id_of(settings: Settings, disks: dict[str, Disk], dice: Dice) -> str:
-    """What the directories say, or the setting says, or a new one; one value for all of them."""
+def cluster_id_of(settings: Settings, disks: dict[str, Disk], rng: Randomness) -> str:
+    """The cluster id of the directories, or of the setting, or a new one; the same for all directories. New
+    nodes with the same voters come to the same one.
+    """
     for disk in disks.values():
         try:
             known = parse_properties(read_whole(disk, META_PROPERTIES)).get("cluster.id")
@@ -378,4 +398,6 @@ def cluster_id_of(settings: Settings, disks: dict[str, Disk], dice: Dice) -> str
             continue  # a new directory, or one that will be offline
         if known:
             return known
-    return settings.cluster_id or new_id_text(dice)
+    if settings.cluster_id is None and settings.quorum_voters:
+        return shared_id_text(f"{id}@{host.lower()}:{port}" for id, host, port in settings.quorum_voters)
+    return settings.cluster_id or new_id_text(rng)

@@ -1,7 +1,7 @@
-"""Requests with very many elements: decoded a slice per turn, so that others are served in between.
+"""Long requests, with very many elements: decoded in slices, so that other requests are served in between.
 
-One after the other, however many come. A connection is not read from while one of its requests is among
-them, since requests are handled in the order they came.
+They are decoded one after the other. While a request of a connection is among them, nothing is read from the
+connection, because requests are handled in the order in which they arrived.
 """
 
 from collections import deque
@@ -94,7 +94,15 @@ class LongFrames:
         except StopIteration as end:
             connection.is_decoding = False
             self._serve(
-                Request(now, connection, frame.route, frame.correlation_id, frame.client_id, end.value)
+                Request(
+                    now,
+                    connection,
+                    frame.route,
+                    frame.route.version,
+                    frame.correlation_id,
+                    frame.client_id,
+                    end.value,
+                )
             )
         except ProtocolError as fault:
             self._reports.close(connection, str(fault))

@@ -9,10 +9,19 @@ stop the log must end exactly where its checkpoint says.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.base.numbers import INT32_MAX
 from headrace.machines.metadata.image import BadMetadata, ClusterImage
 from headrace.machines.raft.quorum_state import FILE as QUORUM_STATE
 from headrace.machines.raft.quorum_state import BadQuorumState, QuorumState
-from headrace.node.metadata_files import SEGMENT, Loaded, SnapshotId, load_after, read_snapshot, snapshots
+from headrace.node.metadata_files import (
+    SEGMENT,
+    Loaded,
+    SnapshotContent,
+    SnapshotId,
+    load_after,
+    read_snapshot,
+    snapshots,
+)
 from headrace.records.errors import BadRecords
 from headrace.storage.damage import intact_at, is_cut_short, is_lost_write
 from headrace.storage.disk import Disk, read_whole
@@ -34,7 +43,7 @@ class LastStop:
 
 class SoundLog(NamedTuple):
     loaded: Loaded
-    log_end_offset: int = 0  # where its segments end; a lost machine may keep a snapshot of more than those
+    log_end_offset: int = 0  # where its segments end; a lost host may keep a snapshot of more than those
     snapshot_end: int = 0  # where its newest whole snapshot ends, which was made of flushed batches
 
     @property
@@ -84,14 +93,15 @@ class _Check:
         names = disk.list(directory)
         self._bases = sorted(int(match[1]) for name in names if (match := SEGMENT.fullmatch(name)))
         self._epoch = 0
+        self._epoch_after = INT32_MAX  # of the first record after the snapshot, if there is one
 
     def run(self) -> SoundLog:
-        snapshot, image = self._newest_snapshot()
+        snapshot, content = self._newest_snapshot()
         start = snapshot.end_offset if snapshot is not None else 0
         known = [base for base in self._bases if base <= start]
         first = known[-1] if known else None
         if first is None and self._bases:
-            raise BadMetadata(f"{self._bases[0]:020d}.log: nothing is there of the offsets below it")
+            raise BadMetadata(f"{self._bases[0]:020d}.log: the records before this segment are missing")
         offset = start if first is None else first
         for base in self._bases:
             if first is None or base < first:
@@ -100,21 +110,25 @@ class _Check:
                 raise BadMetadata(f"{base:020d}.log: the segment before it ends at offset {offset}")
             offset = self._walk(base, start)
         end = max(start, offset)
+        is_fetched = content.voters is not None and len(content.voters.voters) > 1
+        if is_fetched and snapshot is not None and (offset < start or self._epoch_after < snapshot.epoch):
+            # the snapshot came from the leader, and a kill left the log that it replaces
+            return SoundLog(load_after(self._disk, self._directory, snapshot, content, start), 0, start)
         self._check_end(start, offset, end)
         # records that do not fit each other raise here, before anything is changed
-        loaded = load_after(self._disk, self._directory, snapshot, image, end)
+        loaded = load_after(self._disk, self._directory, snapshot, content, end)
         return SoundLog(loaded, offset if self._bases else 0, start)
 
-    def _newest_snapshot(self) -> tuple[SnapshotId | None, ClusterImage]:
+    def _newest_snapshot(self) -> tuple[SnapshotId | None, SnapshotContent]:
         damaged = ""
         for snapshot in snapshots(self._disk, self._directory):
-            image = read_snapshot(self._disk, self._directory, snapshot)
-            if image is not None:
-                return snapshot, image
+            content = read_snapshot(self._disk, self._directory, snapshot)
+            if content is not None:
+                return snapshot, content
             damaged = damaged or snapshot.file
         if damaged and (not self._bases or self._bases[0] > 0):
-            raise BadMetadata(f"{damaged}: this snapshot is damaged, and no other one is there")
-        return None, ClusterImage()
+            raise BadMetadata(f"{damaged}: this snapshot is damaged, and there is no other")
+        return None, SnapshotContent(ClusterImage(), None)
 
     def _walk(self, base: int, snapshot_end: int) -> int:
         """The offset after the last sound batch of a segment."""
@@ -126,18 +140,20 @@ class _Check:
             if header is None:
                 rest = memoryview(data)[position:]
                 if not self._may_be_torn(base, rest, offset, snapshot_end):
-                    raise BadMetadata(f"{name}: no sound batch at position {position}, offset {offset}")
+                    raise BadMetadata(f"{name}: no intact batch at position {position}, offset {offset}")
                 break
             if header.base_offset != offset:
                 raise BadMetadata(
-                    f"{name}: the batch at position {position} says offset {header.base_offset}, not {offset}"
+                    f"{name}: the batch at position {position} has offset {header.base_offset}, not {offset}"
                 )
             if header.leader_epoch < self._epoch or not self._is_possible(header.leader_epoch):
                 raise BadMetadata(
-                    f"{name}: the batch at position {position}, offset {offset}, says epoch "
+                    f"{name}: the batch at position {position}, offset {offset}, has epoch "
                     f"{header.leader_epoch} after epoch {self._epoch}"
                 )
             self._epoch = header.leader_epoch
+            if offset <= snapshot_end < header.next_offset:
+                self._epoch_after = header.leader_epoch
             position += header.size
             offset = header.next_offset
         return offset
@@ -162,4 +178,4 @@ class _Check:
         if flushed is not None and end < flushed:
             raise BadMetadata(f"{last}: ends at offset {end}, but it was flushed up to {flushed}")
         if flushed is not None and stop.trust == "clean" and end != flushed:
-            raise BadMetadata(f"{last}: ends at offset {end}, but it was stopped at {flushed}")
+            raise BadMetadata(f"{last}: ends at offset {end}, but the last run stopped at {flushed}")

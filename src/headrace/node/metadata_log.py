@@ -1,393 +1,490 @@
-"""The metadata log of this node: where every decision about the cluster is written before it is answered.
+"""The metadata log of this node: every decision about the cluster is written here before it is answered.
 
-A decision's records are one batch, appended and replayed at once, so that the next decision sees it; the
-replies wait for the high watermark, which with one voter is what was flushed (`when_committed`). Everything
-else in the node learns of a record when it is committed. A failed append changes nothing; a failed flush ends
-the node, for nobody can say any more what the disk holds.
+The voters keep it together (`machines/raft`): this module carries out what the quorum's machine orders, and
+applies what is committed. `image` holds committed records only. The active controller decides on a copy of
+its own, which the records of each decision reach at once, so that the next decision sees them; the copy is
+made when it is elected and dropped when it resigns. Replies wait for the commit (`when_committed`).
+Followers, the parts of the node that act on metadata, get a record when it is committed.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from headrace.base.ids import METADATA_TOPIC_ID
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
-from headrace.machines.metadata.controller.decision import Decision
+from headrace.machines.metadata.controller.decision import MetadataDecision
 from headrace.machines.metadata.image import BadMetadata, ClusterImage
-from headrace.machines.raft.quorum_state import FILE, QuorumState
-from headrace.machines.raft.roles import Leader, recovered
-from headrace.node.faults import FAULTS, code_of
-from headrace.node.group_commit import RETRY_MS
+from headrace.machines.raft import messages as raft
+from headrace.machines.raft.replica_log import LogPoint
+from headrace.machines.raft.voters import Voters
+from headrace.node.error_codes import NotController
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_files import (
-    METADATA_DIRECTORY,
-    METADATA_TOPIC,
+    SnapshotContent,
     SnapshotId,
-    SnapshotJob,
+    Transaction,
+    check_follows,
+    decoded_batches,
+    leader_change_batch,
     metadata_batch,
-    remove_unfinished,
+    replica_log,
+    split_at_snapshot,
+    voters_batches,
+    voters_of,
 )
+from headrace.node.metadata_replies import CommittedReply, KnownReply
+from headrace.node.metadata_store import MetadataStore
 from headrace.node.ports import Once, Ports
+from headrace.node.quorum_driver import QuorumDriver, open_quorum, read_quorum_state
+from headrace.node.quorum_peers import QuorumPeers
 from headrace.node.routes import Request
-from headrace.node.settings import LiveSettings, Settings
-from headrace.node.waiting import Parked, Waitable, Waiting
-from headrace.protocol.compiler import codec
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.control_records import LeaderChangeMessage, Voter
+from headrace.node.settings import LiveSettings
+from headrace.node.waiting import Parked, Waitable
+from headrace.protocol.messages.control_records import Endpoint
 from headrace.protocol.notation import Data
-from headrace.records.builder import LEADER_CHANGE, control_batch
-from headrace.storage.checkpoints import PARTITION_METADATA
-from headrace.storage.config import LogConfig
-from headrace.storage.disk import Disk, read_whole, write_atomically
-from headrace.storage.errors import DiskFull, LogOffline, is_transient
-from headrace.storage.log import PartitionLog
+from headrace.records.errors import BadRecords
+from headrace.storage.disk import Span
+from headrace.storage.errors import DiskFull, LogOffline
 
-BATCH_BYTES_MAX = 2**31 - 1  # a decision is one batch, however many partitions it creates
-FOR_EVER = -1
+# How long a leader that stops waits for the commit of its last decisions, and then until others know of it.
+COMMIT_MS_MAX = 1_000
 
-# Records after which a snapshot is written, however small they are: replaying one takes some 20 µs, so this
-# keeps half a second's work for the next start. A start itself writes one for each partition that it leads.
-RECORDS_BETWEEN_SNAPSHOTS = 25_000
+# After a mistake of ours half of a decision would be known here: the image, and snapshots of it, would
+# contradict the log, or partitions miss their leader epochs. Other nodes go on without this one.
+NOT_APPLIED = "metadata records could not be applied"
 
 R = TypeVar("R")
 
 
 class Follower(Protocol):
-    """Whoever acts on committed metadata."""
+    """A part that acts on committed metadata."""
 
     def committed(self, now: Now, image: ClusterImage, records: list[Data], /) -> None:
-        """These records are durable; the image is the state after them, or later."""
+        """These records are committed; the image is the state after them."""
+        ...
+
+
+class Decider(Protocol):
+    """The controller role: what it is told about its own leadership."""
+
+    def elected(self, now: Now, image: ClusterImage, /) -> None:
+        """It decides from now on, on this image, which is its own: `propose` changes it."""
+        ...
+
+    def resigned(self, now: Now, /) -> None:
+        """It does not decide any more, and what is not committed may never be."""
         ...
 
 
 class MetadataLog(Waitable):
-    """Whoever waits for a commit waits for this; `committed_offset` tells how far it is."""
+    """The metadata log, for whose commits requests wait."""
 
     __slots__ = (
-        "_bytes_since_snapshot",
         "_deadlines",
+        "_decided",
         "_directories",
-        "_directory",
-        "_is_flushing",
-        "_is_making_snapshot",
-        "_jobs",
-        "_leader",
-        "_lifecycle",
-        "_log",
-        "_records_since_snapshot",
+        "_driver",
+        "_is_alone",
+        "_known_leader",
+        "_leaves_at",
+        "_peers",
         "_reports",
-        "_settings",
-        "_snapshot",
-        "_snapshot_wall_ms",
+        "_store",
+        "_transaction",
         "_uncommitted",
         "_waiting",
+        "_wants_flush",
+        "applied",
+        "caught_up",
         "followers",
         "image",
+        "quorum",
         "removed",
+        "role",
     )
 
-    def __init__(self, settings: LiveSettings, directories: LogDirectories, ports: Ports, now: Now) -> None:
-        """Recovers and replays the log, and stands for election, which the sole voter wins at once."""
+    def __init__(
+        self,
+        settings: LiveSettings,
+        directories: LogDirectories,
+        rng: Randomness,
+        ports: Ports,
+        now: Now,
+    ) -> None:
+        """Recovers the log. Nothing is sent or decided before `start`."""
         super().__init__()
-        self._settings = settings
         self._directories = directories
-        self._directory = directories.metadata_home
         self._deadlines = ports.deadlines
-        self._jobs = ports.jobs
         self._reports = ports.reports
-        self._lifecycle = ports.lifecycle
         self._waiting = ports.waiting
         self.followers: list[Follower] = []
-        self._uncommitted: deque[tuple[int, list[Data]]] = deque()  # end offset and records, oldest first
-        self._is_flushing = False
-        self._is_making_snapshot = False
-        self._snapshot_wall_ms = now.wall_ms
-        self._bytes_since_snapshot = 0
+        self.applied = Waitable()  # by other nodes, which tell with their fetches
+        self.role: Decider | None = None
+        self.caught_up: Callable[[Now], None] | None = None  # called once, when the image is not outdated
+        self._store = MetadataStore(
+            settings, directories, ports, now, flushed=self._flushed, snapshot_made=self._snapshot_made
+        )
+        current = settings.current
         loaded = directories.sound_metadata.loaded
-        self._snapshot: SnapshotId | None = loaded.snapshot
-        self._records_since_snapshot = loaded.replayed
-        # ahead of what is committed by what is being flushed: a reply made from it waits for `end_offset`
-        self.image = loaded.image
+        directory_id = directories[directories.metadata_log_dir].directory_id
+        state = read_quorum_state(self._store.disk)
+        self.quorum = open_quorum(current, directory_id, replica_log(loaded), state, rng)
+        self._driver = QuorumDriver(self.quorum, directories, ports, self._change, self._settled)
+        self._peers = QuorumPeers(current, directories.cluster_id, ports, self._driver.step)
+        self._peers.learn(record for _, record in loaded.voters)
+        self._driver.connect(self._peers)
+        self._wants_flush = False  # when the effects are carried out
+        self._known_leader = (self.quorum.leader_id, self.quorum.epoch)  # that waiters were told
+        # end offset and records of batches that are not committed, or not known to be, the oldest first
+        self._uncommitted: deque[tuple[int, list[Data]]] = deque()
+        self._decided: ClusterImage | None = None  # the active controller's own
+        # in a stop: when it resigns, whatever is not committed, and when it does not wait for others any more
+        self._leaves_at: tuple[Instant, Instant] | None = None
         self.removed = loaded.removed  # ids of topics that the replayed records removed
-        self._log = self._open_log(now)
-        self._leader = self._elected(settings.current.node_id)
-        self._sync_replayed()
+        self.image = loaded.image
+        self._is_alone = self.quorum.voters.ids == (current.node_id,)
+        if not self._is_alone:
+            # with other voters it is not known what of the log is committed, beyond what is in a snapshot
+            self.removed = frozenset()
+            self.image, batches = split_at_snapshot(self._store.disk, loaded)
+            self._uncommitted.extend((batch.next_offset, batch.records) for batch in batches)
+        self._transaction = Transaction(self.image)
 
-    def _open_log(self, now: Now) -> PartitionLog:
-        home = self._directory
-        directory, disk = self._directories[home], self._directories.disks[home]
-        sound = self._directories.sound_metadata
-        directory.vouch(METADATA_TOPIC, 0, sound.snapshot_end)
-        if directory.topic_id_of(METADATA_TOPIC, 0) not in (None, METADATA_TOPIC_ID):
-            # the log was found sound: another id in its directory is damage, and says nothing about it
-            self._reports.damage(f"{home}/{METADATA_DIRECTORY}/{PARTITION_METADATA}", "the topic's id")
-            directory.correct_topic_id(METADATA_TOPIC, 0, METADATA_TOPIC_ID)
-        config = log_config(self._settings.current)
-        log = directory.open_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, config, now.wall_ms)
-        remove_unfinished(disk, METADATA_DIRECTORY)
-        if sound.log_end_offset == sound.end_offset != log.log_end_offset:
-            raise BadMetadata(
-                f"the metadata log was sound up to offset {sound.end_offset}, but recovered up to "
-                f"{log.log_end_offset}"
-            )
-        if sound.log_end_offset < sound.end_offset:
-            # a lost machine kept a snapshot and lost segments it stands for, whose removal had begun: the
-            # log begins again where the snapshot ends
-            log.truncate_to(0)
-        return log
+    def start(self, now: Now) -> None:
+        """Takes part in the quorum; a sole voter leads at once. DiskFull, LogOffline: it cannot begin."""
+        self._driver.start(now)
 
-    def _sync_replayed(self) -> None:
-        """A killed process may have left records in the page cache only. Topics that they remove are deleted
-        by this start, and must not come back without their records when the machine is lost.
-        """
-        job = self._log.flush_job()
-        if job is None:
-            return
-        try:
-            self._log.complete_flush(job.run(self._directories.disks[self._directory]))
-        except OSError as error:
-            if not is_transient(error):
-                self._directories.distrust(self._directory)
-            raise
-
-    def _elected(self, node_id: int) -> Leader:
-        loaded = self._directories.sound_metadata.loaded
-        disk = self._directories.disks[self._directory]
-        role = recovered(read_quorum_state(disk), max(loaded.epoch, self._log.latest_epoch))
-        leader = role.stand(node_id, (node_id,), loaded.end_offset)
-        write_atomically(disk, f"{METADATA_DIRECTORY}/{FILE}", leader.quorum_state().to_bytes())
-        return leader
-
-    # --- questions ---------------------------------------------------------------------------------------
+    # --- questions -----------------------------------------------------------------------------------------
 
     @property
     def committed_offset(self) -> int:
-        return self._leader.high_watermark
+        """The end of the committed part, which the image contains."""
+        return self.quorum.high_watermark
 
     @property
     def end_offset(self) -> int:
-        return self._log.log_end_offset
+        """The offset that the next record gets."""
+        return self._store.end_offset
 
     @property
-    def epoch(self) -> int:
-        return self._leader.epoch
+    def image_offset(self) -> int:
+        """The image has the records before this offset."""
+        return self.quorum.high_watermark
 
     @property
-    def is_committed(self) -> bool:
-        """The image tells nothing that could still be lost."""
-        return self._leader.high_watermark == self._log.log_end_offset
+    def leader_id(self) -> int:
+        """The active controller, or the one that will soon be; -1: not known."""
+        return self.quorum.leader_id
 
     @property
-    def is_flushed(self) -> bool:
-        return not self._is_flushing and self.is_committed
+    def leader_epoch(self) -> int:
+        """The newest epoch that this node knows."""
+        return self.quorum.epoch
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that the quorum has ordered is carried out; its epoch and vote are durable."""
+        return self._driver.is_settled
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node leads the quorum, and an entry of its epoch is committed. Nobody can lead in the
+        place of a sole voter.
+        """
+        return self.quorum.is_active or (self._is_alone and self._decided is not None)
+
+    @property
+    def deciding_epoch(self) -> int:
+        """In which this node may decide; -1: it may not."""
+        return self.quorum.epoch if self._decided is not None else -1
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the image was, at some moment since the start, as new as the leader's."""
+        return self.quorum.is_caught_up or self._is_alone
 
     def when_committed(
         self, request: Request, offset: int, reply: R | Callable[[Now], R]
     ) -> "R | CommittedReply":
-        """The reply at once when what it speaks of is durable, and otherwise when it is. `reply` is the
-        message, or makes it then.
+        """The reply to a request that was decided, once its records are committed; NOT_CONTROLLER if this
+        node resigns before. `reply` is the message, or makes it then.
         """
-        if self._leader.high_watermark < offset:
+        if self.quorum.high_watermark < offset:
             return CommittedReply(self._waiting, self, request, offset, reply)
         return reply(request.now) if callable(reply) else reply
 
-    # --- decisions ---------------------------------------------------------------------------------------
-
-    def propose(self, now: Now, decision: Decision[Any]) -> int:
-        """Append and replay a decision's records. Its reply is true once the offset returned is committed.
-
-        DiskFull or LogOffline: nothing has changed.
+    def when_known(self, request: Request, offset: int, reply: R | Callable[[Now], R]) -> R | Parked:
+        """The same, once all live brokers have applied the change, or after a while. A client may ask any
+        broker next, and expects to find what it has just changed.
         """
-        end_offset = self.append(now, decision)
-        if not self._is_flushing and self._uncommitted:
-            self.flush(now)
-        return end_offset
+        if self.quorum.high_watermark < offset:
+            return CommittedReply(self._waiting, self, request, offset, reply, is_for_all=True)
+        if not self.is_known(offset):
+            return KnownReply(self._waiting, self, request, request.now, offset, reply)
+        return reply(request.now) if callable(reply) else reply
 
-    def append(self, now: Now, decision: Decision[Any]) -> int:
-        """The same, without a flush: whoever appends several decisions calls `flush` once."""
+    def is_known(self, offset: int) -> bool:
+        """Whether all live brokers have applied everything before this offset, as far as they told."""
+        told = (self.quorum.applied_offset(broker.id) for broker in self.image.live_brokers())
+        return all(applied is None or applied >= offset for applied in told)
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        return self.quorum.voters.ids
+
+    def endpoints(self, voter_id: int) -> list[Endpoint]:
+        """The controller listeners of a voter."""
+        return self._peers.endpoints(voter_id)
+
+    def when_durable(self, request: Request, reply: R) -> R:
+        """A reply that was made from the image: nothing in that can be lost."""
+        return reply
+
+    # --- decisions -----------------------------------------------------------------------------------------
+
+    def propose(self, now: Now, decision: MetadataDecision[Any]) -> int:
+        """Append a decision's records, and replay them for the next decision. Its reply is true once the
+        offset returned is committed.
+
+        DiskFull, LogOffline, NotController: nothing has changed.
+        """
+        image = self._decided
+        if image is None:
+            raise NotController("this node is not the active controller")
         records = decision.records
         if not records:
-            return self._log.log_end_offset
-        self._write(now, metadata_batch(records, self._log.log_end_offset, self._leader.epoch, now.wall_ms))
-        for record in records:
-            self.image.replay(record)
-        end_offset = self._log.log_end_offset
+            return self._store.end_offset
+        base_offset, epoch = self._store.end_offset, self.quorum.epoch
+        self._store.append(now, metadata_batch(records, base_offset, epoch, now.wall_ms), len(records))
+        with self._reports.halting(NOT_APPLIED):
+            for record in records:
+                image.replay(record)
+        end_offset = self._store.end_offset
         self._uncommitted.append((end_offset, records))
-        self._records_since_snapshot += len(records)
+        self._step(now, raft.Appended(end_offset, ((epoch, base_offset),)))
+        self._store.flush(now)
         return end_offset
 
-    def _write(self, now: Now, batch: bytes) -> None:
-        try:
-            self._log.append_batches(memoryview(batch), wall_ms=now.wall_ms)
-        except LogOffline as error:
-            self._directories.go_offline(now, self._directory, error)
-            raise
-        self._bytes_since_snapshot += len(batch)
+    # --- requests of other nodes ---------------------------------------------------------------------------
 
-    def begin_epoch(self, now: Now) -> None:
-        """The first batch of an epoch says who leads; with it all before it is committed (Raft §5.4.2)."""
-        voters = [Voter(voter_id=voter) for voter in self._leader.voters]
-        message = LeaderChangeMessage(leader_id=self._leader.id, voters=voters, granting_voters=voters)
-        self._write(
+    def ask(self, request: Request, message: raft.Message, respond: Callable[[raft.Answer], Any]) -> Any:
+        """The response to a request in the quorum, now or later; `respond` makes it of the answer."""
+        reply = self._driver.ask(request, message, respond)
+        if self.applied.waiters and isinstance(message, raft.Fetch):
+            self._waiting.wake(self.applied)
+        return reply
+
+    def read(self, offset: int, bytes_max: int) -> Span | None:
+        """Batches from `offset` on, for a replica; None: there are none."""
+        return self._store.read(offset, bytes_max)
+
+    def read_snapshot(self, snapshot: LogPoint, position: int, bytes_max: int) -> tuple[bytes, int]:
+        """A piece of a snapshot, and the size of the whole. OSError: it is gone."""
+        return self._store.read_snapshot(SnapshotId(*snapshot), position, bytes_max)
+
+    # --- the quorum's machine ------------------------------------------------------------------------------
+
+    def _step(self, now: Now, event: raft.Event) -> None:
+        self._driver.step(now, event)
+
+    def _change(self, now: Now, effect: raft.Effect) -> bool:
+        """Carry out what the quorum orders about the log; False: that is not done yet."""
+        match effect:
+            case raft.AdvanceHighWatermark(offset):
+                self._commit(now, offset)
+            case raft.AppendFetched(records):
+                self._append_fetched(now, records)
+            case raft.AppendLeaderChange(epoch, voters, granting):
+                local_id, offset = self.quorum.local.id, self._store.end_offset
+                batch = leader_change_batch(local_id, voters, granting, offset, epoch, now.wall_ms)
+                self._append_control(now, epoch, [batch])
+            case raft.AppendVoters(epoch, voters):
+                record = self._peers.voters_record(voters)
+                batches = voters_batches(record, self._store.end_offset, epoch, now.wall_ms)
+                self._append_control(now, epoch, batches, voters)
+            case raft.Lead(epoch):
+                self._reports.report("info", "quorum_leader", epoch=epoch)
+                self._tell_elected(now)
+            case raft.StepDown(epoch):
+                self._step_down(now, epoch)
+            case raft.Truncate(end_offset):
+                return self._truncate(now, end_offset)
+            case raft.WriteSnapshot():
+                self._write_snapshot(now, effect)
+            case raft.Fail(reason):
+                self._reports.halt(f"the metadata log contradicts that of other nodes: {reason}")
+            case _:
+                raise AssertionError(f"{effect} is not about the log")
+        return True
+
+    def _settled(self, now: Now) -> None:
+        """All that was ordered is carried out."""
+        leader = (self.quorum.leader_id, self.quorum.epoch)
+        if leader != self._known_leader:
+            self._known_leader = leader
+            self._waiting.wake(self)
+        self._tell_caught_up(now)
+        if self._wants_flush:
+            self._wants_flush = False
+            self._store.flush(now)
+
+    # --- what is appended ----------------------------------------------------------------------------------
+
+    def _append_control(
+        self, now: Now, epoch: int, batches: list[bytes], voters: Voters | None = None
+    ) -> None:
+        base_offset = self._store.end_offset
+        try:
+            self._store.append(now, b"".join(batches), len(batches))
+        except (DiskFull, LogOffline) as fault:
+            if self._driver.is_starting:
+                raise
+            self._reports.report("error", "metadata_append_failed", error=str(fault))
+            self._step(now, raft.AppendFailed())
+            return
+        self._wants_flush = True
+        end_offset = self._store.end_offset
+        told = ((end_offset - 1, voters),) if voters is not None else ()
+        self._step(now, raft.Appended(end_offset, ((epoch, base_offset),), told))
+
+    def _append_fetched(self, now: Now, data: bytes) -> None:
+        """The leader's batches. Those that do not follow on what is here are refused as a whole."""
+        try:
+            batches = list(decoded_batches(data))
+            check_follows(batches, self.quorum.log.end, self.quorum.epoch)
+            self._store.append(now, data, sum(len(batch.records) for batch in batches))
+        except (BadMetadata, BadRecords, DiskFull, LogOffline) as fault:
+            self._reports.report("error", "metadata_append_failed", error=str(fault))
+            self._step(now, raft.AppendFailed())
+            return
+        self._wants_flush = True
+        for batch in batches:
+            self._uncommitted.append((batch.next_offset, batch.records))
+            self._peers.learn(record for _, record in batch.voters)
+        self._step(
             now,
-            control_batch(
-                LEADER_CHANGE,
-                codec(LeaderChangeMessage, 0).encode(message),
-                timestamp=now.wall_ms,
-                base_offset=self._leader.epoch_start_offset,
-                leader_epoch=self._leader.epoch,
+            raft.Appended(
+                self._store.end_offset,
+                tuple((batch.epoch, batch.base_offset) for batch in batches),
+                tuple((offset, voters_of(record)) for batch in batches for offset, record in batch.voters),
             ),
         )
 
-    # --- commit --------------------------------------------------------------------------------------------
+    def _truncate(self, now: Now, end_offset: int) -> bool:
+        self._reports.report("info", "metadata_truncated", end_offset=end_offset)
+        while self._uncommitted and self._uncommitted[-1][0] > end_offset:
+            self._uncommitted.pop()
+        return self._store.cut(now, end_offset, self._driver.go_on)
 
-    def flush(self, now: Now) -> None:
-        """Order a flush of all that is appended; at most one is under way, and the next takes what came
-        since."""
-        try:
-            job = self._log.flush_job()
-        except LogOffline as error:  # what was committed last met an I/O error, or another log has since
-            self._directories.go_offline(now, self._directory, error)
-            return
-        assert job is not None, "something was appended"
-        self._is_flushing = True
-        self._jobs.run(self._directory, "metadata", job, self._flush_ended)
+    def _flushed(self, now: Now) -> None:
+        self._step(now, raft.Flushed(self._store.flushed_offset))
+        if self._store.flushed_offset == self._store.end_offset:
+            self._store.snapshot_if_due(now, self.quorum.high_watermark)
 
-    def _flush_ended(self, now: Now, result: Any) -> None:
-        if isinstance(result, OSError) and is_transient(result):
-            # nothing was flushed, and nothing tried: no descriptor was left
-            self._reports.report("error", "flush_postponed", directory=self._directory, error=str(result))
-            self._log.postpone_flush()
-            Once(self._deadlines, now.after_ms(RETRY_MS), self.flush)
-            return
-        self._is_flushing = False
-        if isinstance(result, Exception):
-            self._directories.go_offline(now, self._directory, result)
-            return
-        self._log.complete_flush(result)
-        # the checkpoint that follows tells the next start how far the log has to be sound
-        self._directories.offsets_moved()
-        if self._leader.held_by(self._leader.id, self._log.flushed_offset):
-            self._committed(now)
-        if self._log.flushed_offset < self._log.log_end_offset:
-            self.flush(now)
-        else:
-            self._snapshot_if_due(now)
+    # --- commits and leadership ----------------------------------------------------------------------------
 
-    def _committed(self, now: Now) -> None:
-        while self._uncommitted and self._uncommitted[0][0] <= self._leader.high_watermark:
-            _, records = self._uncommitted.popleft()
+    def _commit(self, now: Now, offset: int) -> None:
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= offset:
+            _, records = uncommitted.popleft()
+            if records:
+                self._apply(now, records)
+        self._waiting.wake(self)
+        self._tell_elected(now)
+
+    def _apply(self, now: Now, records: list[Data]) -> None:
+        with self._reports.halting(NOT_APPLIED):
+            for record in records:
+                self._transaction.replay(record)
             for follower in self.followers:
                 follower.committed(now, self.image, records)
+
+    def _tell_caught_up(self, now: Now) -> None:
+        if self.caught_up is not None and self.quorum.is_caught_up:
+            then, self.caught_up = self.caught_up, None
+            then(now)
+
+    def _tell_elected(self, now: Now) -> None:
+        """The controller role decides once all that earlier leaders decided is known."""
+        if self._decided is not None or not self.quorum.may_decide:
+            return
+        self._tell_caught_up(now)  # the broker of this process sees damage before it is registered
+        self._decided = self.image.copy()
+        if self.role is not None:
+            self._wants_flush = True
+            self.role.elected(now, self._decided)
+
+    def _step_down(self, now: Now, epoch: int) -> None:
+        self._reports.report("info", "quorum_leader_resigned", epoch=epoch)
+        if self._decided is not None:
+            self._decided = None
+            if self.role is not None:
+                self.role.resigned(now)
         self._waiting.wake(self)
 
     # --- snapshots -----------------------------------------------------------------------------------------
 
-    def _snapshot_if_due(self, now: Now) -> None:
-        settings = self._settings.current
-        interval_ms = settings.metadata_log_max_snapshot_interval_ms
-        by_size = self._bytes_since_snapshot >= settings.metadata_log_max_record_bytes_between_snapshots
-        by_count = self._records_since_snapshot >= RECORDS_BETWEEN_SNAPSHOTS
-        by_time = interval_ms > 0 and now.wall_ms - self._snapshot_wall_ms >= interval_ms
-        if self._is_making_snapshot or self._lifecycle.is_stopping or not (by_size or by_count or by_time):
-            return
-        self._is_making_snapshot = True
-        self._bytes_since_snapshot = 0
-        self._records_since_snapshot = 0
-        self._snapshot_wall_ms = now.wall_ms
-        job = SnapshotJob(METADATA_DIRECTORY, self._leader.high_watermark, now.wall_ms)
-        self._jobs.run(self._directory, "snapshot", job, self._snapshot_made)
+    def _snapshot_made(self, now: Now, snapshot: SnapshotId) -> None:
+        self._step(now, raft.SnapshotMade(LogPoint(*snapshot), snapshot.end_offset))
 
-    def _snapshot_made(self, now: Now, result: Any) -> None:
-        self._is_making_snapshot = False
-        if isinstance(result, Exception):
-            # the log is still there and still whole; the next snapshot is tried after as many bytes again
-            self._reports.report("error", "metadata_snapshot_failed", error=str(result))
-            self._directories.job_failed(now, self._directory, result)
-            return
-        self._snapshot = result
-        self._reports.report("info", "metadata_snapshot", end_offset=result.end_offset, epoch=result.epoch)
+    def _write_snapshot(self, now: Now, effect: raft.WriteSnapshot) -> None:
+        snapshot = SnapshotId(*effect.snapshot)
         try:
-            doomed = self._log.advance_log_start(result.end_offset, now.wall_ms)
-        except LogOffline as error:
-            self._directories.go_offline(now, self._directory, error)
+            self._store.write_piece(snapshot, effect.position, effect.piece)
+        except OSError as error:
+            self._reports.report("error", "metadata_snapshot_failed", error=str(error))
+            self._directories.job_failed(now, self._store.directory, error)
+            self._step(now, raft.SnapshotFailed())
             return
-        except DiskFull:
-            return  # the next snapshot frees what this one could not
-        for one in doomed:
-            self._directories.remove_later(
-                now, self._log.config.file_delete_delay_ms, self._directory, one.remove_job()
+        if effect.is_last:
+            self._store.install_snapshot(
+                now, snapshot, lambda now, content: self._installed(now, snapshot, content)
             )
 
+    def _installed(self, now: Now, snapshot: SnapshotId, content: SnapshotContent | None) -> None:
+        if content is None:
+            self._step(now, raft.SnapshotFailed())
+            return
+        from headrace.machines.metadata.difference import difference
 
-def log_config(settings: Settings) -> LogConfig:
-    """Retention is the snapshots' business; segments are short enough that a snapshot can free one."""
-    return LogConfig(
-        segment_bytes=min(
-            settings.metadata_log_segment_bytes, settings.metadata_log_max_record_bytes_between_snapshots
-        ),
-        segment_ms=settings.metadata_log_segment_ms,
-        retention_ms=FOR_EVER,
-        retention_bytes=FOR_EVER,
-        max_message_bytes=BATCH_BYTES_MAX,
-    )
+        self._uncommitted.clear()
+        records = list(difference(self.image, content.image))
+        self._apply(now, records)
+        voters = None
+        if content.voters is not None:
+            self._peers.learn([content.voters])
+            voters = voters_of(content.voters)
+        self._step(now, raft.SnapshotInstalled(LogPoint(*snapshot), voters))
 
+    # --- the end -------------------------------------------------------------------------------------------
 
-def read_quorum_state(disk: Disk) -> QuorumState:
-    path = f"{METADATA_DIRECTORY}/{FILE}"
-    return QuorumState.from_bytes(read_whole(disk, path)) if disk.exists(path) else QuorumState()
+    @property
+    def is_flushed(self) -> bool:
+        store = self._store
+        return not store.is_flushing and store.flushed_offset == store.end_offset
 
+    def is_majority_gone(self, now: Now) -> bool:
+        """In a stop: whether so many voters have ended that nothing will be decided or committed. The first
+        call begins to ask them.
+        """
+        return self._peers.dials(now, self.quorum.voters).is_majority_gone
 
-class CommittedReply(Parked):
-    """Waits for the metadata log's commit to reach `offset`. `reply` is the message, or makes it then.
-
-    There is no deadline: the change has been made, and the disk either flushes it or ends the node.
-    """
-
-    __slots__ = ("_metadata", "_offset", "_reply")
-
-    def __init__(
-        self,
-        waiting: Waiting,
-        metadata: MetadataLog,
-        request: Request,
-        offset: int,
-        reply: Any | Callable[[Now], Any],
-    ) -> None:
-        super().__init__(waiting, request)
-        self._metadata = metadata
-        self._offset = offset
-        self._reply = reply
-        self.wait_for(metadata)
-
-    def deadline(self) -> Instant | None:
-        return None
-
-    def reply(self, now: Now, *, is_expired: bool) -> Any:
-        if self._metadata.committed_offset < self._offset:
-            return None
-        return self._reply(now) if callable(self._reply) else self._reply
-
-
-class Item(Protocol):
-    """What became of one part of a request."""
-
-    error: ErrorCode
-    message: str | None
-
-
-T = TypeVar("T", bound=Item)
-
-
-def propose(metadata: MetadataLog, now: Now, decision: Decision[list[T]]) -> int:
-    """Append a decision's records; the offset that makes its reply true.
-
-    When they cannot be appended, every item that would have succeeded is told why it did not.
-    """
-    try:
-        return metadata.propose(now, decision)
-    except FAULTS as fault:
-        for item in decision.reply:
-            if item.error is ErrorCode.NONE:
-                item.error, item.message = code_of(fault), str(fault)
-        return metadata.end_offset
+    def hand_over(self, now: Now) -> bool:
+        """Before a stop: whether this node leads no other voters any more. It resigns when its last decisions
+        are committed, or cannot be.
+        """
+        quorum = self.quorum
+        if self._is_alone:
+            return True
+        if self._leaves_at is None:
+            self._leaves_at = now.after_ms(COMMIT_MS_MAX), now.after_ms(2 * COMMIT_MS_MAX)
+            for at in self._leaves_at:
+                Once(self._deadlines, at, lambda now: None)  # then the node asks again
+        resigns_at, gives_up_at = self._leaves_at
+        has_uncommitted = quorum.is_leader and quorum.high_watermark < self._store.end_offset
+        if has_uncommitted and now.mono < resigns_at and not self.is_majority_gone(now):
+            return False
+        if not quorum.is_stopping:
+            self._step(now, raft.ShutdownBegan())
+        return quorum.has_handed_over or now.mono >= gives_up_at

@@ -1,4 +1,4 @@
-"""What the node counts for its operators, as plain integers: cheap to raise on the hot path.
+"""Counters of the node for operators, as plain integers, which are cheap on the hot path.
 
 Nothing in the node reads these numbers. Counters that a limit depends on belong to the part with the limit.
 """

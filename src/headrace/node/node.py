@@ -1,33 +1,40 @@
-"""One process as a value: frames and the time go in, answers and effects come out.
+"""One process as a pure state machine: frames and the time go in, answers and effects come out.
 
-A node is made of roles, broker and controller, over what every process has: connections, routes, requests
-that wait, deadlines, jobs, reports. It never waits. What cannot be answered at once is parked; what takes
-long is ordered as a job; what has to happen later is on the one heap of deadlines. Whoever drives a node
-calls one of `handle`, `completed`, `wake`, then carries out `take_effects()`, then sets one timer to
+A node consists of its roles, broker and controller, and of what every process has: connections, routes,
+requests that wait, deadlines, jobs, reports. It never blocks. A request that cannot be answered at once is
+parked; slow work is a job; later work is an entry in the one heap of deadlines. The driver calls one of
+`handle`, `completed`, `answered` and `wake`, then carries out `take_effects()`, then sets one timer to
 `deadline()`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.base.dice import Dice
+from headrace.base.limits import FORWARDED_BYTES_MAX
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access
 from headrace.node.broker import Broker
 from headrace.node.connection import Connection
 from headrace.node.controller import Controller
+from headrace.node.controller_channel import ControllerChannel
 from headrace.node.effects import Answer, Effect, Parts
-from headrace.node.log_directories import LogDirectories, metadata_home
+from headrace.node.log_directories import LogDirectories, find_metadata_log_dir
 from headrace.node.long_frames import LongFrame, LongFrames
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
+from headrace.node.peers import Peers, Unanswered
 from headrace.node.ports import Deadlines, Every, Jobs, Lifecycle, Ports, Reports
-from headrace.node.routes import Handle, Request, Route, Routes, framed
+from headrace.node.routes import Handle, Request, Route, Routes
 from headrace.node.settings import LiveSettings, Settings
 from headrace.node.waiting import Parked, Waiting
-from headrace.protocol.api import BOTH, ApiKey
+from headrace.protocol.api import BOTH, BROKER, ApiKey
 from headrace.protocol.errors import ProtocolError
-from headrace.protocol.framing import decode_request_header
+from headrace.protocol.framing import answer_frame, decode_request_header
 from headrace.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from headrace.node.cluster_metrics import ClusterMetrics
 
 # How often a process without a broker writes how far its metadata log is flushed.
 CHECKPOINT_INTERVAL_MS = 5_000
@@ -35,35 +42,42 @@ CHECKPOINT_INTERVAL_MS = 5_000
 
 class Node:
     def __init__(
-        self, settings: Settings, disks: dict[str, Disk], dice: Dice, boot_id: str, now: Now
+        self, settings: Settings, disks: dict[str, Disk], rng: Randomness, boot_id: str, now: Now
     ) -> None:
         """Opens the directories and replays the metadata; ready once its first decisions are durable."""
         self.id = settings.node_id
         self._effects: list[Effect] = []
-        self._live = LiveSettings(settings.but(metadata_log_dir=metadata_home(settings, disks)))
+        self._live = LiveSettings(settings.but(metadata_log_dir=find_metadata_log_dir(settings, disks)))
         self.lifecycle = Lifecycle()
         self.deadlines = Deadlines()
         self.jobs = Jobs(self._effects)
         self.reports = Reports(self._effects, self.lifecycle)
         self.waiting = Waiting(self._effects, self.deadlines, self.reports)
+        self.peers = Peers(self.id, self._effects, self.deadlines)
         self.access = Access()
         self.metrics = Metrics()
         self.deadline: Callable[[], Instant | None] = self.deadlines.next  # asked after each call
         self.long_frames = LongFrames(self.deadlines, self.reports, self._serve_later)
         self.routes = Routes(self.metrics, settings.controller_listener_names)
-        ports = Ports(self.deadlines, self.jobs, self.reports, self.lifecycle, self.waiting)
+        ports = Ports(self.deadlines, self.jobs, self.reports, self.lifecycle, self.waiting, self.peers)
         current = self._live.current
-        self.directories = LogDirectories(current, disks, dice, boot_id, now, ports, self.metrics)
-        self.controller = Controller(self._live, self.directories, self.access, dice, ports, now)
+        self.directories = LogDirectories(current, disks, rng, boot_id, now, ports, self.metrics)
+        metadata = MetadataLog(self._live, self.directories, rng, ports, now)
+        self.controller = Controller(self._live, self.directories, metadata, self.access, rng, ports)
+        self._is_controller = "controller" in settings.process_roles
+        if self._is_controller:
+            metadata.role = self.controller
         self._broker: Broker | None = None
         if "broker" in settings.process_roles:
+            decide = self.controller.decide if self._is_controller else None
+            self._channel = ControllerChannel(self._live, metadata, ports, decide)
             self._broker = Broker(
                 self._live,
                 self.directories,
-                self.controller.metadata,
-                self.controller.decisions,
+                metadata,
+                self._channel,
                 self.access,
-                dice,
+                rng,
                 ports,
                 self.metrics,
                 now,
@@ -73,13 +87,31 @@ class Node:
 
     def _serve_apis(self) -> None:
         self.routes.serve(ApiKey.API_VERSIONS, BOTH, self._api_versions)
-        self.controller.serve(self.routes)
+        self.controller.serve(self.routes, BOTH if self._is_controller else BROKER)
         self.metrics.ask_parked = lambda: self.waiting.parked
         self.metrics.ask_damages = lambda: self.reports.damages
         if self._broker is not None:
-            gates = self._broker.gates
-            self.metrics.ask_held = lambda: gates.held.count
+            append_queues = self._broker.append_queues
+            self.metrics.ask_held = lambda: append_queues.held.count
             self._broker.serve(self.routes)
+            self.routes.forward(self._forward)
+
+    def _forward(
+        self,
+        now: Now,
+        connection: Connection,
+        frame: memoryview,
+        route: Route,
+        correlation_id: int,
+        client_id: str | None,
+    ) -> Parked | None:
+        """A request that only the active controller answers; None: that is in this process."""
+        if self._channel.is_local:
+            return None
+        from headrace.node.forwarding import Forwarding
+
+        forwarding = Forwarding(self._channel, self.waiting)
+        return forwarding.forward(now, connection, frame, route, correlation_id, client_id)
 
     def _api_versions(self) -> Handle:
         from headrace.node.handlers.api_versions import ApiVersions
@@ -87,11 +119,13 @@ class Node:
         return ApiVersions(self.routes, self.controller.metadata).handle
 
     def _start(self, now: Now) -> None:
+        metadata = self.controller.metadata
         if self._broker is None:
-            self.controller.lead(now, None)
+            metadata.start(now)
             Every(self.deadlines, CHECKPOINT_INTERVAL_MS, self.directories.checkpoint).start(now)
         else:
-            self.controller.lead(now, self._broker.registration())
+            self.controller.follow(self._broker.registration, self._broker.lifecycle.poke)
+            metadata.start(now)
             self._broker.start(now)
 
     # --- what the driver calls -------------------------------------------------------------------------
@@ -108,7 +142,15 @@ class Node:
 
     @property
     def is_ready(self) -> bool:
+        """Whether clients may come: the broker is unfenced; a controller alone knows who leads."""
+        if self._broker is not None:
+            return self._broker.lifecycle.is_ready
         return self.controller.is_ready
+
+    @property
+    def is_stopping(self) -> bool:
+        """No more requests are accepted."""
+        return self.lifecycle.is_stopping
 
     @property
     def is_stopped(self) -> bool:
@@ -119,8 +161,20 @@ class Node:
         return self.lifecycle.is_halted
 
     def log_sizes(self) -> list[tuple[str, int, int]]:
-        """Topic, partition and bytes of every log that is open, for whoever reports metrics."""
+        """Topic, partition and bytes of every open log, for metrics."""
         return self._broker.log_sizes() if self._broker is not None else []
+
+    def cluster_metrics(self) -> "ClusterMetrics":
+        """The quorum, the cluster and the replicas of this broker, in numbers."""
+        from headrace.node.cluster_metrics import ClusterMetrics, quorum_numbers
+
+        metadata = self.controller.metadata
+        return ClusterMetrics(
+            quorum_numbers(metadata.quorum, metadata.end_offset),
+            self._is_controller and metadata.is_active,
+            self.controller.numbers() if self._is_controller else None,
+            self._broker.numbers() if self._broker is not None else None,
+        )
 
     def connected(self, now: Now, connection: Connection) -> None:
         self.metrics.connections += 1
@@ -130,6 +184,8 @@ class Node:
         self.metrics.connections -= 1
         connection.is_closed = True
         self.waiting.forget(connection)
+        if connection.peer is not None:
+            self.controller.disconnected(now, connection.peer)
 
     def handle(self, now: Now, connection: Connection, frame: memoryview) -> Parts | None:
         """Serve one frame (without its size prefix). None: no answer, or not yet.
@@ -140,19 +196,27 @@ class Node:
             self._turn_away(connection)
             return None
         waiting = self.waiting
-        lane = connection.express
-        if lane is not None and not connection.pending:
-            parts = lane.serve(now, frame)
+        path = connection.fast_path
+        if path is not None and (not connection.pending or path.may_queue):
+            parts = path.serve(now, frame)
             if parts is not None:
                 if waiting.awake:
                     waiting.ask_awake(now)
-                return parts
+                return parts or None  # none at all: the answer leaves later
         try:
             api_key, version, correlation_id, client_id, position = decode_request_header(frame)
-            route = self.routes.find(connection.listener, api_key, version)
+            listener = connection.listener
+            route = self.routes.known((listener, api_key, version)) or self.routes.find(
+                listener, api_key, version
+            )
             if route is None:
                 self._unsupported(connection, api_key, version, correlation_id)
                 return None
+            if route.forward is not None and len(frame) <= FORWARDED_BYTES_MAX:
+                parked = route.forward(now, connection, frame, route, correlation_id, client_id)
+                if parked is not None:
+                    waiting.park(parked)
+                    return None
             if len(frame) > route.decoded_at_once_max and self._takes_long(
                 now, connection, frame, route, correlation_id, client_id, position
             ):
@@ -161,9 +225,9 @@ class Node:
         except ProtocolError as fault:
             self.reports.close(connection, str(fault))
             return None
-        request = Request(now, connection, route, correlation_id, client_id, body)
+        request = Request(now, connection, route, version, correlation_id, client_id, body)
         parts = self._serve(request)
-        if parts is not None and route.learn is not None:
+        if request.is_usual and route.learn is not None:
             route.learn(request, parts, frame, position)
         # only now: whoever is woken and answered on this connection was asked before this request
         if waiting.awake:
@@ -180,6 +244,15 @@ class Node:
         finally:
             self._settle(now)
 
+    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered) -> None:
+        """The frame of another node's response, or why there is none. The frame is not kept."""
+        if self.lifecycle.is_stopped:
+            return
+        try:
+            self.peers.answered(now, ticket, answer)
+        finally:
+            self._settle(now)
+
     def wake(self, now: Now) -> None:
         try:
             self.deadlines.fire(now)
@@ -188,25 +261,26 @@ class Node:
 
     def take_effects(self) -> list[Effect]:
         effects = self._effects
-        if effects:
-            taken = effects[:]
-            effects.clear()
-            return taken
-        return effects
+        if not effects:
+            return []  # never the list itself, which the ports fill
+        taken = effects[:]
+        effects.clear()
+        return taken
 
     def shutdown(self, now: Now) -> None:
-        """Stop in stages; `is_stopped` tells when all are done.
+        """Stops in stages; `is_stopped` says when all are done.
 
-        1. No request is taken any more, and no housekeeping begun.
-        2. What was taken is finished: batches at their gates and long frames reach their logs.
-        3. Everything is flushed, and whoever waited for that is answered.
-        4. Checkpoint jobs that are under way come back: none may write older offsets over the last ones.
-        5. Logs are closed, and refuse from then on; then checkpoints and clean markers are written.
+        1. The other nodes of a cluster take over what this one leads; meanwhile it serves as before.
+        2. No more requests are accepted, and no more housekeeping is started.
+        3. Accepted requests are finished: batches in their append queues and long frames reach their logs.
+        4. Everything is flushed, and the requests that waited for that are answered.
+        5. Checkpoint jobs that are running end: none may write older offsets over the last ones.
+        6. Logs are closed, and refuse appends; then checkpoints and the markers of a clean stop are written.
 
-        Each call of the node looks whether the next stage has come.
+        Each call of the node checks whether the next stage can begin.
         """
-        if not self.lifecycle.is_stopping:
-            self.lifecycle.is_stopping = True
+        if not self.lifecycle.is_leaving:
+            self.lifecycle.is_leaving = True
             self._settle(now)
 
     # --- inside ------------------------------------------------------------------------------------------
@@ -223,7 +297,7 @@ class Node:
         if isinstance(reply, Parked):
             waiting.park(reply)
             return None
-        parts = framed(route.response, request.correlation_id, reply)
+        parts: Parts = answer_frame(route.response, request.correlation_id, reply)
         if waiting.quotas is not None:
             parts = waiting.throttled(waiting.quotas, request, reply, parts)
         return waiting.in_turn(connection, parts) if had_pending else parts
@@ -242,7 +316,8 @@ class Node:
         if len(frame) > route.frame_bytes_max:
             self.reports.close(
                 connection,
-                f"API {route.api_key} with {len(frame)} bytes: too many for a request without records",
+                f"API {route.api_key}: the request has {len(frame)} bytes, more than the limit of "
+                f"{route.frame_bytes_max} for requests without records",
             )
             return True
         if not self.long_frames.has_room(len(frame)):
@@ -259,25 +334,33 @@ class Node:
         self.reports.let_proceed(request.connection)
 
     def _turn_away(self, connection: Connection) -> None:
-        """A request of the last moment. Answers that are owed on its connection are still sent."""
+        """Refuses a request during the shutdown. Answers to earlier requests of its connection are still
+        sent.
+        """
         if not connection.pending:
-            self.reports.close(connection, "the node stops")
+            self.reports.close(connection, "the node is shutting down")
 
     def _settle(self, now: Now) -> None:
         if self.lifecycle.is_stopped or self.lifecycle.is_halted:
             return
         if self.waiting.awake:
             self.waiting.ask_awake(now)
-        if self.lifecycle.is_stopping:
+        if self.lifecycle.is_leaving:
             self._go_on_stopping(now)
 
     def _go_on_stopping(self, now: Now) -> None:
-        """Whatever of the stages of `shutdown` can be done now; called after each call of the node, once
-        whoever was woken by it has been answered.
+        """Does the stages of `shutdown` that are possible now. It is called after each call of the node, when
+        the requests that the call woke are answered.
         """
+        if not self.lifecycle.is_stopping:
+            if self._broker is not None and not self._broker.has_left(now):
+                return
+            if not self.controller.has_left(now):
+                return
+            self.lifecycle.is_stopping = True
         if not self.long_frames.is_empty or (self._broker is not None and not self._broker.is_drained(now)):
             return
-        if not self.controller.is_flushed or self.directories.is_writing_checkpoints:
+        if not self.controller.metadata.is_flushed or self.directories.is_writing_checkpoints:
             return
         self.directories.close_clean()
         if not self.lifecycle.is_halted:
@@ -293,4 +376,4 @@ class Node:
         assert route is not None
         from headrace.node.handlers.api_versions import unsupported
 
-        self.waiting.in_turn(connection, framed(route.response, correlation_id, unsupported()))
+        self.waiting.in_turn(connection, answer_frame(route.response, correlation_id, unsupported()))

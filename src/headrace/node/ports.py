@@ -1,11 +1,14 @@
-"""What the parts of a node may ask of their surroundings: deadlines, jobs, reports, and the stage of a stop.
+"""Ports: the interfaces through which parts of a node ask for deadlines, jobs and reports, and see its
+lifecycle.
 
-A part takes the ports that it uses in its constructor. Behind each port is the list of effects that the
-driver carries out after every call of the node, or the one heap from which it sets its one timer. Requests
-that wait are a port of their own (`node/waiting.py`).
+A part takes the ports that it uses in its constructor. Each port writes to the list of effects that the
+driver carries out after every call of the node, or to the one heap of deadlines, for which the driver sets
+one timer. Requests that wait have a port of their own (`node/waiting.py`), and so have requests to other
+nodes (`node/peers.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,6 +19,7 @@ from headrace.node.effects import Close, Effect, Halt, Proceed, Report, Run
 from headrace.storage.jobs import Job
 
 if TYPE_CHECKING:
+    from headrace.node.peers import Peers
     from headrace.node.waiting import Waiting
 
 Completion = Callable[[Now, Any], None]  # takes a job's result, or the exception that it ended with
@@ -24,32 +28,33 @@ Completion = Callable[[Now, Any], None]  # takes a job's result, or the exceptio
 class Lifecycle:
     """How far the stop of a node has come. Parts read it; only the node and `Reports.halt` change it."""
 
-    __slots__ = ("is_halted", "is_stopped", "is_stopping")
+    __slots__ = ("is_halted", "is_leaving", "is_stopped", "is_stopping")
 
     def __init__(self) -> None:
+        self.is_leaving = False  # its duties go to other nodes of the cluster; it still serves
         self.is_stopping = False  # requests are turned away, and no background work is begun
         self.is_stopped = False  # everything is flushed and closed
         self.is_halted = False  # a fault ended the node: nothing more is promised to anybody
 
 
 class Jobs:
-    """Work for threads and other processes. Jobs of one lane of a directory run one after the other."""
+    """Work for threads and other processes. Jobs of one queue of a directory run one after the other."""
 
     __slots__ = ("_effects", "_last_ticket", "_under_way")
 
     def __init__(self, effects: list[Effect]) -> None:
         self._effects = effects
         self._last_ticket = 0
-        self._under_way: dict[int, tuple[str, Completion]] = {}  # by ticket: the lane, and what to call
+        self._under_way: dict[int, tuple[str, Completion]] = {}  # by ticket: the queue, and what to call
 
-    def run(self, directory: str, lane: str, job: Job, then: Completion) -> None:
+    def run(self, directory: str, queue: str, job: Job, then: Completion) -> None:
         self._last_ticket += 1
-        self._under_way[self._last_ticket] = lane, then
-        self._effects.append(Run(self._last_ticket, directory, lane, job))
+        self._under_way[self._last_ticket] = queue, then
+        self._effects.append(Run(self._last_ticket, directory, queue, job))
 
-    def is_busy(self, lane: str) -> bool:
-        """A job of that lane is under way, in any directory."""
-        return any(name == lane for name, _ in self._under_way.values())
+    def is_busy(self, queue: str) -> bool:
+        """A job of that queue is under way, in any directory."""
+        return any(name == queue for name, _ in self._under_way.values())
 
     def end(self, ticket: int) -> Completion:
         """The driver has the result of a job: what has to be called with it."""
@@ -58,7 +63,7 @@ class Jobs:
 
 
 class Reports:
-    """What operators and clients have to learn outside answers: events for the log, closed connections."""
+    """Events for the operator's log, closed connections, and the halt of the node."""
 
     __slots__ = ("_effects", "_lifecycle", "damages")
 
@@ -79,6 +84,15 @@ class Reports:
         """The node cannot keep its promises any more: the process ends, without a clean stop."""
         self._lifecycle.is_halted = True
         self._effects.append(Halt(reason))
+
+    @contextmanager
+    def halting(self, what: str) -> Iterator[None]:
+        """Halt after an exception inside, which is raised again."""
+        try:
+            yield
+        except Exception as mistake:
+            self.halt(f"{what}: {mistake!r}")
+            raise
 
     def close(self, connection: Connection, reason: str) -> None:
         self._effects.append(Close(connection, reason))
@@ -185,3 +199,4 @@ class Ports(NamedTuple):
     reports: Reports
     lifecycle: Lifecycle
     waiting: "Waiting"
+    peers: "Peers"

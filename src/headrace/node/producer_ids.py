@@ -1,56 +1,135 @@
-"""Producer ids, handed out from blocks that the metadata log has granted.
+"""Producer ids, assigned from blocks that the active controller gives to this broker.
 
-A block is a record of metadata, so an id is never given twice, not even over restarts: what was left of the
-last block is forgone.
+A block is a metadata record, so no id is assigned twice, even after a restart: the rest of the last block is
+not used. The next block is asked for before the present one ends.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from headrace.base.ids import ProducerId
-from headrace.base.time import Now
-from headrace.machines.metadata.controller.controller import ControllerDecisions
-from headrace.node.metadata_log import MetadataLog
+from headrace.base.time import Instant, Now
+from headrace.node.broker_lifecycle import BrokerLifecycle
+from headrace.node.controller_channel import ControllerChannel
+from headrace.node.routes import Request
+from headrace.node.waiting import Parked, Waitable, Waiting
+from headrace.protocol.errors import ErrorCode
+
+# The next block is asked for when so few ids of this one are left.
+IDS_LEFT_MIN = 100
+
+WAIT_MS_MAX = 5_000  # for a block: then the client is told to try again
 
 
 class NotGrantedYet(Exception):
-    """The block that the next id comes from is not durable yet."""
+    """The block that the next id comes from is not there yet."""
 
 
-class ProducerIds:
-    __slots__ = ("_broker_id", "_decisions", "_end", "_granted_at", "_metadata", "_next")
+class ProducerIds(Waitable):
+    """Requests wait for it that need an id of a block that is not there yet."""
 
-    def __init__(self, broker_id: int, metadata: MetadataLog, decisions: ControllerDecisions) -> None:
+    __slots__ = (
+        "_broker_id",
+        "_channel",
+        "_end",
+        "_is_asking",
+        "_lifecycle",
+        "_next",
+        "_next_block",
+        "_waiting",
+    )
+
+    def __init__(
+        self, broker_id: int, lifecycle: BrokerLifecycle, channel: ControllerChannel, waiting: Waiting
+    ) -> None:
+        super().__init__()
         self._broker_id = broker_id
-        self._metadata = metadata
-        self._decisions = decisions
+        self._lifecycle = lifecycle
+        self._channel = channel
+        self._waiting = waiting
         self._next = 0
         self._end = 0
-        self._granted_at = 0  # metadata offset that must be durable before an id of this block is told
+        self._next_block = range(0)
+        self._is_asking = False
 
-    def take(self, now: Now) -> tuple[ProducerId, int]:
-        """A fresh id, and the metadata offset whose commit makes it true."""
+    @property
+    def blocks(self) -> tuple[range, ...]:
+        """The ids that are there to be given."""
+        return tuple(block for block in (range(self._next, self._end), self._next_block) if block)
+
+    def take(self, now: Now) -> ProducerId | None:
+        """A fresh id; None: there will be some in a moment."""
+        if self._next == self._end:
+            self._next, self._end = self._next_block.start, self._next_block.stop
+            self._next_block = range(0)
         self.prepare(now)
+        if self._next == self._end:
+            return None
         taken = ProducerId(self._next)
         self._next += 1
-        return taken, self._granted_at
+        return taken
 
     def prepare(self, now: Now) -> None:
-        """See to it that there is an id to give, soon. FAULTS when the metadata log cannot take the block."""
-        if self._next == self._end:
-            decision = self._decisions.allocate_producer_ids(self._broker_id)
-            self._granted_at = self._metadata.propose(now, decision)
-            self._next, self._end = decision.reply
+        """See to it that there is an id to give, soon."""
+        if self._is_asking or self._next_block or self._end - self._next > IDS_LEFT_MIN:
+            return
+        from headrace.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
+        self._is_asking = True
+        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._lifecycle.epoch)
+        self._channel.send(now, request, self._granted)
+
+    def _granted(self, now: Now, response: Any) -> None:
+        self._is_asking = False
+        if response.error_code == ErrorCode.NONE:
+            start = response.producer_id_start
+            self._next_block = range(start, start + response.producer_id_len)
+        self._waiting.wake(self)
+
+    @property
+    def is_asking(self) -> bool:
+        return self._is_asking
 
     def source(self, now: Now) -> Callable[[], int]:
         """What gives ids to a coordinator that may or may not need one.
 
-        NotGrantedYet, or FAULTS, when there is none that may be told at once; in a moment there may be.
+        NotGrantedYet when there is none that may be told at once; in a moment there may be.
         """
 
         def fresh_id() -> int:
-            self.prepare(now)
-            if self._metadata.committed_offset < self._granted_at:
+            taken = self.take(now)
+            if taken is None:
                 raise NotGrantedYet
-            return self.take(now)[0]
+            return taken
 
         return fresh_id
+
+
+class AwaitedId(Parked):
+    """Waits for a block of producer ids."""
+
+    __slots__ = ("_ids", "_make", "_refuse")
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        request: Request,
+        ids: ProducerIds,
+        make: Callable[[ProducerId], Any],
+        refuse: Callable[[], Any],
+    ) -> None:
+        super().__init__(waiting, request)
+        self._ids = ids
+        self._make = make
+        self._refuse = refuse
+        self.wait_for(ids)
+
+    def deadline(self) -> Instant | None:
+        return self.request.now.after_ms(WAIT_MS_MAX)
+
+    def reply(self, now: Now, *, is_expired: bool) -> Any:
+        taken = None if is_expired else self._ids.take(now)
+        if taken is not None:
+            return self._make(taken)
+        # asking again after a refusal is left to the client
+        return self._refuse()

@@ -1,32 +1,32 @@
-"""Partitions that move between the log directories of this node, one after the other.
+"""Moves of partitions between the log directories of this node, one after the other.
 
     wanted ──▶ sealed segments are copied by jobs, a chunk at a time, while the log is written and read
            ──▶ the target's checkpoints expect it (a job)
            ──▶ at once: the active segment is sealed, the rest copied, the directories change names
 
-A segment that is sealed never changes while nobody rewrites in its directory, so the copy needs no second
-look; what retention takes away meanwhile is taken away from the copy, too. The active segment is sealed and
-copied over and over until little is left for the last step, which holds everybody up for some fsyncs. What a
-crash leaves is told in `storage/moving.py`.
+No job rewrites segments of the directory during a move, so sealed segments do not change and are copied once,
+unless the log is cut: then all are copied again. What retention deletes meanwhile is deleted from the copy,
+too. The active segment is sealed and copied repeatedly, until little is left for the last step, which blocks
+the event loop for some fsyncs. `storage/moving.py` describes what a crash leaves.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
-from headrace.machines.metadata.controller.controller import ControllerDecisions
-from headrace.node.faults import FAULTS
-from headrace.node.homes import Awaited
+from headrace.node.directory_assignments import DirectoryAssignments
+from headrace.node.group_commit import RETRY_MS
 from headrace.node.log_directories import LogDirectories
-from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
-from headrace.node.ports import Ports
-from headrace.storage.directory_jobs import CHECKPOINT_LANE, RemoveDirectoryJob
-from headrace.storage.errors import DiskFull, LogOffline, StorageError, is_transient
+from headrace.node.partition_locations import Awaited
+from headrace.node.ports import Once, Ports
+from headrace.storage.directory_jobs import CHECKPOINT_QUEUE, RemoveDirectoryJob
+from headrace.storage.errors import DiskFull, InconsistentTopicId, LogOffline, StorageError, is_transient
 from headrace.storage.moving import (
     FUTURE,
     MOVED,
     ReadJob,
+    SourceFailed,
     WriteJob,
     arrive,
     complete,
@@ -36,7 +36,7 @@ from headrace.storage.moving import (
 if TYPE_CHECKING:
     from headrace.node.partitions import Partitions
 
-LANE = "move"
+QUEUE = "move"
 
 # What the last step copies at once: some milliseconds' worth. A log that is written nearly as fast as it is
 # copied would take long to get there, so that after some rounds more is allowed, some 50 milliseconds' worth.
@@ -51,24 +51,23 @@ PAUSE_MS = 20
 class ReplicaMoves:
     def __init__(
         self,
-        broker_id: int,
         partitions: "Partitions",
         directories: LogDirectories,
-        metadata: MetadataLog,
-        decisions: ControllerDecisions,
+        assignments: DirectoryAssignments,
         ports: Ports,
         log_not_opened: Callable[[Now, Partition, Exception], None],
     ) -> None:
         """`log_not_opened` hears of a partition that has moved and whose log could not be opened there."""
         self.log_not_opened = log_not_opened
-        self._broker_id = broker_id
         self._partitions = partitions
         self._directories = directories
-        self._metadata = metadata
-        self._decisions = decisions
+        self._assignments = assignments
         self._ports = ports
+        self._deadlines = ports.deadlines
+        self._jobs = ports.jobs
         self._reports = ports.reports
         self._moves: dict[Partition, Move] = {}  # the first is under way, the others wait
+        self._removals = 0  # of copies that nobody wants: the next move may use the same names
 
     def order(self, now: Now, partition: Partition, target: str) -> None:
         """Move it there; where it lies already, a move that was ordered before is called off."""
@@ -85,32 +84,47 @@ class ReplicaMoves:
 
     def _start_next(self, now: Now) -> None:
         first = next(iter(self._moves.values()), None)
-        if first is not None and not first.is_started:
+        if first is not None and not first.is_started and not self._removals:
             first.start(now)
+
+    def remove_copy(self, directory: str, name: str) -> None:
+        """A copy that nobody wants any more goes, behind the jobs that write it. A start would take one that
+        is whole for the partition's log if it found no other.
+        """
+
+        def removed(now: Now, result: Any) -> None:
+            if isinstance(result, Exception):
+                self._reports.report("warning", "removal_failed", directory=directory, error=str(result))
+            if isinstance(result, OSError) and is_transient(result):
+                Once(self._deadlines, now.after_ms(RETRY_MS), lambda now: remove())
+                return
+            self._removals -= 1
+            self._start_next(now)
+
+        def remove() -> None:
+            self._jobs.run(directory, QUEUE, RemoveDirectoryJob(name), removed)
+
+        self._removals += 1
+        remove()
 
     def ended(self, now: Now, move: "Move") -> None:
         if self._moves.get(move.partition) is move:
             del self._moves[move.partition]
         self._start_next(now)
 
-    def assign(self, now: Now, move: "Move") -> None:
-        """The metadata tells where the partition lies now."""
+    def arrived(self, now: Now, move: "Move", removal: RemoveDirectoryJob) -> None:
+        """What it left behind is removed once the metadata tells where the partition lies now."""
         partition = move.partition
         name = f"{partition.topic}-{partition.index}"
         self._reports.report(
             "info", "partition_moved", partition=name, source=move.source, target=move.target
         )
-        decision = self._decisions.assign_directory(
-            partition.topic_id,
-            partition.index,
-            self._broker_id,
-            self._directories[move.target].directory_id,
-        )
-        try:
-            self._metadata.propose(now, decision)
-        except FAULTS as fault:
-            # placement of new partitions counts it in the wrong place; where it lies is found on the disk
-            self._reports.report("error", "assignment_failed", partition=name, error=str(fault))
+
+        def told(now: Now) -> None:
+            delay_ms = partition.config.file_delete_delay_ms
+            self._directories.remove_later(now, delay_ms, move.source, removal)
+
+        self._assignments.tell(now, partition, told)
 
     def under_way(self) -> list["Move"]:
         """Also those that wait for their turn."""
@@ -146,6 +160,7 @@ class Move:
         self._old = f"{partition.topic}-{partition.index}"
         self._new = moving_name(partition.topic, partition.index, partition.topic_id, FUTURE)
         self._copied: set[str] = set()
+        self._generation = -1  # of the log, whose sealed segments were copied
         self._waiting: list[str] = []
         self._rounds = 0
         self._expected_start = -1  # the log start that the target's checkpoints tell
@@ -158,9 +173,9 @@ class Move:
         self.expired(now)
 
     def call_off(self, now: Now) -> None:
-        """Nobody wants it any more; what was copied is removed behind the jobs that are under way."""
+        """Nobody wants it any more."""
         if self.is_started and not self._directories[self.target].is_offline:
-            self._jobs.run(self.target, LANE, RemoveDirectoryJob(self._new), self._removed)
+            self._moves.remove_copy(self.target, self._new)
         self._end(now)
 
     def _end(self, now: Now) -> None:
@@ -169,10 +184,6 @@ class Move:
             self._has_lock = False
             self._directories.end_rewrite(self.source)
         self._moves.ended(now, self)
-
-    def _removed(self, now: Now, result: Any) -> None:
-        if isinstance(result, Exception):
-            self._reports.report("warning", "removal_failed", directory=self.target, error=str(result))
 
     def _is_wanted(self, now: Now) -> bool:
         partition = self.partition
@@ -187,7 +198,11 @@ class Move:
         """A full disk ends the move and nothing else; a broken one costs its directory."""
         name = f"{self.partition.topic}-{self.partition.index}"
         self._reports.report("error", "move_failed", partition=name, directory=directory, error=str(error))
-        if isinstance(error, LogOffline) or (isinstance(error, OSError) and not is_transient(error)):
+        if isinstance(error, LogOffline):
+            is_broken = not self.partition.is_offline  # else its own log is damaged, and nothing beside it
+        else:
+            is_broken = isinstance(error, OSError) and not is_transient(error)
+        if is_broken:
             self._directories.go_offline(now, directory, error)
         self.call_off(now)
 
@@ -214,6 +229,10 @@ class Move:
 
     def _next_round(self, now: Now) -> None:
         log = self.partition.opened(now)
+        self.partition.remove_later(now, log.settle_names(now.wall_ms))
+        if log.generation != self._generation:
+            self._generation = log.generation
+            self._copied.clear()  # the log of a follower was cut: what is copied may not be there any more
         rest_bytes = log.bytes_without(self._copied)
         self._rounds += 1
         if rest_bytes <= (REST_BYTES_MAX if self._rounds <= ROUNDS_MAX else LATE_REST_BYTES_MAX):
@@ -240,7 +259,7 @@ class Move:
             else:
                 self._write(WriteJob(self._new, name, position, data))
 
-        self._jobs.run(self.source, LANE, job, read)
+        self._jobs.run(self.source, QUEUE, job, read)
 
     def _write(self, job: WriteJob) -> None:
         def written(now: Now, result: Any) -> None:
@@ -258,7 +277,7 @@ class Move:
                 self.copied_offset = int(job.name.partition(".")[0])
             self._go_on(now)
 
-        self._jobs.run(self.target, LANE, job, written)
+        self._jobs.run(self.target, QUEUE, job, written)
 
     def _go_on(self, now: Now) -> None:
         if self._waiting:
@@ -287,8 +306,8 @@ class Move:
                 self._expected_start = start
                 self.expired(now)
 
-        # in the lane of the other checkpoints: an older one must not be written over this one
-        self._jobs.run(self.target, CHECKPOINT_LANE, job, written)
+        # in the queue of the other checkpoints: an older one must not be written over this one
+        self._jobs.run(self.target, CHECKPOINT_QUEUE, job, written)
 
     def _arrive(self, now: Now) -> None:
         partition, partitions, directories = self.partition, self._partitions, self._directories
@@ -303,10 +322,15 @@ class Move:
             return
         disk = directories.disks[self.target]
         try:
+            if disk.exists(self._old):
+                raise InconsistentTopicId(f"{self.target} still holds the log of an earlier {self._old}")
             complete(directories.disks[self.source], self._old, disk, self._new, self._copied)
             RemoveDirectoryJob(moved).run(disk)  # what an earlier move left that could not be undone
             arrive(disk, self._new, moved)
-        except OSError as error:
+        except SourceFailed as failed:
+            self._failed(now, self.source, failed.error)
+            return
+        except (InconsistentTopicId, OSError) as error:
             self._failed(now, self.target, error)
             return
         try:
@@ -315,7 +339,7 @@ class Move:
             self._new = moved  # what call_off removes
             self._failed(now, self.source, error)
             return
-        partitions.rehome(partition, self.target)
+        partitions.relocate(partition, self.target)
         partitions.arrives(
             partition,
             Awaited(self.source, moved, log.log_end_offset, log.first_dirty_offset),
@@ -326,9 +350,9 @@ class Move:
             directories.storage_failed(now, partition, fault)  # whoever opens it next tries again
             self._moves.log_not_opened(now, partition, fault)
         except StorageError as fault:
-            self._failed(now, self.target, fault)
+            # its former name could not be removed for good, or its log not be opened
+            self._failed(now, self.source if source.is_offline else self.target, fault)
             return
-        directories.remove_later(now, partition.config.file_delete_delay_ms, self.source, job)
         directories.offsets_moved()
-        self._moves.assign(now, self)
+        self._moves.arrived(now, self, job)
         self._end(now)

@@ -1,22 +1,21 @@
-"""From a listener, an API key and a version to the code that serves it: looked up once, then in one dict.
+"""Routes: handler, codecs and limits of each listener, API key and version, in one dict.
 
-The roles of a process register what they serve, and on which kind of listener. A handler and its message
-module are imported at first use, so that a process starts without loading what nobody asked for. A request
-carries its route.
+The roles of a process register the APIs that they serve, for a kind of listener. A handler and its message
+module are imported at first use, so that a process starts without loading what it does not need. A request
+contains its route.
 """
 
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, LONG_FRAME_BYTES
 from headrace.base.time import Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts
 from headrace.node.metrics import ApiMetrics, Metrics
-from headrace.node.spliced import Spliced
 from headrace.protocol.api import APIS, Listener, request_codec, response_codec
 from headrace.protocol.compiler import Codec
-from headrace.protocol.framing import response_frame
 
 # The APIs that are served, by a role and listener of theirs: a key is listed only when it works. Lowest and
 # highest version; minima are Kafka 4.3's own, but Produce is advertised from 0 for old librdkafka, though
@@ -60,6 +59,7 @@ SERVED: dict[int, tuple[int, int]] = {
     57: (0, 2),  # update_features
     60: (0, 2),  # describe_cluster
     61: (0, 0),  # describe_producers
+    64: (0, 0),  # unregister_broker
     65: (0, 0),  # describe_transactions
     66: (0, 2),  # list_transactions
     68: (0, 1),  # consumer_group_heartbeat
@@ -67,12 +67,43 @@ SERVED: dict[int, tuple[int, int]] = {
     74: (0, 1),  # list_config_resources
     75: (0, 0),  # describe_topic_partitions
     30001: (0, 0),  # split_ranges
+    30002: (0, 0),  # append_at
     30010: (0, 0),  # join_sink
     30011: (0, 0),  # commit_sink
     30012: (0, 0),  # abort_sink
     30013: (0, 0),  # list_sinks
     30014: (0, 0),  # reset_sink
 }
+
+# The same for requests of other nodes, which arrive on controllers' listeners alone.
+SERVED_TO_NODES: dict[int, tuple[int, int]] = {
+    52: (0, 2),  # vote
+    53: (0, 1),  # begin_quorum_epoch
+    54: (0, 1),  # end_quorum_epoch
+    56: (2, 3),  # alter_partition
+    58: (0, 0),  # envelope
+    59: (0, 1),  # fetch_snapshot
+    62: (0, 4),  # broker_registration
+    63: (0, 2),  # broker_heartbeat
+    67: (0, 0),  # allocate_producer_ids
+    73: (0, 0),  # assign_replicas_to_dirs
+}
+
+# Those that only the active controller answers: a broker forwards them.
+FORWARDED = frozenset(
+    (
+        19,  # create_topics
+        20,  # delete_topics
+        33,  # alter_configs
+        37,  # create_partitions
+        43,  # elect_leaders
+        44,  # incremental_alter_configs
+        46,  # list_partition_reassignments
+        55,  # describe_quorum
+        57,  # update_features
+        64,  # unregister_broker
+    )
+)
 
 PRODUCE = 0
 OFFSET_COMMIT = 8
@@ -81,46 +112,42 @@ OFFSET_COMMIT = 8
 FRAME_BYTES_MAX = 2**31 - 1
 
 
+@dataclass(slots=True, eq=False)
 class Request:
-    """One request on its way through the node: who asks, what, and since when.
+    """One request in the node: its connection, its message, and the time of its arrival.
 
-    `body` may hold views of the connection's buffer: whoever parks or stores, copies.
+    `body` may contain views of the connection's buffer: code that keeps them must copy them.
     """
 
-    __slots__ = ("body", "client_id", "connection", "correlation_id", "now", "route", "version")
-
-    def __init__(
-        self,
-        now: Now,
-        connection: Connection,
-        route: "Route",
-        correlation_id: int,
-        client_id: str | None,
-        body: Any,
-    ) -> None:
-        self.now = now
-        self.connection = connection
-        self.route = route
-        self.version = route.version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.body = body
+    now: Now
+    connection: Connection
+    route: "Route"
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+    is_usual: bool = False  # of the kind that a fast path remembers; its handler says so
 
 
 Handle = Callable[[Request], Any]
 
-# What may be remembered of a request that was answered at once: the request, its answer, its frame, and
+# What may be remembered of a usual request that was answered at once: the request, its answer, its frame, and
 # where the body begins in the frame.
-Learn = Callable[[Request, Parts, memoryview, int], None]
+Learn = Callable[[Request, Parts | None, memoryview, int], None]
+
+
+# Sends a request's frame to the node that can answer it. None: that is this node.
+Forward = Callable[[Now, Connection, memoryview, "Route", int, str | None], Any]
 
 
 class Route:
-    """Everything needed to serve one API in one version, one attribute away."""
+    """Everything that is needed to serve one API in one version."""
 
     __slots__ = (
         "api_key",
         "decode",
         "decoded_at_once_max",
+        "forward",
         "frame_bytes_max",
         "handle",
         "learn",
@@ -141,6 +168,7 @@ class Route:
         *,
         has_records: bool = False,
         learn: Learn | None = None,
+        forward: Forward | None = None,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -153,17 +181,11 @@ class Route:
         self.frame_bytes_max = FRAME_BYTES_MAX if has_records else FRAME_WITHOUT_RECORDS_BYTES_MAX
         self.decoded_at_once_max = FRAME_BYTES_MAX if has_records else LONG_FRAME_BYTES
         self.learn = learn
-
-
-def framed(response: Codec[Any], correlation_id: int, reply: Any) -> Parts:
-    """The frame of an answer."""
-    # the only parts that are not bytes are the spans that a handler put in as records
-    body: Any = reply.encoded() if type(reply) is Spliced else response.encode_parts(reply)
-    return cast(Parts, response_frame(correlation_id, response.header_version, body))
+        self.forward = forward
 
 
 class Served(NamedTuple):
-    """One API as a role registered it. What makes the handler, and what learns from it, is called once."""
+    """One API as a role registered it. `make` and `make_learn` are called once."""
 
     listeners: Listener
     make: Callable[[], Handle]
@@ -174,14 +196,17 @@ class Served(NamedTuple):
 class Routes:
     """The routes of one process."""
 
-    __slots__ = ("_controller_listeners", "_handlers", "_made", "_metrics", "_served")
+    __slots__ = ("_controller_listeners", "_forward", "_handlers", "_made", "_metrics", "_served", "known")
 
     def __init__(self, metrics: Metrics, controller_listeners: Collection[str]) -> None:
         self._metrics = metrics
         self._controller_listeners = frozenset(controller_listeners)
-        self._served: dict[int, Served] = {}
-        self._handlers: dict[int, tuple[Handle, Learn | None]] = {}
+        self._served: dict[int, list[Served]] = {}  # by API; several are for different listeners
+        self._forward: Forward | None = None
+        self._handlers: dict[tuple[int, Listener], tuple[Handle, Learn | None]] = {}
         self._made: dict[tuple[str, int, int], Route] = {}
+        # the route of (listener, API key, version), if a request has asked for it before
+        self.known: Callable[[tuple[str, int, int]], Route | None] = self._made.get
 
     def serve(
         self,
@@ -193,17 +218,25 @@ class Routes:
         has_records: bool = False,
     ) -> None:
         """A role answers this API on listeners of these kinds."""
-        assert api_key in SERVED
-        assert api_key not in self._served
-        self._served[api_key] = Served(listeners, make, learn, has_records)
+        assert api_key in SERVED or (api_key in SERVED_TO_NODES and listeners is Listener.CONTROLLER)
+        served = Served(listeners, make, learn, has_records)
+        others = self._served.setdefault(api_key, [])
+        assert not others or not any(one.listeners & listeners for one in others)
+        others.append(served)
+
+    def forward(self, forward: Forward) -> None:
+        """Clients' requests for the active controller go through this; the controller's listeners answer them
+        here.
+        """
+        self._forward = forward
 
     def advertised(self, listener: str) -> list[tuple[int, int, int]]:
         """Key, lowest and highest version of all that is served on that listener, by key."""
         kind = self._kind(listener)
         return [
-            (api_key, *SERVED[api_key])
+            (api_key, *(SERVED.get(api_key) or SERVED_TO_NODES[api_key]))
             for api_key, served in sorted(self._served.items())
-            if kind in served.listeners
+            if any(kind in one.listeners for one in served)
         ]
 
     def _kind(self, listener: str) -> Listener:
@@ -213,8 +246,9 @@ class Routes:
         """None: we do not serve that."""
         route = self._made.get((listener, api_key, version))
         if route is None:
-            served = self._served.get(api_key)
-            if served is None or self._kind(listener) not in served.listeners:
+            kind = self._kind(listener)
+            served = next((one for one in self._served.get(api_key, ()) if kind in one.listeners), None)
+            if served is None:
                 return None
             api = APIS[api_key]
             if not api.first <= version <= api.last:
@@ -229,13 +263,15 @@ class Routes:
                 self._metrics.apis.setdefault(api_key, ApiMetrics()),
                 has_records=served.has_records,
                 learn=learn,
+                forward=self._forward if api_key in FORWARDED and kind is Listener.BROKER else None,
             )
         return route
 
     def _handler(self, api_key: int, served: Served) -> tuple[Handle, Learn | None]:
-        """One for all versions and listeners."""
-        made = self._handlers.get(api_key)
+        """One for all versions and all listeners of its kind."""
+        key = (api_key, served.listeners)
+        made = self._handlers.get(key)
         if made is None:
             learn = served.make_learn
-            made = self._handlers[api_key] = served.make(), None if learn is None else learn()
+            made = self._handlers[key] = served.make(), None if learn is None else learn()
         return made

@@ -1,8 +1,8 @@
-"""What a node was told when it was started: Kafka's key names as texts in, typed values out.
+"""Settings of a node: typed values from texts with Kafka's key names.
 
-A field's name is its key with underscores for dots. Keys that nobody knows are kept for a warning; a wrong
-value of a known key is refused with `InvalidConfig`, and so is one that promises what the node does not do
-(`machines/configs/unserved.py`). Dynamic settings are laid over the file's with `overlaid`.
+A field's name is its key with underscores for dots. Unknown keys are kept for a warning. A wrong value of a
+known key raises `InvalidConfig`, and so does a value that asks for something that the node cannot do
+(`machines/configs/unserved.py`). `overlaid` puts dynamic settings over those of the file.
 """
 
 import re
@@ -15,24 +15,25 @@ from headrace.machines.configs.topic import broker_value
 from headrace.machines.configs.unserved import (
     check_bootstrap_servers,
     check_promises,
-    check_roles,
-    check_voters,
 )
 from headrace.machines.configs.values import InvalidConfig, closest
 
 ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]/:]*)):([0-9]{1,5})")
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}  # Kafka's numbers
 
-# What `queued.max.request.bytes=-1` comes to: several full frames, and far from filling a small machine.
+# What `queued.max.request.bytes=-1` comes to: several full frames, and far from filling a small host.
 QUEUED_REQUEST_BYTES_DEFAULT = 512 * 1024 * 1024
 
 # The first words of key families that plug-ins and listeners bring along: they are not misspellings.
 OPEN_FAMILIES = ("listener.name.", "rsm.config.", "rlmm.config.", "config.providers.")
 
 
+_VOTER = re.compile(r"([0-9]{1,9})@([^@\s]+):([0-9]{1,5})")
+
+
 class Listener(NamedTuple):
     name: str
-    host: str  # "" is every address of the machine
+    host: str  # "" is every address of the host
     port: int
     security_protocol: str
 
@@ -41,9 +42,17 @@ class Listener(NamedTuple):
         return SECURITY_PROTOCOLS[self.security_protocol]
 
 
+class QuorumVoter(NamedTuple):
+    """A controller that votes, and where its controller listener is."""
+
+    id: int
+    host: str
+    port: int
+
+
 class Settings:
-    """Never changed once made: `overlaid` and `bound` make new ones. No dataclass: one of so many fields
-    takes as long to define as ten small modules to load, at every start.
+    """The values of all settings. They never change: `overlaid` and `bound` return new ones. This is not a
+    dataclass, because one with so many fields takes as long to define as ten small modules to load.
     """
 
     texts: dict[str, str]  # as given: what DescribeConfigs tells as static
@@ -58,6 +67,14 @@ class Settings:
     advertised_listeners: tuple[Listener, ...]  # what clients are told; never a controller's
     advertised_controllers: tuple[Listener, ...]  # where the quorum's voter is reached
     controller_listener_names: tuple[str, ...]
+    quorum_voters: tuple[QuorumVoter, ...]  # () if this node is the only one
+    controller_quorum_election_backoff_max_ms: int
+    controller_quorum_election_timeout_ms: int
+    controller_quorum_fetch_max_bytes: int
+    controller_quorum_fetch_snapshot_max_bytes: int
+    controller_quorum_fetch_timeout_ms: int
+    controller_quorum_request_timeout_ms: int
+    controller_quorum_retry_backoff_ms: int
     inter_broker_listener_name: str
 
     log_dirs: tuple[str, ...]
@@ -66,6 +83,11 @@ class Settings:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
+
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    controlled_shutdown_enable: bool
+    initial_broker_registration_timeout_ms: int
 
     num_partitions: int
     default_replication_factor: int
@@ -94,7 +116,13 @@ class Settings:
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
     log_initial_task_delay_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    replica_lag_time_max_ms: int
+    replica_socket_timeout_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
 
@@ -155,7 +183,7 @@ class Settings:
         self.__dict__.update(values)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{name}: settings do not change, new ones are made")
+        raise AttributeError(f"{name} cannot be set: use but() or overlaid(), which return new settings")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Settings) and vars(self) == vars(other)
@@ -164,7 +192,7 @@ class Settings:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], *, own_names: frozenset[str] = frozenset()) -> "Settings":
-        """`own_names` are other names of this machine, by which a file may name it as the quorum's voter."""
+        """`own_names` are other names of this host, by which a file may name it as the quorum's voter."""
         settings = _parse(dict(texts), ({},))
         _check_served(settings, own_names)
         return settings
@@ -176,6 +204,7 @@ class Settings:
             listeners=self.listeners,
             advertised_listeners=self.advertised_listeners,
             advertised_controllers=self.advertised_controllers,
+            metadata_log_dir=self.metadata_log_dir,  # where it was found
         )
 
     def bound(self, ports: Mapping[str, int], hostname: str) -> "Settings":
@@ -201,7 +230,7 @@ class Settings:
         return Settings(vars(self) | changed)
 
     def advertised(self, listener: str) -> Listener:
-        """What a client of that listener is told; the first one where there is none of that name."""
+        """The advertised address of a listener; the first one if there is none with that name."""
         for candidate in self.advertised_listeners:
             if candidate.name == listener:
                 return candidate
@@ -210,7 +239,8 @@ class Settings:
     @property
     def served_listeners(self) -> tuple[Listener, ...]:
         """Those that the process binds. A broker that is its own controller needs no connection to it."""
-        return self.client_listeners if "broker" in self.process_roles else self.listeners
+        is_alone = not self.quorum_voters and "broker" in self.process_roles
+        return self.client_listeners if is_alone else self.listeners
 
     @property
     def told_listeners(self) -> tuple[Listener, ...]:
@@ -223,8 +253,8 @@ class Settings:
 
 
 class LiveSettings:
-    """The settings in force: those of the file, with the dynamic ones over them. They may change while the
-    node runs, so that whoever needs one reads it here when it needs it.
+    """The current settings: those of the file, with the dynamic ones over them. They may change while the
+    node runs, so a part reads a value here whenever it needs it.
     """
 
     __slots__ = ("current",)
@@ -246,7 +276,9 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     if values["node_id"] is None:
         values["node_id"] = broker_value("broker.id", layers)
         if "broker.id" not in texts:
-            raise InvalidConfig("Missing required configuration node.id: this node's number in the cluster")
+            raise InvalidConfig(
+                "Missing required configuration node.id: set it to this node's number in the cluster"
+            )
     # each name of the same number is told with it, as Kafka does
     texts = texts | dict.fromkeys(("node.id", "broker.id"), str(values["node_id"]))
     values["process_roles"] = tuple(values["process_roles"] or ("broker", "controller"))
@@ -274,6 +306,9 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         raise InvalidConfig(f"{key} must name at least one listener that is not a controller listener")
     if "broker" not in values["process_roles"]:
         _check_controller_listeners(listeners, controllers)
+    values["quorum_voters"] = _quorum_voters(
+        values, _strings(broker_value("controller.quorum.voters", layers))
+    )
     first = values["advertised_listeners"][0].name if values["advertised_listeners"] else ""
     values["inter_broker_listener_name"] = values["inter_broker_listener_name"] or first
     values["log_dirs"] = tuple(_log_directories(texts, layers))
@@ -306,6 +341,45 @@ def _check_controller_listeners(listeners: tuple[Listener, ...], controllers: tu
         )
 
 
+def _quorum_voters(values: Mapping[str, Any], texts: list[str]) -> tuple[QuorumVoter, ...]:
+    """The voters, if this node is not the only one."""
+    voters = []
+    for text in texts:
+        match = _VOTER.fullmatch(text)
+        if match is None or not 0 < int(match[3]) <= 65_535:
+            raise InvalidConfig(
+                f"Invalid value {text} for configuration controller.quorum.voters: expected id@host:port"
+            )
+        voters.append(QuorumVoter(int(match[1]), match[2].strip("[]"), int(match[3])))
+    ids = [voter.id for voter in voters]
+    if len(set(ids)) < len(ids):
+        raise InvalidConfig(f"controller.quorum.voters={','.join(texts)} names a node twice")
+    node_id, is_controller = values["node_id"], "controller" in values["process_roles"]
+    if is_controller and (not ids or ids == [node_id]):
+        return ()
+    if is_controller and node_id not in ids:
+        raise InvalidConfig(
+            f"controller.quorum.voters={','.join(texts)} does not name this node, {node_id}, which has the "
+            "controller role: add it on all nodes, or use process.roles=broker"
+        )
+    if is_controller and not values["advertised_controllers"]:
+        raise InvalidConfig(
+            "controller.quorum.voters names several nodes, and this one has no listener for the others: add "
+            "a listener to `listeners`, and its name to controller.listener.names"
+        )
+    if not is_controller and not ids:
+        raise InvalidConfig(
+            "process.roles=broker needs controller.quorum.voters=id@host:port,…: the controllers with which "
+            "this broker registers. For a single node, set process.roles=broker,controller."
+        )
+    if not is_controller and node_id in ids:
+        raise InvalidConfig(
+            f"controller.quorum.voters={','.join(texts)} names this node, {node_id}, whose process.roles has "
+            "no controller: add the controller role, or choose a node.id that no controller has"
+        )
+    return tuple(sorted(voters))
+
+
 def _log_directories(texts: Mapping[str, str], layers: tuple[Mapping[str, str], ...]) -> list[str]:
     """Those of log.dirs, else of log.dir. A key without a directory is refused: a default would surprise."""
     key = "log.dirs" if "log.dirs" in texts else "log.dir"
@@ -318,15 +392,15 @@ def _log_directories(texts: Mapping[str, str], layers: tuple[Mapping[str, str], 
 def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
     """Raises InvalidConfig at what the file relies on and a node does not do yet."""
     check_promises(settings.texts)
-    check_roles(settings.process_roles)
     for listener in settings.listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise InvalidConfig(
                 f"listeners: listener {listener.name} on port {listener.port}: {listener.security_protocol} "
                 "is not served yet. Remove this listener, or use PLAINTEXT on a network that you trust."
             )
+    if settings.quorum_voters:
+        return  # they say more than the addresses of some of them
     layers = (settings.texts,)
-    check_voters(settings.node_id, _strings(broker_value("controller.quorum.voters", layers)))
     own = [one for one in settings.listeners if one.name in settings.controller_listener_names]
     check_bootstrap_servers(
         _strings(broker_value("controller.quorum.bootstrap.servers", layers)),
@@ -369,7 +443,7 @@ def _listeners(
         if protocol is None:
             raise InvalidConfig(f"{key}: listener {name} is not in listener.security.protocol.map")
         if any(listener.name == name for listener in listeners):
-            raise InvalidConfig(f"{key}: each listener must have a different name, {name} is there twice")
+            raise InvalidConfig(f"{key}: the listener name {name} is used twice; each listener needs its own")
         listeners.append(Listener(name, match[2] or match[3] or "", int(match[4]), protocol))
     return tuple(listeners)
 

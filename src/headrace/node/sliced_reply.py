@@ -1,9 +1,10 @@
-"""Answers that take long to put together: a slice per turn, so that others are served in between.
+"""Sliced replies: replies that take long to build are built in slices, so that others are served in between.
 
-The work is a generator: it yields after each unit, and returns the reply. `spliced` (`node/spliced.py`) is
-one for messages with a long list.
+The work is a generator: it yields after each unit, and returns the reply. `encode_in_chunks`
+(`protocol/chunked_message.py`) is such a generator, for messages with a long list.
 """
 
+from collections.abc import Generator
 from typing import Any
 
 from headrace.base.limits import SLICED_REPLIES_MAX
@@ -11,14 +12,16 @@ from headrace.base.time import Instant, Now
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.ports import Deadlines, Reports
 from headrace.node.routes import Request
-from headrace.node.spliced import Steps
 from headrace.node.waiting import Parked, Waiting
 
 PAUSE_MS = 1
 
+# Work that takes long: it yields after each unit, and returns the reply.
+Steps = Generator[None, None, Any]
+
 
 class SlicedReply(Parked):
-    """Goes on after a pause until the work is done, then waits until what it told of is durable."""
+    """Builds the reply, with a pause after each slice; then waits until the metadata in it is durable."""
 
     __slots__ = ("_is_counted", "_metadata", "_offset", "_reply", "_slicing", "_steps", "_units")
 
@@ -52,7 +55,7 @@ class SlicedReply(Parked):
         except StopIteration as end:
             self._reply = end.value
             self._end()
-            self._offset = self._metadata.end_offset  # the image may be ahead of what is durable
+            self._offset = self._metadata.image_offset
             self.wait_for(self._metadata)
             self.woken(now)
         except Exception:
@@ -77,7 +80,7 @@ class SlicedReply(Parked):
 
 
 class Slicing:
-    """Those that are put together now, in turns, and those that wait until one of them is done."""
+    """The replies that are being built, in turns, and those that wait until one of them is done."""
 
     __slots__ = ("_deadlines", "_metadata", "_queue", "_reports", "_running", "_waiting")
 
@@ -105,7 +108,7 @@ class Slicing:
             self.pause(reply.request.now, reply)
 
     def pause(self, now: Now, reply: SlicedReply) -> None:
-        """Others have their turn; then it goes on."""
+        """Schedules the next slice after a pause, in which other requests are served."""
         self._deadlines.add(now.after_ms(PAUSE_MS), Turn(reply))
 
     def end(self, reply: SlicedReply) -> None:

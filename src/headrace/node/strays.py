@@ -7,7 +7,7 @@ A stray is a directory whose partition the metadata does not know (`storage/stra
 from typing import Any
 
 from headrace.base.time import Now
-from headrace.node.log_directories import REMOVAL_LANE, LogDirectories
+from headrace.node.log_directories import REMOVAL_QUEUE, LogDirectories
 from headrace.node.metrics import Metrics
 from headrace.node.ports import Ports
 from headrace.node.settings import LiveSettings
@@ -47,29 +47,29 @@ class Strays:
 
     def report(self, now: Now) -> None:
         """At the start: a line for each, and the first look at their age."""
-        for home, directory in self._directories.items():
-            for stray in self._found(now, home, directory):
-                self._report(home, stray)
+        for log_dir, directory in self._directories.items():
+            for stray in self._found(now, log_dir, directory):
+                self._report(log_dir, stray)
         self.expired(now)
 
-    def add(self, now: Now, home: str, name: str) -> None:
+    def add(self, now: Now, log_dir: str, name: str) -> None:
         """One that found no space for its name at the start, and has it now."""
         stray = parse_stray(name)
         assert stray is not None
-        self._report(home, stray)
+        self._report(log_dir, stray)
         if not self.count and not self._is_unsure:
             self._deadlines.add(now.after_ms(CHECK_INTERVAL_MS), self)
         self.count += 1
         self._metrics.strays = self.count
 
-    def _report(self, home: str, stray: Stray) -> None:
+    def _report(self, log_dir: str, stray: Stray) -> None:
         self._reports.report(
             "warning",
             "stray_partition",
             partition=stray.original,
-            directory=f"{home}/{stray.name}",
+            directory=f"{log_dir}/{stray.name}",
             why=stray.why,
-            advice=f"`headrace strays {home}` lists, restores and removes strays",
+            advice=f"`headrace strays {log_dir}` lists, restores and removes strays",
         )
 
     def expired(self, now: Now) -> None:
@@ -77,18 +77,18 @@ class Strays:
         self.count = 0
         self._is_unsure = False
         retention_ms = self._settings.current.headrace_stray_retention_ms
-        for home, directory in self._directories.items():
-            for stray in self._found(now, home, directory):
+        for log_dir, directory in self._directories.items():
+            for stray in self._found(now, log_dir, directory):
                 age_ms = 0 if stray.since_ms is None else now.wall_ms - stray.since_ms
                 if 0 <= retention_ms < age_ms:
-                    self._remove(home, stray.name)
+                    self._remove(log_dir, stray.name)
                 else:
                     self.count += 1
         self._metrics.strays = self.count
         if self.count or self._is_unsure:
             self._deadlines.add(now.after_ms(CHECK_INTERVAL_MS), self)
 
-    def _found(self, now: Now, home: str, directory: LogDirectory) -> list[Stray]:
+    def _found(self, now: Now, log_dir: str, directory: LogDirectory) -> list[Stray]:
         if directory.is_offline:
             return []
         try:
@@ -97,16 +97,16 @@ class Strays:
             self._is_unsure = True  # no descriptor is left
             return []
         except StorageError as fault:
-            self._directories.go_offline(now, home, fault)
+            self._directories.go_offline(now, log_dir, fault)
             return []
 
-    def _remove(self, home: str, name: str) -> None:
-        self._reports.report("warning", "stray_partition_removed", directory=f"{home}/{name}")
+    def _remove(self, log_dir: str, name: str) -> None:
+        self._reports.report("warning", "stray_partition_removed", directory=f"{log_dir}/{name}")
 
         def removed(now: Now, result: Any) -> None:
             if isinstance(result, Exception):
                 self._reports.report(
-                    "warning", "removal_failed", directory=f"{home}/{name}", error=str(result)
+                    "warning", "removal_failed", directory=f"{log_dir}/{name}", error=str(result)
                 )
 
-        self._jobs.run(home, REMOVAL_LANE, RemoveDirectoryJob(name), removed)
+        self._jobs.run(log_dir, REMOVAL_QUEUE, RemoveDirectoryJob(name), removed)

@@ -1,10 +1,10 @@
-"""From a topic's settings, as configs know them, to what its logs and partitions need."""
+"""Settings of a topic's logs and partitions, from the topic's configs."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.machines.configs.topic import effective_topic_config, topic_defaults
-from headrace.machines.configs.values import Value
+from headrace.machines.configs.values import ConfigValue
 from headrace.machines.metadata.image import ClusterImage
 from headrace.node.settings import Settings
 from headrace.storage.config import LogConfig
@@ -51,7 +51,7 @@ class TopicConfigs:
         return _build(effective_topic_config(self._defaults, overrides))
 
 
-def _build(values: Mapping[str, Value]) -> tuple[LogConfig, int]:
+def _build(values: Mapping[str, ConfigValue]) -> tuple[LogConfig, int]:
     plain: dict[str, Any] = {field: values[key] for field, key in _PLAIN.items()}
     policy: Any = values["cleanup.policy"]
     sealed: Any = values["headrace.sealed.compression.type"]

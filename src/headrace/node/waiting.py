@@ -1,9 +1,10 @@
-"""Requests that wait, and the order in which the answers of a connection leave.
+"""Parked requests, and the order in which the answers of a connection leave.
 
-A parked request waits for the high watermark, an fsync, new records, or a committed metadata change. What it
-waits for (`Waitable`: a partition, a directory's flush, the metadata log) wakes it, and so does its deadline.
-Woken, it is asked for its reply; None means: not yet. A `Waiter` that is not a request is woken in the same
-way, and never has a reply. An answer that is known before those of earlier requests is queued behind them.
+A parked request waits for the high watermark, an fsync, new records, or a committed metadata change. The
+`Waitable` for which it waits (a partition, a directory's flush, the metadata log) wakes it, and so does its
+deadline. Then it is asked for its reply; None means "not yet". A `Waiter` that is not a request is woken in
+the same way, and has no reply. An answer that is ready before those of earlier requests is queued behind
+them.
 """
 
 from typing import Any, Protocol
@@ -13,13 +14,14 @@ from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection, Pending
 from headrace.node.effects import Answer, Effect, Mute, Parts
 from headrace.node.ports import Deadlines, Reports
-from headrace.node.routes import Request, framed
+from headrace.node.routes import Request
+from headrace.protocol.framing import answer_frame
 from headrace.protocol.parts import total_size
 from headrace.storage.disk import Span
 
 
 class Waitable:
-    """Anything parked requests wait for. Order of waking is the order of arrival."""
+    """Something for which parked requests wait. They are woken in the order of their arrival."""
 
     __slots__ = ("waiters",)
 
@@ -28,7 +30,7 @@ class Waitable:
 
 
 class Waiter:
-    """Whoever is told, at the end of the call, that something it waits for has moved."""
+    """Something that is woken, at the end of the call, when a Waitable has changed."""
 
     __slots__ = ("is_awake", "is_done", "moved", "waits_for")
 
@@ -53,7 +55,7 @@ class Waiter:
         self.waits_for.clear()
 
     def forget(self) -> None:
-        """Leave everything it was waiting for, for good."""
+        """Stops waiting permanently."""
         self.is_done = True
         self.leave()
 
@@ -93,15 +95,17 @@ class Parked(Waiter):
             self.failed()
             raise
 
+    def hand_over(self, to: "Parked") -> None:
+        """Another waits instead of this one."""
+        self.waiting.hand_over(self, to)
+
     def failed(self) -> None:
-        """A mistake of ours: there will be no answer, and the client must not wait for one."""
+        """After a bug in Headrace there will be no answer, so the connection is closed."""
         self.waiting.give_up(self.request.connection)
 
 
 class Quotas(Protocol):
-    """The one place where it is asked whether a client has to slow down (KIP-219: answer at once, then
-    mute).
-    """
+    """Quotas: whether a client has to slow down (KIP-219: answer at once, then mute). Only this is asked."""
 
     def throttle_ms(self, request: Request, response_bytes: int, /) -> int:
         """Charge a request and its answer; how long the client's connection is to stay quiet."""
@@ -109,7 +113,7 @@ class Quotas(Protocol):
 
 
 class Waiting:
-    """All requests that are parked, everybody who was woken, and answers on their way out."""
+    """All parked requests, the waiters that were woken, and the answers that leave."""
 
     __slots__ = ("_deadlines", "_effects", "_reports", "awake", "parked", "queued_answers", "quotas")
 
@@ -128,7 +132,7 @@ class Waiting:
         return self.parked < PARKED_REQUESTS_MAX
 
     def wake(self, waitable: Waitable) -> None:
-        """Ask everybody who waits for this; at the end of the current call, so that no reply sees half a
+        """Wakes all that wait for this, at the end of the current call, so that no reply sees half of a
         change.
         """
         for waiter in waitable.waiters:
@@ -137,6 +141,12 @@ class Waiting:
             if not waiter.is_awake:
                 waiter.is_awake = True
                 self.awake.append(waiter)
+
+    def wake_one(self, waiter: Waiter) -> None:
+        """Wakes one, at the end of the current call."""
+        if not waiter.is_awake:
+            waiter.is_awake = True
+            self.awake.append(waiter)
 
     def ask_awake(self, now: Now) -> None:
         while self.awake:
@@ -168,11 +178,31 @@ class Waiting:
         if pending is None or parked.request.connection.is_closed:
             return
         parked.request.route.metrics.observe(now.mono - parked.request.now.mono)
-        pending.parked = None
         request = parked.request
-        parts = framed(request.route.response, request.correlation_id, reply)
+        parts: Parts = answer_frame(request.route.response, request.correlation_id, reply)
         if self.quotas is not None:
             parts = self.throttled(self.quotas, request, reply, parts)
+        self._leave(pending, parts)
+
+    def park_finished(self, parked: Parked, connection: Connection) -> None:
+        """Park a request whose answer is finished and waits for one fact: it has no entry in the heap of
+        deadlines, and ends with `send`.
+        """
+        self.parked += 1
+        pending = parked.pending = Pending(connection)
+        pending.parked = parked
+        connection.pending.append(pending)
+
+    def send(self, parked: Parked, parts: Parts) -> None:
+        """The answer of a request that was parked with `park_finished`."""
+        self._unpark(parked)
+        pending = parked.pending
+        if pending is not None and not pending.connection.is_closed:
+            self._leave(pending, parts)
+
+    def _leave(self, pending: Pending, parts: Parts) -> None:
+        """The answer leaves now, or behind the answers of earlier requests."""
+        pending.parked = None
         pending.parts = parts
         pending.is_done = True
         queue = pending.connection.pending
@@ -186,6 +216,18 @@ class Waiting:
             if ready.parts is not None:
                 self._effects.append(Answer(ready.connection, ready.parts))
 
+    def hand_over(self, parked: Parked, to: Parked) -> None:
+        """Another waits instead, in the same place among the answers of the connection."""
+        pending = parked.pending
+        assert pending is not None
+        pending.parked, to.pending = to, pending
+        parked.forget()
+        if parked.deadline() is not None:
+            self._deadlines.cancelled()
+        at = to.deadline()
+        if at is not None:
+            self._deadlines.add(at, to)
+
     def forget(self, connection: Connection) -> None:
         """The connection is closed: its parked requests go with it."""
         self.queued_answers.forget(connection)
@@ -194,9 +236,9 @@ class Waiting:
                 self._unpark(pending.parked)
         connection.pending.clear()
 
-    def give_up(self, connection: Connection) -> None:
-        """One of its requests met a mistake of ours and will never be answered."""
-        self._reports.close(connection, "internal error")
+    def give_up(self, connection: Connection, reason: str = "internal error") -> None:
+        """One of its requests will never be answered: it met a mistake of ours, or another reason."""
+        self._reports.close(connection, reason)
 
     def _unpark(self, parked: Parked) -> None:
         if not parked.is_done:
@@ -233,7 +275,7 @@ class Waiting:
         reply.throttle_time_ms = throttle_ms
         request.connection.muted_until = request.now.after_ms(throttle_ms)
         self._effects.append(Mute(request.connection, request.now.after_ms(throttle_ms)))
-        return framed(request.route.response, request.correlation_id, reply)
+        return answer_frame(request.route.response, request.correlation_id, reply)
 
 
 class QueuedAnswers:
@@ -285,6 +327,6 @@ class QueuedAnswers:
         largest.is_closed = True  # what it is still owed is owed to nobody
         self._reports.close(
             largest,
-            f"{size} bytes of answers wait behind an unanswered request, the most of any connection, "
-            f"and all together are more than {QUEUED_ANSWER_BYTES_MAX}",
+            f"{size} bytes of answers wait behind an unanswered request, more than on any other connection; "
+            f"all connections together have more than the limit of {QUEUED_ANSWER_BYTES_MAX} bytes",
         )

@@ -1,9 +1,8 @@
-"""Which requests exist, in which versions, and the way from an API key to its codecs.
+"""APIs of the protocol: keys, versions, and the codecs of their messages.
 
-The table says what Kafka 4.3 serves, and behind that what only Headrace does; what a broker advertises is
-the node's decision. Message modules
-are imported when their first codec is asked for, so that a broker starts without reading what it does not
-use.
+The table has the APIs that Kafka 4.3 serves, and after them those that only Headrace has. Which of them a
+broker advertises is decided by the node. A message module is imported when its first codec is used, so that a
+broker starts without those that it does not need.
 """
 
 from __future__ import annotations
@@ -109,6 +108,7 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     # Headrace's own, far from where Kafka's will ever be.
     SPLIT_RANGES = 30001
+    APPEND_AT = 30002
     JOIN_SINK = 30010
     COMMIT_SINK = 30011
     ABORT_SINK = 30012
@@ -218,6 +218,7 @@ _TABLE = (
     Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, BOTH),
     Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, CONTROLLER),
     Api(ApiKey.SPLIT_RANGES, 0, 0, 0, BROKER),
+    Api(ApiKey.APPEND_AT, 0, 0, 0, BROKER),
     Api(ApiKey.JOIN_SINK, 0, 0, 0, BROKER),
     Api(ApiKey.COMMIT_SINK, 0, 0, 0, BROKER),
     Api(ApiKey.ABORT_SINK, 0, 0, 0, BROKER),

@@ -1,7 +1,7 @@
-"""Kafka's error codes, and whose fault it is when bytes and messages do not agree.
+"""Kafka's error codes, and the exceptions of encoding and decoding.
 
-A code travels in a response; an exception says at one door who is to blame: the peer (MalformedMessage,
-UnsupportedVersion) or ourselves (UnencodableMessage).
+A response contains an error code. The type of an exception says whose error it is: the peer's
+(MalformedMessage, UnsupportedVersion) or our own (UnencodableMessage).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ class ErrorCode(IntEnum):
     text: str
     is_retriable: bool
 
-    def __new__(cls, code: int, text: str, is_retriable: bool = False) -> ErrorCode:
+    # `text` may be left out for the sake of ErrorCode(3), which looks a member up and makes none
+    def __new__(cls, code: int, text: str = "", is_retriable: bool = False) -> ErrorCode:
         member = int.__new__(cls, code)
         member._value_ = code
         member.text = text

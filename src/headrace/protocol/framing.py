@@ -1,4 +1,4 @@
-"""Frames: four bytes of size, a header, a body. The connection cuts frames; headers are read and made here.
+"""Frames: four bytes of size, a header, a body. This module reads and writes headers; connections cut frames.
 
 The request header keeps its client id as an int16-sized string even where the body is compact, so that a
 broker can answer a client that is newer than itself.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from struct import Struct as Layout
 from struct import error as struct_error
+from typing import Any
 
 from headrace.protocol.api import FLEXIBLE_FROM
+from headrace.protocol.chunked_message import ChunkedMessage
+from headrace.protocol.compiler import Codec
 from headrace.protocol.errors import MalformedMessage, UnencodableMessage, UnsupportedVersion
 from headrace.protocol.parts import BUFFERS, Part, part_size, total_size
 from headrace.protocol.varint import skip_tags
@@ -89,6 +92,12 @@ def response_frame(correlation_id: int, header_version: int, parts: list[Part]) 
     for part in parts:
         size += len(part) if type(part) in BUFFERS else part_size(part)  # type: ignore[arg-type]
     return [_RESPONSE_HEADERS[header_version](size, correlation_id), *parts]
+
+
+def answer_frame(codec: Codec[Any], correlation_id: int, reply: Any) -> list[Any]:
+    """The frame of a reply, whose codec this is; every `records` value in it is a part of its own."""
+    parts = reply.encoded() if type(reply) is ChunkedMessage else codec.encode_parts(reply)
+    return response_frame(correlation_id, codec.header_version, parts)
 
 
 def response_bytes(correlation_id: int, header_version: int, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What leaves the node: a list of parts, most of them bytes, some of them data that lies elsewhere."""
+"""Parts of an answer: most are bytes, some are data in files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Unsigned varints and tag buffers, the parts of the wire format that no struct letter can say.
+"""Unsigned varints and tag buffers, which Python's `struct` cannot encode.
 
-Generated codecs call these only off the beaten path: a length below 128 and an empty tag buffer are handled
-inline. Nothing here believes a number from the wire before comparing it with the bytes that are left.
+Generated codecs call these functions only in rare cases: they handle a length below 128 and an empty tag
+buffer themselves. Every number from the wire is compared with the number of bytes that are left.
 """
 
 from __future__ import annotations

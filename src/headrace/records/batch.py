@@ -131,6 +131,11 @@ class BatchHeader(NamedTuple):
     def has_producer(self) -> bool:
         return self.producer_id >= 0
 
+    @property
+    def is_end_mark(self) -> bool:
+        """Without records and a producer: compaction puts it where a segment would end too early."""
+        return not self.record_count and not self.has_producer and not self.is_control
+
 
 # Indexes of fields in a BatchHeader, for what is done with every batch: header[ATTRIBUTES_FIELD] is quicker
 # than header.attributes.
@@ -246,6 +251,22 @@ def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
         headers.append(header)
         position += size
     return headers
+
+
+def check_produced(view: memoryview, batch_bytes_max: int) -> BatchHeader:
+    """The header of the one batch that a client may send to a partition at a time."""
+    return _only(check_batches(view, batch_bytes_max))
+
+
+def check_own(view: memoryview) -> BatchHeader:
+    """The same of a batch that the broker made itself: control batches are in order."""
+    return _only(check_replicated(view))
+
+
+def _only(headers: list[BatchHeader]) -> BatchHeader:
+    if len(headers) != 1:
+        raise InvalidBatch(f"the request has {len(headers)} batches for one partition, only 1 is allowed")
+    return headers[0]
 
 
 def _check_unusual(header: BatchHeader) -> None:

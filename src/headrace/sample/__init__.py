@@ -1,1 +1,1 @@
-"""Made-up worlds to try things with: pure, seeded, their time handed in. One module per world."""
+"""Sample data, generated from a seed; the caller passes the time. One module per kind of data."""

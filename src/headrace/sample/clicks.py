@@ -1,8 +1,9 @@
-"""Ads that are shown and clicked: two topics of JSON, unruly on purpose, and the counts that are true of it.
+"""Sample data: ads that are shown and clicked, as two topics of JSON with errors, and the correct counts.
 
-`World.events` publishes in order of the record timestamps; one seed gives one sequence, and a shorter one is
-the beginning of a longer one. `truth` knows nothing of how events are made: it reads what was published and
-applies the rules one after the other, so that a pipeline can be held against it:
+`SampleClicks.events` publishes in order of the record timestamps. One seed gives one sequence; a shorter
+sequence is the beginning of a longer one. `truth` does not know how the events are generated: it reads what
+was published and applies the rules one after the other, so that the results of a pipeline can be compared
+with it:
 
     decode → late? → duplicates of a click → joined with its impression → robots → counts per ad and minute
 """
@@ -41,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Event(NamedTuple):
-    """A record to publish, at timestamp_ms of the world's clock."""
+    """A record to publish, at timestamp_ms of the sample's clock."""
 
     topic: str
     key: bytes
@@ -50,8 +51,8 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What is shown, how often it is clicked, and how much goes wrong. Rates are shares of the clicks."""
+class SampleClicks:
+    """The parameters of the sample: ads, clicks and errors. Rates are shares of the clicks."""
 
     seed: int = 0
     # Brokers delete records by their timestamps: begin near the present if they are to stay.
@@ -72,12 +73,14 @@ class World:
 
     def __post_init__(self) -> None:
         if min(self.ads, self.users) < 1 or self.impressions_per_s <= 0:
-            raise ValueError("a world needs an ad, a user and impressions")
+            raise ValueError("ads, users and impressions_per_s must be at least 1, 1 and more than 0")
         if min(self.click_rate, self.duplicate_rate, *self._troubles()) < 0 or sum(self._troubles()) > 1:
-            raise ValueError("rates are shares of the clicks: none below 0, the troubles together at most 1")
+            raise ValueError(
+                "rates are shares of the clicks: each must be at least 0, and their sum at most 1"
+            )
 
     def events(self, seconds: float | None = None) -> Iterator[Event]:
-        """What is published in the first seconds, or for ever; in order of the timestamps."""
+        """The events of the first seconds, or without end, in order of the timestamps."""
         die = Random(self.seed)
         clicks = _Clicks(self, die)
         popularity = list(accumulate(1 / (3 + ad) for ad in range(self.ads)))
@@ -104,7 +107,7 @@ class World:
 
     @staticmethod
     def closing_events(after_ms: int) -> Iterator[Event]:
-        """Events so far ahead that every watermark passes what was before them; they add to no count.
+        """Events so far in the future that every watermark passes the earlier ones; they are not counted.
 
         There are several of each topic, with keys of their own, so that they reach all of a few partitions.
         """
@@ -136,10 +139,10 @@ class World:
 class _Clicks:
     """Clicks that were decided on and wait to be published."""
 
-    def __init__(self, world: World, die: Random) -> None:
+    def __init__(self, sample: SampleClicks, die: Random) -> None:
         self._die = die
-        self._duplicate_rate = world.duplicate_rate
-        self._troubles = list(accumulate(world._troubles()))
+        self._duplicate_rate = sample.duplicate_rate
+        self._troubles = list(accumulate(sample._troubles()))
         self._waiting: list[tuple[int, int, Event]] = []
         self._serial = count()  # of two at the same moment the one that was decided on first
 
@@ -188,7 +191,7 @@ class _Clicks:
 
 @dataclass(slots=True)
 class Truth:
-    """What the rules make of events."""
+    """The correct results for some events."""
 
     counts: dict[tuple[str, int], int] = field(default_factory=dict)  # by ad and minute (its first ms)
     rejected: Counter[str] = field(

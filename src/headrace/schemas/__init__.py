@@ -1,9 +1,9 @@
-"""Schemas for people: a registry's client, serializers, and whole batches decoded to columns.
+"""Schemas: a client of schema registries, serializers, and whole batches decoded to columns.
 
 Avro needs fastavro and Protobuf needs protobuf, both in the `schemas` extra; columns need pyarrow.
 """
 
-from headrace.machines.schemas.schema import InvalidSchema, Reference, Schema, SchemaType
+from headrace.schema_formats.schema import InvalidSchema, Reference, Schema, SchemaType
 from headrace.schemas.columns import Decoded, Decoder, decoder_for
 from headrace.schemas.dead_letters import DeadLetter
 from headrace.schemas.encoding import Encoder, encoder_for

@@ -1,7 +1,7 @@
-"""Avro values as bytes and back, by fastavro.
+"""Encoding and decoding of Avro values with fastavro.
 
-fastavro takes the index of an enum's symbol or of a union's branch as an index of a Python list, where -1 is
-the last: damaged bytes would be read as another value. What is read here has lists that know no such index.
+fastavro uses the index of an enum's symbol or of a union's branch as the index of a Python list, where -1 is
+the last: damaged bytes would be read as another value. The schemas here have lists that refuse such an index.
 """
 
 import io
@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from headrace.machines.schemas.schema import Imports
+from headrace.schema_formats.schema import Imports
 from headrace.schemas.errors import MissingLibrary
 
 try:
@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 def compiled(text: str, imports: Imports = ()) -> Any:
-    """The schema as fastavro wants it, with what it imports in it."""
+    """The schema in fastavro's form, including the schemas that it imports."""
     names: dict[str, Any] = {}
     try:
         for _, imported in imports:
@@ -31,11 +31,11 @@ def compiled(text: str, imports: Imports = ()) -> Any:
             return parsed
         return fastavro.parse_schema(_whole(parsed, imported_names))
     except SchemaParseException as error:
-        raise ValueError(f"this is not an Avro schema: {error}") from error
+        raise ValueError(f"not an Avro schema: {error}") from error
 
 
 def _whole(schema: Any, missing: dict[str, Any]) -> Any:
-    """With each missing type where it is first named; those that were put in are missing no more."""
+    """The schema with each missing type inserted where it is first named."""
     if isinstance(schema, str):
         return _whole(missing.pop(schema), missing) if schema in missing else schema
     if isinstance(schema, list):
@@ -68,8 +68,8 @@ def writer(schema: Any) -> Callable[[Any], bytes]:
 
 
 def reader(written: Any, wanted: Any | None = None) -> Callable[[bytes], Any]:
-    """Reads what was written with one schema as the other says: fields added with their defaults, others
-    left out.
+    """Reads values of the writer's schema as values of the reader's schema: adds fields with their defaults,
+    and leaves others out.
     """
     read = fastavro.schemaless_reader
     if wanted == written:
@@ -84,7 +84,7 @@ def reader(written: Any, wanted: Any | None = None) -> Callable[[bytes], Any]:
         value: Any = read(stream, written, wanted)
         left = len(data) - stream.tell()
         if left:
-            raise ValueError(f"{left} bytes are left over behind the value")
+            raise ValueError(f"{left} bytes are left after the value")
         return value if is_record else value["value"]
 
     return decode
@@ -95,15 +95,15 @@ def _is_record(schema: Any) -> bool:
 
 
 def _wrapped(schema: Any) -> Any:
-    """A record with this as its only field, whose bytes are the same: of a record fastavro reads the schema
-    that it is given, of all others one that it makes of it each time.
+    """A record with this schema as its only field, which has the same bytes. fastavro uses a record's schema
+    as it is, but parses all other schemas again each time.
     """
     fields = [{"name": "value", "type": schema}]
     return fastavro.parse_schema({"type": "record", "name": "headrace.Wrapped", "fields": fields})
 
 
 def _strict(schema: Any) -> Any:
-    """The same schema with lists of symbols and branches that refuse an index outside of them."""
+    """The same schema with lists of symbols and branches that refuse an index out of range."""
     if isinstance(schema, list):
         return _branches([_strict(branch) for branch in schema])
     if not isinstance(schema, dict):
@@ -139,8 +139,8 @@ def _no_such_index(index: int, count: int, what: str) -> ValueError:
 
 
 def _branches(items: list[Any]) -> list[Any]:
-    """A union has to be a list for fastavro. This one looks an index up in a dict; its length of 0 is what
-    compiled code adds to an index below 0 before it asks.
+    """A union, which must be a list for fastavro. This list looks an index up in a dict. Its length is 0,
+    because compiled code adds the length to an index below 0 before the lookup.
     """
     lookup = _Numbers(items, "branches of a union").__getitem__
     made: list[Any] = type("_Branches", (list,), {"__getitem__": lookup, "__len__": lambda _: 0})(items)

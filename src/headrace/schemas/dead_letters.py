@@ -1,8 +1,8 @@
-"""A record that nobody could use, kept so that it can be understood, and sent through again after the fix.
+"""Dead letters: records that could not be processed, stored so that they can be sent again after a fix.
 
-Key and value are the original's, byte for byte, and so are its headers; what happened stands beside them in
-headers of our own, as texts. The original's place makes each dead letter traceable, and the count of attempts
-keeps a record that never gets better from going round for ever.
+Key, value and headers are those of the original record, byte for byte. Additional headers have the reason and
+the original topic, partition and offset. They also count the attempts, so that a record that fails every time
+is not sent for ever.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class NotADeadLetter(ValueError):
-    """A record without our headers, or with nonsense in them."""
+    """A record without the headers of a dead letter, or with invalid ones."""
 
 
 class DeadLetter(NamedTuple):
@@ -50,7 +50,9 @@ class DeadLetter(NamedTuple):
         return [*self.headers, *((name, text.encode()) for name, text in facts.items())]
 
     def redriven_headers(self) -> list[tuple[str, bytes | None]]:
-        """Of the record that goes back to its topic: the original's, and how often it failed so far."""
+        """Headers of the record that goes back to its topic: the original ones, and the number of
+        attempts.
+        """
         return [*self.headers, (ATTEMPT, str(self.attempt).encode())]
 
 
@@ -65,7 +67,7 @@ def dead_letter(
     value: bytes | None,
     headers: Headers = (),
 ) -> DeadLetter:
-    """The dead letter of a record that failed. If it was redriven before, this is one attempt more."""
+    """The dead letter of a record that failed. If the record was redriven, its count of attempts rises."""
     return DeadLetter(
         reason,
         topic,
@@ -80,7 +82,7 @@ def dead_letter(
 
 
 def attempts(headers: Headers) -> int:
-    """How often a record failed before it came here: 0 unless it was redriven."""
+    """How often a record has failed before: 0 unless it was redriven."""
     for name, value in headers:
         if name == ATTEMPT and value is not None and value.isdigit():
             return int(value)
@@ -88,7 +90,7 @@ def attempts(headers: Headers) -> int:
 
 
 def read_dead_letter(key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
-    """From a record of a dead-letter topic. NotADeadLetter if it is none."""
+    """Reads a record of a dead-letter topic; raises NotADeadLetter if it is not one."""
     facts = {name: data.decode("utf-8", "replace") for name, data in headers if data is not None}
     try:
         return DeadLetter(
@@ -103,9 +105,9 @@ def read_dead_letter(key: bytes | None, value: bytes | None, headers: Headers) -
             int(facts[ATTEMPT]),
         )
     except KeyError as error:
-        raise NotADeadLetter(f"it has no header {error.args[0]}") from error
+        raise NotADeadLetter(f"the record has no header {error.args[0]}") from error
     except ValueError as error:
-        raise NotADeadLetter(f"its headers are not understood: {error}") from error
+        raise NotADeadLetter(f"the headers of the dead letter are invalid: {error}") from error
 
 
 def _foreign(headers: Headers) -> list[tuple[str, bytes | None]]:

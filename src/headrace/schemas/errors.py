@@ -1,17 +1,18 @@
-"""What can go wrong between bytes and a schema."""
+"""Errors of schemas and schema registries."""
 
 from headrace.base.extras import missing_text
 from headrace.client.errors import ClientError
+from headrace.client.serializers import SerializerUnusable
 
 
 class SchemaError(ClientError):
-    """Base of all that is raised about schemas."""
+    """Base class of all errors about schemas."""
 
 
 class NotFramed(SchemaError, ValueError):
-    """The bytes do not say which schema they were written with."""
+    """The bytes do not begin with a schema id."""
 
-    advice = "They were not written by a serializer with a registry; read them without one."
+    advice = "They were not written by a serializer with a registry; read them without a registry."
 
 
 class SchemaUnknown(SchemaError):
@@ -20,25 +21,25 @@ class SchemaUnknown(SchemaError):
     advice = "Check that it is the registry that the producer used."
 
 
-class RegistryTrouble(SchemaError):
-    """Something is wrong with the registry, or with the way to it: no record is to blame."""
+class RegistryTrouble(SchemaError, SerializerUnusable):
+    """An error of the registry or of the connection to it; no record is the cause."""
 
 
 class RegistryUnreachable(RegistryTrouble):
     """No registry answered."""
 
     is_retriable = True
-    advice = "Check the address; `headrace up` serves a registry at http://localhost:9644."
+    advice = "Check the address, and that a registry is running there."
 
 
 class NoRegistry(RegistryTrouble):
     """The server that answers is not a registry."""
 
-    advice = "Check the address, and what stands between here and there."
+    advice = "Check the address, and whether a proxy answers instead of the registry."
 
 
 class RegistryRefused(RegistryTrouble):
-    """The registry does not do what it was asked; `code` is its own, as 42201 for a schema that is none."""
+    """The registry refused the request; `code` is its error code, such as 42201 for an invalid schema."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{message} (code {code})")
@@ -46,12 +47,12 @@ class RegistryRefused(RegistryTrouble):
 
 
 class Incompatible(RegistryRefused):
-    """The schema cannot follow the versions that the subject has; the message says what is in its way."""
+    """The schema is not compatible with the versions of the subject; the message says why."""
 
-    advice = "Change the schema so that it can, or the subject's compatibility level."
+    advice = "Change the schema, or the subject's compatibility level."
 
 
-class MissingLibrary(SchemaError):
+class MissingLibrary(SchemaError, SerializerUnusable):
     """A library that reads this format is not installed; the message says how to install it."""
 
     def __init__(self, library: str, what: str) -> None:
@@ -59,8 +60,8 @@ class MissingLibrary(SchemaError):
 
 
 class UnsupportedSchema(SchemaError):
-    """The schema is right, and cannot be shown as columns."""
+    """The schema is valid, but cannot be converted to columns."""
 
 
 class DoesNotFit(SchemaError):
-    """Columns that cannot be written with the schema."""
+    """The columns cannot be encoded with the schema."""

@@ -1,11 +1,11 @@
-"""Protobuf messages from a schema's text: descriptors are made here, no compiler and no generated code."""
+"""Protobuf message classes from the text of a schema, without protoc and generated code."""
 
 from typing import Any
 
-from headrace.machines.schemas.protobuf.model import Field, Message
-from headrace.machines.schemas.protobuf.schema import ProtobufSchema, parse
-from headrace.machines.schemas.protobuf.well_known import types_of
-from headrace.machines.schemas.schema import Imports, InvalidSchema
+from headrace.schema_formats.protobuf.model import Field, Message
+from headrace.schema_formats.protobuf.schema import ProtobufSchema, parse
+from headrace.schema_formats.protobuf.well_known import types_of
+from headrace.schema_formats.schema import Imports, InvalidSchema
 from headrace.schemas.errors import MissingLibrary
 from headrace.schemas.wire import FIRST
 
@@ -44,7 +44,7 @@ _WELL_KNOWN = {
 
 
 class ProtobufFile:
-    """A schema's messages, ready to be used."""
+    """The message classes of a schema."""
 
     def __init__(self, text: str, imports: Imports = ()) -> None:
         self.schema: ProtobufSchema = parse(text, imports)
@@ -58,14 +58,12 @@ class ProtobufFile:
                 pool.Add(file)
                 pool.FindFileByName(path)
             except (TypeError, KeyError) as error:
-                raise InvalidSchema(f"protobuf refuses {path}: {error}") from error
+                raise InvalidSchema(f"protobuf rejects {path}: {error}") from error
         self._pool = pool
         self.file = pool.FindFileByName(self.schema.path)
 
     def message(self, name: str | None = None) -> Descriptor:
-        """The message of that name, full or as the file itself calls it; the first of the file if none is
-        given.
-        """
+        """The message with this name, with or without the package; without a name, the first of the file."""
         if name is None:
             return self.at(FIRST)
         for candidate in (name, f"{self.file.package}.{name}"):
@@ -76,11 +74,11 @@ class ProtobufFile:
         raise InvalidSchema(f"the schema has no message {name!r}")
 
     def at(self, indexes: tuple[int, ...], wanted: str | None = None) -> Descriptor:
-        """The message that the indexes of a frame lead to; `wanted` is the full name of who is expected.
+        """The message at the indexes of a frame; `wanted` is the full name of the expected message.
 
-        To protoc the entries of a map are messages too, so whoever goes by descriptors counts them among the
-        messages inside a message; whoever goes by a file's text may not. So both are tried, and what leads
-        to whom is wanted is right.
+        protoc turns the entries of a map into nested messages, so writers that use descriptors count them,
+        and writers that use the text may not. Both counts are tried; the one that leads to the expected
+        message is right.
         """
         found = [name for is_counting in (True, False) if (name := self._name_at(indexes, is_counting))]
         if not found:
@@ -99,9 +97,7 @@ class ProtobufFile:
         return ".".join(names)
 
     def indexes_of(self, descriptor: Descriptor) -> tuple[int, ...]:
-        """The way to a message: its number among its siblings, as protoc counts them, behind that of what
-        contains it.
-        """
+        """The indexes of a message, from the outermost to the message itself, as protoc counts them."""
         level: list[Message | Field] = list(self.schema.file.messages)
         names = descriptor.full_name.removeprefix(f"{self.file.package}." if self.file.package else "")
         way = []

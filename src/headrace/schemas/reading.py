@@ -1,11 +1,11 @@
-"""Bytes that say which schema they were written with, as values: what an id means is worked out once."""
+"""Decoding of values with a schema id; the decoder of each id is made once."""
 
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.machines.schemas.schema import Schema, SchemaType
 from headrace.records._messages import Message
+from headrace.schema_formats.schema import Schema, SchemaType
 from headrace.schemas.errors import SchemaError
 from headrace.schemas.registry import Registry
 from headrace.schemas.wire import FIRST, KEY_HEADER, VALUE_HEADER, Frame, read_frame, read_indexes
@@ -17,7 +17,7 @@ Decode = Callable[[bytes], Any]
 
 
 class Reading:
-    """Reads values of any format; a reader's schema makes all versions of one kind look alike."""
+    """Reads values of any format; a reader's schema converts all versions to one."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Reading:
         self._decoders: dict[tuple[int, tuple[int, ...]], Decode] = {}
 
     def read(self, data: bytes) -> Any:
-        """Of bytes with the id in front."""
+        """The value of bytes that begin with a schema id."""
         frame = read_frame(data, with_indexes=False)
         id, indexes, at = self._id(frame), FIRST, frame.payload_at
         if self._registry.schema(id).type is SchemaType.PROTOBUF:
@@ -43,7 +43,7 @@ class Reading:
         return self._decoder(id, indexes)(data[at:])
 
     def read_message(self, message: Message, part: str = "value") -> Any:
-        """Of a record whose id may stand in a header instead."""
+        """The value of a record whose schema id may be in a header instead."""
         data = getattr(message, part)
         if data is None:
             return None
@@ -72,7 +72,7 @@ class Reading:
     def _made(self, written: Schema, indexes: tuple[int, ...]) -> Decode:
         wanted = self._schema
         if wanted is not None and wanted.type is not written.type:
-            raise SchemaError(f"it was written as {written.type}, and {wanted.type} is wanted")
+            raise SchemaError(f"the value was written as {written.type}, not as {wanted.type}")
         match written.type:
             case SchemaType.AVRO:
                 return self._avro(written, wanted)
@@ -102,7 +102,7 @@ class Reading:
             made = message_class(file.at(indexes, self._message))
         descriptor = file.at(indexes, made.DESCRIPTOR.full_name)
         if descriptor.full_name != made.DESCRIPTOR.full_name:
-            raise SchemaError(f"it is a {descriptor.full_name}, and {made.DESCRIPTOR.full_name} is wanted")
+            raise SchemaError(f"the value is a {descriptor.full_name}, not a {made.DESCRIPTOR.full_name}")
         parse = made.FromString
         if not self._as_dict:
             return parse  # type: ignore[no-any-return]

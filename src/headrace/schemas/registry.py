@@ -1,6 +1,6 @@
 """A client of any schema registry with Confluent's REST API: Headrace's own, Confluent's, Karapace, Apicurio.
 
-What an id means never changes, so it is asked for once. Blocks, and may be shared by threads.
+The schema of an id never changes, so the client caches it. Calls block; threads can share a client.
 """
 
 import threading
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from headrace.machines.schemas.schema import Imports, Reference, Schema, SchemaType
+from headrace.schema_formats.schema import Imports, Reference, Schema, SchemaType
 from headrace.schemas.errors import RegistryRefused
-from headrace.schemas.questions import Questions
+from headrace.schemas.registry_http import RegistryHttp
 
 LATEST_TTL_S = 60.0
 _SOFT_DELETED = (40404, 40406)  # a subject or version that was deleted before, but not permanently
@@ -46,10 +46,10 @@ class Registry:
         timeout_s: float = 10.0,
         latest_ttl_s: float = LATEST_TTL_S,
     ) -> None:
-        """`url` may be several, with commas between: the next is asked when one does not answer. A user and
-        password may also stand in the address.
+        """`url` can be several addresses, separated by commas: if one does not answer, the next is tried. An
+        address can contain a user and a password.
         """
-        self._questions = Questions(url, user, password, timeout_s)
+        self._http = RegistryHttp(url, user, password, timeout_s)
         self._latest_ttl_s = latest_ttl_s
         self._lock = threading.Lock()
         self._schemas: dict[int, Schema] = {}
@@ -59,20 +59,20 @@ class Registry:
         self._latest: dict[str, tuple[float, Registered]] = {}
 
     def __repr__(self) -> str:
-        return f"Registry({','.join(self._questions.urls)!r})"
+        return f"Registry({','.join(self._http.urls)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without lock and caches: a task of Spark takes the registry along."""
-        return {name: getattr(self, name) for name in ("_questions", "_latest_ttl_s")}
+        """Without lock and caches: Spark pickles the registry for its tasks."""
+        return {name: getattr(self, name) for name in ("_http", "_latest_ttl_s")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_questions"].urls[0])  # type: ignore[misc]
+        self.__init__(state["_http"].urls[0])  # type: ignore[misc]
         self.__dict__.update(state)
 
     # --- schemas -----------------------------------------------------------------------------------------
 
     def schema(self, id: int) -> Schema:
-        """What the id means. SchemaUnknown if nobody knows."""
+        """The schema with this id; raises SchemaUnknown if the registry does not have it."""
         found = self._schemas.get(id)
         if found is None:
             found = self._ask("GET", f"/schemas/ids/{id}", what=f"schema {id}", read=_schema)
@@ -89,13 +89,13 @@ class Registry:
         return found
 
     def register(self, subject: str, schema: Schema) -> int:
-        """The id of the schema, which is a version of the subject from now on. Incompatible if it may not
-        be.
+        """Registers the schema as a version of the subject; returns its id. Raises Incompatible if the
+        level of the subject does not allow it.
         """
-        return self.registered(subject, schema).id
+        return self.register_version(subject, schema).id
 
-    def registered(self, subject: str, schema: Schema) -> Registered:
-        """The same, with the version's number."""
+    def register_version(self, subject: str, schema: Schema) -> Registered:
+        """Registers the schema as `register` does; returns the version."""
         with self._lock:  # a hundred threads that start together register once
             found = self._registered.get((subject, schema))
             if found is None:
@@ -111,7 +111,7 @@ class Registry:
         return found
 
     def find(self, subject: str, schema: Schema) -> Registered:
-        """The version that has this schema. SchemaUnknown if none has."""
+        """The version that has this schema; raises SchemaUnknown if there is none."""
         found = self._registered.get((subject, schema))
         if found is None:
             path = f"/subjects/{_quoted(subject)}"
@@ -121,7 +121,7 @@ class Registry:
         return found
 
     def latest(self, subject: str) -> Registered:
-        """The newest version, asked for again once a minute (`latest_ttl_s`)."""
+        """The newest version, looked up again once a minute (`latest_ttl_s`)."""
         known = self._latest.get(subject)
         if known is None or time.monotonic() - known[0] > self._latest_ttl_s:
             path = f"/subjects/{_quoted(subject)}/versions/latest"
@@ -138,7 +138,7 @@ class Registry:
         return found
 
     def imports(self, schema: Schema) -> Imports:
-        """The texts that a schema refers to, each behind those that it refers to itself."""
+        """The texts of the schemas that a schema refers to, each after those that it refers to itself."""
         found: dict[str, str] = {}
 
         def gather(references: Sequence[Reference]) -> None:
@@ -154,7 +154,7 @@ class Registry:
     # --- subjects ----------------------------------------------------------------------------------------
 
     def subjects(self, *, with_deleted: bool = False) -> list[str]:
-        """`with_deleted`: those too that were deleted, but not permanently."""
+        """All subjects; `with_deleted` includes those that were deleted, but not permanently."""
         path = "/subjects" + ("?deleted=true" if with_deleted else "")
         found: list[str] = self._ask("GET", path, what="subjects", read=_texts)
         return found
@@ -165,8 +165,8 @@ class Registry:
         return found
 
     def obstacles(self, subject: str, schema: Schema, *, version: int | None = None) -> list[str]:
-        """Why the schema could not be registered, by the versions that the subject's level asks about or by
-        this one; empty: it could.
+        """The reasons why the schema is not compatible with the versions that the subject's level
+        requires, or with this version; empty if it is compatible.
         """
         which = "" if version is None else f"/{version}"
         path = f"/compatibility/subjects/{_quoted(subject)}/versions{which}?verbose=true"
@@ -176,7 +176,7 @@ class Registry:
         return found
 
     def level(self, subject: str | None = None) -> str:
-        """The compatibility level that holds for the subject, or for all that have none of their own."""
+        """The compatibility level of the subject; without a subject, the default level."""
         path = "/config" if subject is None else f"/config/{_quoted(subject)}?defaultToGlobal=true"
         return str(self._ask("GET", path, what="levels", read=lambda reply: reply["compatibilityLevel"]))
 
@@ -185,7 +185,9 @@ class Registry:
         self._ask("PUT", path, {"compatibility": level}, what="levels")
 
     def delete(self, subject: str, *, permanently: bool = False) -> list[int]:
-        """The versions that are gone. Ids stay known, until they are deleted permanently everywhere."""
+        """Deletes a subject; returns the deleted versions. Ids stay valid until all their versions are
+        deleted permanently.
+        """
         gone: list[int] = self._delete(subject, f"/subjects/{_quoted(subject)}", permanently, _numbers)
         return gone
 
@@ -209,7 +211,7 @@ class Registry:
         return gone
 
     def _ask(self, *arguments: Any, **more: Any) -> Any:
-        return self._questions.ask(*arguments, **more)
+        return self._http.ask(*arguments, **more)
 
 
 def _quoted(subject: str) -> str:

@@ -4,24 +4,23 @@
     Producer(servers, value_serializer=clicks)
     Consumer(servers, value_deserializer=clicks)
 
-Each writes with one schema and reads whatever was written in its format; `any_deserializer` reads all
-formats. The registry is asked when the first value comes.
+Each writes with one schema and reads all values of its format; `any_deserializer` reads all formats. The
+first value sends the first request to the registry.
 """
 
 import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client.serializers import NotSerializable, Serializer
-from headrace.machines.schemas.schema import Schema, SchemaType
 from headrace.records._messages import Message
+from headrace.schema_formats.schema import Schema, SchemaType
 from headrace.schemas.errors import SchemaError
-from headrace.schemas.place import Place
 from headrace.schemas.reading import Reading
 from headrace.schemas.registry import Registered, Registry
-from headrace.schemas.subjects import SubjectNaming, by_topic
+from headrace.schemas.subjects import Registration, SubjectNaming, by_topic
 from headrace.schemas.wire import KEY_HEADER, VALUE_HEADER, header_value, prefix
 
 if TYPE_CHECKING:
@@ -32,13 +31,13 @@ Encode = Callable[[Any], bytes]
 
 @dataclass(slots=True, frozen=True)
 class SchemaSerializer(Serializer[Any]):
-    """A Serializer that can also keep the schema's id in a header, and the bytes free of it."""
+    """A Serializer that can also put the schema id into a header instead of the value."""
 
     writing: "Writing | None"
     reading: Reading
 
     def with_header(self, value: Any) -> tuple[bytes, tuple[str, bytes]]:
-        """The bytes alone, and the header that says what they are.
+        """The bytes without a schema id, and the header that has the id.
 
         >>> from headrace.schemas import Registry, json_serializer
         >>> names = json_serializer(Registry(registry_url), '{"type": "string"}', topic="names")
@@ -46,54 +45,67 @@ class SchemaSerializer(Serializer[Any]):
         b'"ada"'
         """
         if self.writing is None:
-            raise NotSerializable("this one only reads")
+            raise NotSerializable("this deserializer cannot serialize")
         return self.writing.with_header(value)
 
     def read(self, message: Message, part: str = "value") -> Any:
-        """The value of a record, wherever its id stands."""
+        """The value of a record whose schema id is in front of the value or in a header."""
         return self.reading.read_message(message, part)
 
 
+class _Version(NamedTuple):
+    """A registered schema, and how values are written with it."""
+
+    registered: Registered
+    encode: Encode
+    prefix: bytes
+    indexes: tuple[int, ...] | None
+
+
 class Writing:
-    """Writes with one schema, once it is known which id it has."""
+    """Writes with one schema, after its id was looked up.
+
+    Threads share it, as they share a producer: a version is replaced as a whole, so that nobody writes one
+    version's id in front of another one's bytes.
+    """
 
     def __init__(
         self,
         registry: Registry,
         schema: Schema | None,
-        place: Place,
+        registration: Registration,
         encoder: Callable[[Schema], tuple[Encode, tuple[int, ...] | None]],
     ) -> None:
-        if schema is None and not place.use_latest:
-            raise SchemaError("give a schema, or use_latest=True")
+        if schema is None and not registration.use_latest:
+            raise SchemaError("the serializer needs a schema, or use_latest=True")
         self._registry = registry
         self._schema = schema
-        self._place = place
+        self._registration = registration
         self._encoder = encoder
-        self._known: Registered | None = None
-        self._encode: Encode
-        self._prefix = b""
-        self._indexes: tuple[int, ...] | None = None
+        self._known: _Version | None = None
 
     def write(self, value: Any) -> bytes:
-        self._prepare()
-        return self._prefix + self._encode(value)
+        version = self._version()
+        return version.prefix + version.encode(value)
 
     def with_header(self, value: Any) -> tuple[bytes, tuple[str, bytes]]:
-        known = self._prepare()
-        if known.guid is None:
-            raise SchemaError("the registry gives no guids: it is too old for ids in headers")
-        name = KEY_HEADER if self._place.part == "key" else VALUE_HEADER
-        return self._encode(value), (name, header_value(known.guid, self._indexes))
+        version = self._version()
+        guid = version.registered.guid
+        if guid is None:
+            raise SchemaError(
+                "an id in a header needs a guid, which this registry does not return: use a newer one"
+            )
+        name = KEY_HEADER if self._registration.part == "key" else VALUE_HEADER
+        return version.encode(value), (name, header_value(guid, version.indexes))
 
-    def _prepare(self) -> Registered:
-        if self._known is not None and not self._place.use_latest:
-            return self._known
-        known = self._place.registered(self._registry, self._schema)
-        if self._known is None or known.id != self._known.id:
-            self._encode, self._indexes = self._encoder(known.schema)
-            self._prefix = prefix(known.id, self._indexes)
-            self._known = known
+    def _version(self) -> _Version:
+        known = self._known
+        if known is not None and not self._registration.use_latest:
+            return known
+        found = self._registration.resolve(self._registry, self._schema)
+        if known is None or found.id != known.registered.id:
+            encode, indexes = self._encoder(found.schema)
+            known = self._known = _Version(found, encode, prefix(found.id, indexes), indexes)
         return known
 
 
@@ -109,10 +121,10 @@ def avro_serializer(
     auto_register: bool = True,
     use_latest: bool = False,
 ) -> SchemaSerializer:
-    """Values are what the schema says: dicts for records; dataclasses and pydantic models are taken too.
-    With a `reader_schema` everything is read as it says, whichever version wrote it.
+    """Serializer of Avro values: dicts, dataclasses and pydantic models for records. With a `reader_schema`,
+    values of every version are converted to it.
     """
-    place = Place(topic, part, subject, naming, auto_register, use_latest)
+    registration = Registration(topic, part, subject, naming, auto_register, use_latest)
 
     def encoder(schema: Schema) -> tuple[Encode, None]:
         from headrace.schemas import avro
@@ -121,7 +133,7 @@ def avro_serializer(
         return lambda value: write(plain(value)), None
 
     reading = Reading(registry, schema=_schema(reader_schema, SchemaType.AVRO))
-    return _serializer(registry, _schema(schema, SchemaType.AVRO), place, encoder, reading)
+    return _serializer(registry, _schema(schema, SchemaType.AVRO), registration, encoder, reading)
 
 
 def json_serializer(
@@ -136,10 +148,10 @@ def json_serializer(
     use_latest: bool = False,
     validate: Callable[[Any], object] | None = None,
 ) -> SchemaSerializer:
-    """Values are what JSON has; `validate` may raise for those that the schema does not allow, as the method
+    """Serializer of JSON values. `validate` is called with each value and may raise an error, as the method
     of that name of jsonschema's validators does.
     """
-    place = Place(topic, part, subject, naming, auto_register, use_latest)
+    registration = Registration(topic, part, subject, naming, auto_register, use_latest)
 
     def encode(value: Any) -> bytes:
         value = plain(value)
@@ -149,7 +161,7 @@ def json_serializer(
 
     reading = Reading(registry)
     return _serializer(
-        registry, _schema(schema, SchemaType.JSON), place, lambda schema: (encode, None), reading
+        registry, _schema(schema, SchemaType.JSON), registration, lambda schema: (encode, None), reading
     )
 
 
@@ -166,11 +178,11 @@ def protobuf_serializer(
     use_latest: bool = False,
     as_dict: bool = False,
 ) -> SchemaSerializer:
-    """With a generated class, or with a schema's text and the name of one of its messages (the first, if
-    none is given). Values are messages or dicts, and read as messages (of that class, if there is one), or
-    as dicts if `as_dict`.
+    """Serializer of Protobuf messages: of a generated class, or of the message with a name (by default the
+    first) in the text of a schema. Values to write are messages or dicts. Values read are messages (of the
+    class, if one is passed), or dicts with `as_dict`.
     """
-    place = Place(topic, part, subject, naming, auto_register, use_latest)
+    registration = Registration(topic, part, subject, naming, auto_register, use_latest)
     name = message if isinstance(message, str) or message is None else message.DESCRIPTOR.full_name
     given = _schema(schema, SchemaType.PROTOBUF)
     if given is None and message is not None and not isinstance(message, str):
@@ -195,15 +207,15 @@ def protobuf_serializer(
         return encode, file.indexes_of(descriptor)
 
     reading = Reading(registry, schema=given, message=message, as_dict=as_dict)
-    return _serializer(registry, given, place, encoder, reading)
+    return _serializer(registry, given, registration, encoder, reading)
 
 
 def any_deserializer(registry: Registry) -> SchemaSerializer:
-    """Reads every format as its own schema says: Avro and JSON as dicts, Protobuf as dicts too."""
+    """Deserializer of every format, by the schema of each value; records and messages are dicts."""
     reading = Reading(registry, as_dict=True)
 
     def refuse(value: Any) -> bytes:
-        raise NotSerializable("this one only reads")
+        raise NotSerializable("this deserializer cannot serialize")
 
     return SchemaSerializer(refuse, reading.read, None, reading)
 
@@ -226,11 +238,11 @@ def plain(value: Any) -> Any:
 def _serializer(
     registry: Registry,
     schema: Schema | None,
-    place: Place,
+    registration: Registration,
     encoder: Callable[[Schema], tuple[Encode, tuple[int, ...] | None]],
     reading: Reading,
 ) -> SchemaSerializer:
-    writing = Writing(registry, schema, place, encoder)
+    writing = Writing(registry, schema, registration, encoder)
     return SchemaSerializer(writing.write, reading.read, writing, reading)
 
 
@@ -245,15 +257,15 @@ def _schema_of_file(registry: Registry, file: Any, *, auto_register: bool) -> Sc
     """The schema of a generated module; files that it imports are registered under their paths."""
     import base64
 
-    from headrace.machines.schemas.protobuf.schema import text_of
-    from headrace.machines.schemas.protobuf.well_known import types_of
-    from headrace.machines.schemas.schema import Reference
+    from headrace.schema_formats.protobuf.schema import text_of
+    from headrace.schema_formats.protobuf.well_known import types_of
+    from headrace.schema_formats.schema import Reference
 
     references = []
     for imported in file.dependencies:
         if types_of(imported.name) is None:
             schema = _schema_of_file(registry, imported, auto_register=auto_register)
-            ask = registry.registered if auto_register else registry.find
+            ask = registry.register_version if auto_register else registry.find
             references.append(Reference(imported.name, imported.name, ask(imported.name, schema).version))
     text = text_of(base64.b64encode(file.serialized_pb).decode())
     return Schema(text, SchemaType.PROTOBUF, tuple(references))

@@ -1,10 +1,10 @@
-"""Confluent's wire format: which schema some bytes were written with.
+"""Confluent's wire format: the schema id in front of a value or in a header.
 
     0 │ id, 4 bytes │ message indexes (Protobuf only) │ data        in front of the data
     1 │ guid, 16 bytes │ message indexes (Protobuf only)             in a header, the data as it is
 
-Message indexes are the way from the file to the message, as zigzag varints behind their count; a single 0
-stands for the first message, which is nearly always meant.
+Message indexes are the path from the file to the message, as zigzag varints after their count; a single 0
+means the first message, the most frequent case.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ INDEXES_MAX = 64
 
 
 class Frame(NamedTuple):
-    """Which schema: by its id in a registry, or by its guid in any."""
+    """A schema, by its id in one registry, or by its guid in any."""
 
     id: int | None
     guid: str | None
@@ -35,12 +35,12 @@ def framed(id: int, payload: bytes, indexes: tuple[int, ...] | None = None) -> b
 
 
 def prefix(id: int, indexes: tuple[int, ...] | None = None) -> bytes:
-    """What stands in front of data; `indexes` for Protobuf only."""
+    """The bytes in front of the data; `indexes` for Protobuf only."""
     return b"\0" + id.to_bytes(4, "big") + (b"" if indexes is None else encoded_indexes(indexes))
 
 
 def header_value(guid: str, indexes: tuple[int, ...] | None = None) -> bytes:
-    """What a header says of data that stands alone."""
+    """The value of the header for data without a schema id in front."""
     return (
         b"\1" + bytes.fromhex(guid.replace("-", "")) + (b"" if indexes is None else encoded_indexes(indexes))
     )
@@ -53,9 +53,9 @@ def encoded_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def read_frame(data: bytes, *, with_indexes: bool) -> Frame:
-    """NotFramed for bytes that do not begin with a frame."""
+    """Reads the frame; raises NotFramed for bytes that do not begin with one."""
     if not data:
-        raise NotFramed("there are no bytes")
+        raise NotFramed("the value is empty: it has no schema id")
     if data[0] == ID_MAGIC and len(data) >= 5:
         id, guid, position = int.from_bytes(data[1:5], "big"), None, 5
     elif data[0] == GUID_MAGIC and len(data) >= 17:
@@ -75,7 +75,7 @@ def read_indexes(data: bytes, position: int) -> tuple[tuple[int, ...], int]:
     if count == 0:
         return FIRST, position
     if not 0 < count <= INDEXES_MAX:
-        raise NotFramed(f"{count} message indexes cannot be")
+        raise NotFramed(f"the number of message indexes is {count}: must be 0 to {INDEXES_MAX}")
     indexes = []
     for _ in range(count):
         number, position = _read_zigzag(data, position)
@@ -94,10 +94,11 @@ def _zigzag(number: int) -> bytes:
 
 
 def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
+    # not the varint of a descriptor (schema_formats/protobuf/wire.py): signed, shorter, and another error
     value = shift = 0
     while True:
         if position >= len(data) or shift > 35:
-            raise NotFramed("the message indexes do not end")
+            raise NotFramed("the message indexes are cut off")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift

@@ -1,12 +1,11 @@
-"""`python -m headrace.server CONFIG`: one node in this process. `headrace serve` becomes this.
+"""`python -m headrace.server CONFIG`: one node in this process. `headrace serve` executes this program.
 
-No argument parser and no terminal library are loaded: what a node imports, it carries for its whole life and
-waits for at every start.
+It loads no argument parser and no terminal library: they would cost memory and time at every start.
 """
 
 import sys
-from getopt import GetoptError, gnu_getopt
 
+from headrace.server.garbage_collection import collect_rarely
 from headrace.server.logs import FORMATS, LEVELS, Log
 
 USAGE = """usage: python -m headrace.server CONFIG [--set key=value]... [--pid-file PATH]
@@ -16,6 +15,11 @@ FAILED, WRONG_USE = 1, 2
 
 
 def main(arguments: list[str]) -> int:
+    collect_rarely()
+    if len(arguments) == 1 and not arguments[0].startswith("-"):
+        return serve(arguments[0], {}, Log(), None)
+    from getopt import GetoptError, gnu_getopt
+
     try:
         options, files = gnu_getopt(arguments, "", ["log-level=", "log-format=", "set=", "pid-file="])
     except GetoptError as error:
@@ -24,9 +28,9 @@ def main(arguments: list[str]) -> int:
     level, format = given.get("--log-level", "info"), given.get("--log-format", "text")
     overrides = dict(value.partition("=")[::2] for name, value in options if name == "--set")
     if len(files) != 1:
-        return _wrong_use("exactly one CONFIG is needed")
+        return _wrong_use(f"{len(files)} arguments: must be exactly one CONFIG")
     if level not in LEVELS or format not in FORMATS:
-        return _wrong_use(f"no such level or format: {level}, {format}")
+        return _wrong_use(f"unknown log level or format: {level}, {format}")
     return serve(files[0], overrides, Log(level, format=format), given.get("--pid-file"))
 
 

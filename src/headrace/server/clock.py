@@ -1,4 +1,4 @@
-"""The real clocks. Whoever acts for the node reads them once per turn and hands the reading in."""
+"""The system's clocks. The driver reads them once per call of the node, and passes the time in."""
 
 from time import monotonic, time_ns
 from typing import Protocol

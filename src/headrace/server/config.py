@@ -9,9 +9,9 @@ import os
 import re
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.values import Value
 from headrace.machines.configs.values import InvalidConfig
 from headrace.node.settings import Settings
 
@@ -23,8 +23,7 @@ class WrongSettings(Exception):
     """The file cannot be used; the message says where and why."""
 
 
-@dataclass(slots=True)
-class SettingsFile:
+class SettingsFile(Value):
     settings: Settings
     warnings: list[str]
 
@@ -116,7 +115,7 @@ def _flatten(path: str, prefix: str, tree: dict[str, Any], values: dict[str, str
             _flatten(path, name + ".", value, values)
             continue
         if name in values:
-            raise WrongSettings(f"{path}: {name} is given twice")
+            raise WrongSettings(f"{path}: {name} is set twice")
         values[name] = _toml_text(path, name, value)
 
 
@@ -178,7 +177,7 @@ def _split_property(path: str, line: int, text: str) -> tuple[str, str]:
     if rest[:1] in ("=", ":"):
         rest = rest[1:].lstrip(" \t\f")
     if not name:
-        raise WrongSettings(f"{path}:{line}: a value without a name")
+        raise WrongSettings(f"{path}:{line}: the line has a value without a key")
     return name, _unescape(path, line, rest).rstrip()
 
 

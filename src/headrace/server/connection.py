@@ -1,28 +1,40 @@
-"""One client's connection: bytes in, frames to the node; `outbox.py` is its sending half.
+"""A client's connection: from bytes to frames for the node, and answers back to the client.
 
-Frames are handled where they lie, one after the other, as plain calls. No view of a buffer outlives the
-node's `handle`: what remains of a read is copied into a buffer of our own, since the shared one is the next
-one's.
+Frames are handled in the receive buffer, one after the other, as plain calls. No view of the buffer is kept
+after the node's `handle` returns: the rest of a read is copied into a buffer of the connection, because all
+connections share the receive buffer. A reason to stop reading from the connection is a hold; while there is
+one, nothing is read from the socket, so that TCP slows the client down. `outbox.py` sends what is in files.
 """
 
 import asyncio
 import socket
 import struct
+from os import write
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, UNSENT_BYTES_PER_CONNECTION_MAX
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts
-from headrace.node.routes import PRODUCE
-from headrace.server.gate import SHARED_BUFFER_BYTES
-from headrace.server.outbox import CLOSED, FULL, MEMORY, MUTED, STOPPING, TURN, Outbox
-from headrace.server.room import Room
+from headrace.server.connection_limits import SHARED_BUFFER_BYTES, describe_bad_size, refusal_of_long_frame
+from headrace.server.outbox import (
+    CLOSED,
+    FULL,
+    JOINED_BYTES_MAX,
+    MEMORY,
+    MUTED,
+    STOPPING,
+    TURN,
+    UNSENDABLE,
+    WRITING,
+    Outbox,
+)
+from headrace.server.receive_buffer import ReceiveBuffer
 from headrace.storage.disk import Span
 
 if TYPE_CHECKING:
+    from headrace.server.connection_limits import Connections
     from headrace.server.driver import Driver
-    from headrace.server.gate import Gate
 
 # API key, version and correlation id: what every request begins with.
 FRAME_BYTES_MIN = 8
@@ -53,33 +65,48 @@ TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8
 GONE_STATES = (TCP_CLOSE, TCP_CLOSE_WAIT)
 
 _size_at = struct.Struct(">i").unpack_from
-_api_key_at = struct.Struct(">h").unpack_from
-_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
 
 
-class Channel(Outbox):
+class Channel(asyncio.BufferedProtocol):
     __slots__ = (
+        "_buffer",
+        "_connections",
+        "_descriptor",
+        "_driver",
         "_end",
         "_frame_began_at",
         "_handle",
+        "_is_paused",
         "_mute_timer",
         "_now",
         "_rearm",
-        "_room",
         "_start",
         "_take_effects",
         "_taken",
         "_turn_began_at",
+        "active_at",
+        "connection",
+        "holds",
+        "outbox",
+        "transport",
     )
 
-    def __init__(self, gate: "Gate", driver: "Driver", listener: str) -> None:
-        super().__init__(gate, driver, Connection(driver.next_connection_id(), listener=listener, address=""))
+    def __init__(self, connections: "Connections", driver: "Driver", listener: str) -> None:
+        self._connections = connections
+        self._driver = driver
+        self.connection = Connection(driver.next_connection_id(), listener=listener, address="")
+        self.outbox = Outbox(self, connections, driver)
+        self.transport: asyncio.Transport
+        self._descriptor = -1  # of its socket, unless what is written to that has to be encrypted
+        self.holds = 0
+        self._is_paused = False  # as the transport was told
+        self.active_at = 0.0  # when bytes last moved, in or out
         self._handle = driver.handle
         self._take_effects = driver.node.take_effects
         self._rearm = driver.rearm
-        self._now = gate.clock.now
-        self._room: Room | None = None  # our own; None: read into the shared one
-        self._start = 0  # of what is not handled yet, in our own room
+        self._now = connections.clock.now
+        self._buffer: ReceiveBuffer | None = None  # our own; None: read into the shared one
+        self._start = 0  # of what is not handled yet, in our own buffer
         self._end = 0
         self._taken = 0  # of the memory for requests
         self._turn_began_at = (
@@ -91,54 +118,54 @@ class Channel(Outbox):
     # --- asyncio's calls --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.connection.address = peer[0] if peer else ""
-        now = self._gate.clock.now()
+        now = self._connections.clock.now()
         self.active_at = now.mono
         its_socket = transport.get_extra_info("socket")
-        refusal = self._gate.admit(self, its_socket.fileno())
+        refusal = self._connections.admit(self, its_socket.fileno())
         if refusal is not None:
-            self._holds |= CLOSED
-            self._gate.log.sometimes(
+            self.holds |= CLOSED
+            self._connections.log.sometimes(
                 now.mono, "warning", "connection_refused", address=self.connection.address, reason=refusal
             )
-            self._transport.abort()
+            self.transport.abort()
             return
         its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if transport.get_extra_info("ssl_object") is None:
             self._descriptor = its_socket.fileno()
-        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
+        self.transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
         self._driver.connected(now, self.connection)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._holds |= CLOSED
+        self.holds |= CLOSED
         if self._mute_timer is not None:
             self._mute_timer.cancel()
         self._drop_room()
-        self._gate.memory.forget(self)
-        self._unsent.clear()
-        if self.connection.id in self._gate.channels:
-            self._gate.leave(self)
-            self._driver.disconnected(self._gate.clock.now(), self.connection)
+        self._connections.memory.forget(self)
+        self.outbox.close()
+        if self.connection.id in self._connections.channels:
+            self._connections.leave(self)
+            self._driver.disconnected(self._connections.clock.now(), self.connection)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self._room
-        if room is None:
-            return self._gate.shared_view
+        buffer = self._buffer
+        if buffer is None:
+            return self._connections.shared_view
         end = self._end
-        return room.view[end : min(room.granted, end + RECEIVED_BYTES_MAX)]
+        return buffer.view[end : min(buffer.granted, end + RECEIVED_BYTES_MAX)]
 
     def buffer_updated(self, count: int) -> None:
-        gate = self._gate
-        gate.bytes_in += count
-        room = self._room
-        if room is None:
+        connections = self._connections
+        connections.bytes_in += count
+        buffer = self._buffer
+        if buffer is None:
             is_full = count == SHARED_BUFFER_BYTES
-            self._frames(gate.shared_view, 0, count)
+            self._frames(connections.shared_view, 0, count)
         else:
-            is_full = count == RECEIVED_BYTES_MAX or self._end + count == room.granted
-            self._frames(room.view, self._start, self._end + count)
+            is_full = count == RECEIVED_BYTES_MAX or self._end + count == buffer.granted
+            self._frames(buffer.view, self._start, self._end + count)
         if is_full:
             self._share_turn()
         elif self._turn_began_at:
@@ -150,7 +177,7 @@ class Channel(Outbox):
         """
         if not self._turn_began_at:
             self._turn_began_at = self.active_at
-        elif monotonic() - self._turn_began_at > TURN_S_MAX and not self._holds:
+        elif monotonic() - self._turn_began_at > TURN_S_MAX and not self.holds:
             self.hold(TURN)
             self._driver.soon(self._take_turn)
 
@@ -170,14 +197,16 @@ class Channel(Outbox):
         while end - start >= 4:
             (size,) = _size_at(view, start)
             stop = start + 4 + size
-            if size < FRAME_BYTES_MIN or size > self._gate.limits.frame_bytes_max:
-                self._gate.frames_refused += 1
-                fault = _describe(bytes(view[start : start + 4]), size, self._gate.limits.frame_bytes_max)
+            if size < FRAME_BYTES_MIN or size > self._connections.limits.frame_bytes_max:
+                self._connections.frames_refused += 1
+                fault = describe_bad_size(
+                    bytes(view[start : start + 4]), size, self._connections.limits.frame_bytes_max
+                )
                 break
             if stop > end:
                 if size > FRAME_WITHOUT_RECORDS_BYTES_MAX and end - start >= 4 + FRAME_BYTES_MIN:
-                    fault = _hopeless(view, start + 4, size)
-                    self._gate.frames_refused += bool(fault)
+                    fault = refusal_of_long_frame(view, start + 4, size)
+                    self._connections.frames_refused += bool(fault)
                 break
             try:
                 parts = handle(now, connection, view[start + 4 : stop])
@@ -204,7 +233,7 @@ class Channel(Outbox):
                     answers = []
                 self._driver.carry_out(effects)
             count += 1
-            if start == end or self._holds:
+            if start == end or self.holds:
                 break
             if count % FRAMES_BETWEEN_CLOCKS == 0 and monotonic() - began > TURN_S_MAX:
                 self.hold(TURN)
@@ -218,15 +247,15 @@ class Channel(Outbox):
         if start == end:
             self._start = self._end = 0
             self._frame_began_at = 0.0
-            if self._room is not None and (not self._taken or self._gate.memory.is_short):
+            if self._buffer is not None and (not self._taken or self._connections.memory.is_short):
                 self._drop_room()
-        elif not self._holds & CLOSED:
+        elif not self.holds & CLOSED:
             self._keep_rest(view, start, end, None if count else self._frame_began_at)
 
     def _keep_rest(self, view: memoryview, start: int, end: int, began_at: float | None) -> None:
         """What is left: the beginning of a frame, or frames that must wait. began_at: of that same frame."""
         self._frame_began_at = began_at or self.active_at
-        if began_at is None and self._taken and self._gate.memory.is_short:
+        if began_at is None and self._taken and self._connections.memory.is_short:
             # Others wait for memory, and a frame is done: the next one takes its turn in the queue.
             rest = memoryview(bytes(view[start:end]))
             self._drop_room()
@@ -239,76 +268,83 @@ class Channel(Outbox):
         self.release(TURN)
 
     def _keep(self, view: memoryview, start: int, end: int) -> None:
-        """Hold on to view[start:end] in our own room, with enough of it for the frame that begins there."""
+        """Hold on to view[start:end] in our own buffer, with enough of it for the frame that begins there."""
         left = end - start
         size = 4 + _size_at(view, start)[0] if left >= 4 else 4
         needed = min(size, max(TRUSTED_BYTES, GROWTH * left))
         needed = max(needed, left + 1)  # whoever is read from has room to read into
-        room = self._room
-        if room is not None and needed <= room.granted:
-            if start + needed > room.granted:
-                room.view[:left] = view[start:end]
+        buffer = self._buffer
+        if buffer is not None and needed <= buffer.granted:
+            if start + needed > buffer.granted:
+                buffer.view[:left] = view[start:end]
                 start, end = 0, left
             self._start, self._end = start, end
             return
         granted = SMALL_BUFFER_BYTES
         if needed > SMALL_BUFFER_BYTES:
             granted = _stepped(needed)
-            if not self._gate.memory.take(self, granted - self._taken):
+            if not self._connections.memory.take(self, granted - self._taken):
                 self.hold(MEMORY)
-                if room is not None:
+                if buffer is not None:
                     self._start, self._end = start, end
                     return
                 granted = left  # what has arrived has to lie somewhere; at most the shared buffer's size
             else:
                 self._taken = granted
-        if room is not None and granted <= len(room.view):
+        if buffer is not None and granted <= len(buffer.view):
             if start:
-                room.view[:left] = view[start:end]
-            room.granted = granted
+                buffer.view[:left] = view[start:end]
+            buffer.granted = granted
             self._start, self._end = 0, left
             return
         self._move(view[start:end], granted, max(granted, _stepped(size)))
 
     def _move(self, rest: memoryview, granted: int, size: int) -> None:
-        """To a room of that size."""
+        """To a buffer of that size."""
         try:
-            room = Room(size, granted)
+            buffer = ReceiveBuffer(size, granted)
         except OSError as error:
-            self.close(f"no room for a frame of {size} bytes: {error}")
+            self.close(f"no memory for a request of {size} bytes: {error}")
             return
-        room.view[: len(rest)] = rest
-        old, self._room = self._room, room
+        buffer.view[: len(rest)] = rest
+        old, self._buffer = self._buffer, buffer
         self._start, self._end = 0, len(rest)
         if old is not None:
             old.give_back(self._driver.soon)
 
     def memory_granted(self) -> None:
         self.release(MEMORY)
+        if self.holds:
+            self._driver.soon(self._let_others_pass)  # not at once: many of them may wait in a row
+
+    def _let_others_pass(self) -> None:
+        """Something else holds it, perhaps for long: it asks again when it goes on."""
+        if self.holds and not self.holds & MEMORY:
+            self._connections.memory.forget(self)
 
     def _drop_room(self) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.give_back(self._driver.soon)
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            buffer.give_back(self._driver.soon)
         self._start = self._end = 0
         taken, self._taken = self._taken, 0
         if taken:
-            self._gate.memory.give_back(self, taken)
+            self._connections.memory.give_back(self, taken)
 
     def release_unused_buffer(self) -> None:
-        if self._room is not None and self._start == self._end:
+        if self._buffer is not None and self._start == self._end:
             self._drop_room()
 
     @property
     def awaits_rest_of_frame(self) -> bool:
         """It is the client's turn, in the middle of a frame."""
-        return self._start != self._end and not self._holds
+        return self._start != self._end and not self.holds
 
     def is_idle_since(self, instant: float) -> bool:
         """Nothing has moved since then though it was the client's turn, or one frame takes that long."""
-        if self.connection.pending or self._holds & (MEMORY | MUTED | TURN | STOPPING | CLOSED):
+        if self.connection.pending or self.holds & (MEMORY | MUTED | TURN | STOPPING | CLOSED):
             return False
-        if self._is_reading_file:
+        if self.outbox.is_reading_file:
             return False
         return self.active_at <= instant or (self._frame_began_at != 0.0 and self._frame_began_at <= instant)
 
@@ -316,21 +352,69 @@ class Channel(Outbox):
         """Its client hung up while nothing was read from it. Otherwise its long polls would wait for nobody,
         and be asked at every append.
         """
-        if not self._is_paused or self._holds & CLOSED or TCP_INFO is None:
+        if not self._is_paused or self.holds & CLOSED or TCP_INFO is None:
             return False
-        peer = self._transport.get_extra_info("socket")
+        peer = self.transport.get_extra_info("socket")
         return peer.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 1)[0] in GONE_STATES
 
-    # --- holding and going on ---------------------------------------------------------------------------
+    # --- holds ------------------------------------------------------------------------------------------
+
+    def hold(self, reason: int) -> None:
+        """Handle nothing more from this connection until the reason is released."""
+        self.holds |= reason
+        if not self._is_paused and not self.holds & CLOSED:
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def release(self, reason: int) -> None:
+        if self.holds & reason:
+            self.holds &= ~reason
+            if not self.holds:
+                self._driver.soon(self._go_on)  # never at once: we may be inside a call of the node
+
+    def pause_writing(self) -> None:
+        self.hold(WRITING)
+        self._connections.note_unsent(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self.active_at = self._connections.clock.now().mono
+        self._connections.note_unsent(self, 0)
+        self.release(WRITING)
+        if not self.outbox.is_empty:
+            self.outbox.go_on()
+
+    def close(self, reason: str) -> None:
+        """End it now; what was not sent is dropped."""
+        if not self.holds & CLOSED:
+            self.holds |= CLOSED
+            address = self.connection.address
+            self._connections.log.sometimes(
+                self.active_at, "info", "connection_closed", address=address, reason=reason
+            )
+            self.transport.abort()
+
+    def stop_taking(self) -> None:
+        """Handle no more requests; those that were handled are still answered."""
+        self.hold(STOPPING)
+
+    def close_when_sent(self) -> None:
+        """End it as soon as the answers that are known have left."""
+        if not self.holds & CLOSED:
+            if not self.outbox.is_empty:
+                self.outbox.closes_when_sent = True
+            else:
+                self.holds |= CLOSED
+                self.transport.close()
 
     def _go_on(self) -> None:
-        if self._holds or not self._is_paused:
+        """Nothing holds the connection any more: handle what has arrived, then read again."""
+        if self.holds or not self._is_paused:
             return
-        if self._room is not None and self._start != self._end:
-            self._frames(self._room.view, self._start, self._end)
-        if not self._holds:
+        if self._buffer is not None and self._start != self._end:
+            self._frames(self._buffer.view, self._start, self._end)
+        if not self.holds:
             self._is_paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     def mute(self, delay_s: float) -> None:
         if self._mute_timer is not None:
@@ -342,6 +426,42 @@ class Channel(Outbox):
         self._mute_timer = None
         self.release(MUTED)
 
+    # --- answers ----------------------------------------------------------------------------------------
+
+    def send(self, parts: Parts) -> None:
+        """A whole frame, after those before it."""
+        if self.holds & UNSENDABLE:
+            if not self.holds & CLOSED:
+                self.outbox.add(parts)
+            return
+        size = 0
+        for part in parts:
+            if type(part) is Span:
+                self.outbox.send(parts)
+                return
+            size += len(part)  # type: ignore[arg-type]  # not a Span
+        self._connections.bytes_out += size
+        if size <= JOINED_BYTES_MAX:
+            self._send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))  # type: ignore[arg-type]
+        else:
+            self.transport.writelines(parts)  # type: ignore[arg-type]
+        if self.holds & WRITING:  # a later answer to one that does not take the earlier ones
+            self._connections.note_unsent(self, self.transport.get_write_buffer_size())
+
+    def _send_at_once(self, data: bytes) -> None:
+        """Without the loop where the socket has room: the loop gathers, and writes after it has read from
+        everybody, while the client could go on already.
+        """
+        if self._descriptor >= 0 and not self.transport.get_write_buffer_size():
+            try:
+                sent = write(self._descriptor, data)
+            except OSError:
+                sent = 0  # no room, or nobody there: the loop finds out as well
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self.transport.write(data)
+
     def answer(self, parts: Parts) -> None:
         """An answer that had to wait."""
         self.send(parts)
@@ -349,7 +469,7 @@ class Channel(Outbox):
 
     def proceed(self) -> None:
         """Something of what it had asked for is done."""
-        if self._holds & FULL and not self.connection.is_full:
+        if self.holds & FULL and not self.connection.is_full:
             self.release(FULL)
 
 
@@ -357,25 +477,6 @@ def _is_big(part: bytes | bytearray | memoryview | Span) -> bool:
     return type(part) is Span or len(part) > BIG_PART_BYTES  # type: ignore[arg-type]
 
 
-def _hopeless(view: memoryview, start: int, size: int) -> str:
-    """Why the node would refuse so long a frame when all of it has come; empty if it would not."""
-    (api_key,) = _api_key_at(view, start)
-    if api_key == PRODUCE:
-        return ""
-    return f"API {api_key} with {size} bytes: too many for a request without records"
-
-
 def _stepped(size: int) -> int:
     """So many bytes, some more, and up to the next step."""
     return (size + 2 * BUFFER_STEP_BYTES) // BUFFER_STEP_BYTES * BUFFER_STEP_BYTES
-
-
-def _describe(head: bytes, size: int, size_max: int) -> str:
-    """What a bad size most likely is, for the operator's log."""
-    if head[:2] == b"\x16\x03":
-        return "a TLS client on a plaintext listener: check security.protocol"
-    if head in _HTTP:
-        return "an HTTP client on a Kafka listener"
-    if size > size_max:
-        return f"frame of {size} bytes exceeds socket.request.max.bytes={size_max}"
-    return f"frame of {size} bytes cannot be a request"

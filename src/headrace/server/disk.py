@@ -1,9 +1,8 @@
-"""A log directory on a real file system, as storage's `Disk` asks for it.
+"""Real disk: storage's `Disk` protocol on a directory of the file system.
 
-Files are made with mode 0600, directories with 0700. A path is relative and never leaves the root. An open
-file that nobody holds any more closes itself. Anything may happen in any thread, but reading, appending and
-closing of one file belong to one; a `pin` is another descriptor for the same file, and outlives the closing
-of the first.
+Files have mode 0600, directories 0700. A path is relative and never leaves the root. A file closes itself
+when nothing refers to it any more. Every thread may use the disk, but one thread at a time reads, appends to
+or closes a file; a `pin` is another descriptor of the same file, which stays open when the first is closed.
 """
 
 import errno
@@ -22,7 +21,7 @@ Names = list[str]  # a disk has a method of the name `list`
 
 
 class PathEscapes(ValueError):
-    """A path that is absolute, empty or climbs out of the root: a bug above, never a user's doing."""
+    """A path is absolute, empty or outside the root: a bug of the caller, never a user's error."""
 
 
 class RealFile:

@@ -1,7 +1,7 @@
-"""Carries out what the node asks for: the only place where the node's world is touched.
+"""Driver of a node: calls it, and carries out its effects with asyncio.
 
-After each call of the node its effects are carried out in order, and one timer is set to its next deadline.
-All of it happens in the loop's thread; jobs and slow reads come back into it.
+After each call of the node the driver carries out its effects in order, and sets one timer to its next
+deadline. All of this happens in the event loop's thread; jobs and slow reads report back to it.
 """
 
 import asyncio
@@ -15,12 +15,14 @@ from typing import Any, Protocol, assert_never
 
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run, Send
+from headrace.node.effects import Answer, Close, Effect, Halt, Hangup, Mute, Parts, Proceed, Report, Run, Send
+from headrace.node.peers import Unanswered
 from headrace.node.settings import Settings
+from headrace.server.connection_limits import Connections
 from headrace.server.disk import RealFile
-from headrace.server.gate import Gate
-from headrace.server.insider import Insider
 from headrace.server.jobs import Finished, Jobs, Threads
+from headrace.server.loopback_client import LoopbackClient
+from headrace.server.peers import PeerConnections
 from headrace.storage.disk import Disk, File
 from headrace.storage.jobs import Job
 
@@ -32,7 +34,7 @@ SLOW_CALL_S = 0.05
 
 # What a client can make the node report as often as it asks.
 REPEATABLE = frozenset(
-    ("admission_failed", "coordinator_append_failed", "disk_full", "internal_topic_refused")
+    ("batch_validation_failed", "coordinator_append_failed", "disk_full", "internal_topic_refused")
 )
 
 HALTED = 70  # the exit code of a node that could not keep its promises (EX_SOFTWARE)
@@ -45,6 +47,7 @@ class DrivenNode(Protocol):
     def disconnected(self, now: Now, connection: Connection, /) -> None: ...
     def handle(self, now: Now, connection: Connection, frame: memoryview, /) -> Parts | None: ...
     def completed(self, now: Now, ticket: int, result: Any, /) -> None: ...
+    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered, /) -> None: ...
     def wake(self, now: Now, /) -> None: ...
     def deadline(self) -> Instant | None: ...
     def take_effects(self) -> list[Effect]: ...
@@ -59,13 +62,18 @@ class DrivenNode(Protocol):
     def is_ready(self) -> bool: ...
 
     @property
+    def is_stopping(self) -> bool:
+        """It accepts no more requests."""
+        ...
+
+    @property
     def is_stopped(self) -> bool: ...
 
 
 class JobRunner(Protocol):
-    """Runs the node's jobs, those of one lane in order, and reports the end of each in the loop's thread."""
+    """Runs the node's jobs, those of one queue in order, and reports the end of each in the loop's thread."""
 
-    def start(self, ticket: int, directory: str, lane: str, job: Job, /) -> None: ...
+    def start(self, ticket: int, directory: str, queue: str, job: Job, /) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -81,11 +89,12 @@ class Driver:
         "_readers",
         "_timer",
         "_watches",
-        "gate",
+        "connections",
         "handle",
-        "insiders",
         "jobs",
+        "loopback_clients",
         "node",
+        "peers",
         "soon",
     )
 
@@ -93,7 +102,7 @@ class Driver:
         self,
         loop: asyncio.AbstractEventLoop,
         node: DrivenNode,
-        gate: Gate,
+        connections: Connections,
         disks: dict[str, Disk],
         roots: dict[str, str],
         *,
@@ -103,8 +112,9 @@ class Driver:
         self._loop = loop
         self.node = node
         self.handle = node.handle  # what connections call; replaced by a timed one when that is asked for
-        self.gate = gate
+        self.connections = connections
         self.jobs = make_jobs(loop, disks, roots, self._job_finished)
+        self.peers = PeerConnections(loop, self._peer_answered)
         self._readers = Threads(loop, "read", READERS_MAX)
         self._halt = halt
         self._ids = count(1)
@@ -112,7 +122,7 @@ class Driver:
         self._armed_at = float("inf")
         self.soon = loop.call_soon
         self._watches: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        self.insiders: dict[int, Insider] = {}  # clients without a socket, by their connections' ids
+        self.loopback_clients: dict[int, LoopbackClient] = {}  # by their connections' ids
 
     def next_connection_id(self) -> int:
         return next(self._ids)
@@ -131,7 +141,7 @@ class Driver:
         self.settle()
 
     def shutdown(self) -> None:
-        self.node.shutdown(self.gate.clock.now())
+        self.node.shutdown(self.connections.clock.now())
         self.settle()
 
     def settle(self) -> None:
@@ -151,7 +161,7 @@ class Driver:
                 self._timer.cancel()
             self._armed_at = deadline
             # uvloop counts in milliseconds: rounded up, or it would fire just too early and spin
-            delay_ms = ceil((deadline - self.gate.clock.now().mono) * 1000)
+            delay_ms = ceil((deadline - self.connections.clock.now().mono) * 1000)
             self._timer = self._loop.call_later(max(0, delay_ms) / 1000, self._wake)
         if self._watches:
             self._look()
@@ -173,7 +183,7 @@ class Driver:
                 future.set_result(None)
 
     def wake(self) -> None:
-        """Do what is due by the clock now, not by the timer: somebody moved the clock."""
+        """Does what is due by the current clock, because a test has moved it."""
         if self._timer is not None:
             self._timer.cancel()
         self._wake()
@@ -181,7 +191,7 @@ class Driver:
     def _wake(self) -> None:
         self._timer = None
         self._armed_at = float("inf")
-        now = self.gate.clock.now()
+        now = self.connections.clock.now()
         try:
             self.node.wake(now)
         except Exception as error:
@@ -190,7 +200,7 @@ class Driver:
         self._note_slow("wake", now)
 
     def _job_finished(self, ticket: int, result: Any) -> None:
-        now = self.gate.clock.now()
+        now = self.connections.clock.now()
         try:
             self.node.completed(now, ticket, result)
         except Exception as error:
@@ -198,20 +208,31 @@ class Driver:
         self.settle()
         self._note_slow(f"completed {type(result).__name__}", now)
 
+    def _peer_answered(self, ticket: int, answer: memoryview | Unanswered) -> None:
+        now = self.connections.clock.now()
+        try:
+            self.node.answered(now, ticket, answer)
+        except Exception as error:
+            self.failed("answered", error)
+        self.settle()
+        self._note_slow("answered", now)
+
     def _note_slow(self, call: str, began: Now) -> None:
-        """What holds up the loop holds up every client: the operator should know what it was."""
-        now = self.gate.clock.now()
+        """Logs a call that blocked the event loop, because it delayed every client."""
+        now = self.connections.clock.now()
         if now.mono - began.mono > SLOW_CALL_S:
             took_ms = round((now.mono - began.mono) * 1000)
-            self.gate.log.sometimes(now.mono, "warning", "slow_call", call=call, took_ms=took_ms)
+            self.connections.log.sometimes(now.mono, "warning", "slow_call", call=call, took_ms=took_ms)
 
     def failed(self, call: str, error: Exception) -> None:
         """A bug of ours. One client's request fails alone; the log says where. A client that has found one
         can repeat it without end, and its lines must not fill the disk.
         """
         trace = "".join(traceback.format_exception(error))
-        mono = self.gate.clock.now().mono
-        self.gate.log.sometimes(mono, "error", "internal_error", call=call, error=repr(error), trace=trace)
+        mono = self.connections.clock.now().mono
+        self.connections.log.sometimes(
+            mono, "error", "internal_error", call=call, error=repr(error), trace=trace
+        )
 
     # --- effects ----------------------------------------------------------------------------------------
 
@@ -225,36 +246,36 @@ class Driver:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Answer():
-                channel = self.gate.channels.get(effect.connection.id)
+                channel = self.connections.channels.get(effect.connection.id)
                 if channel is not None:
                     channel.answer(effect.parts)
-                elif effect.connection.id in self.insiders:  # else it has gone meanwhile
-                    self.insiders[effect.connection.id].answer(effect.parts)
+                elif effect.connection.id in self.loopback_clients:  # else it has gone meanwhile
+                    self.loopback_clients[effect.connection.id].answer(effect.parts)
             case Run():
-                self.jobs.start(effect.ticket, effect.directory, effect.lane, effect.job)
+                self.jobs.start(effect.ticket, effect.directory, effect.queue, effect.job)
             case Report() if effect.event in REPEATABLE:
-                mono = self.gate.clock.now().mono
-                self.gate.log.sometimes(mono, effect.level, effect.event, **effect.facts)
+                mono = self.connections.clock.now().mono
+                self.connections.log.sometimes(mono, effect.level, effect.event, **effect.facts)
             case Report():
-                self.gate.log.event(effect.level, effect.event, effect.facts)
+                self.connections.log.event(effect.level, effect.event, effect.facts)
             case Close():
-                channel = self.gate.channels.get(effect.connection.id)
+                channel = self.connections.channels.get(effect.connection.id)
                 if channel is not None:
                     channel.close(effect.reason)
-                elif effect.connection.id in self.insiders:
-                    self.insiders[effect.connection.id].close(effect.reason)
+                elif effect.connection.id in self.loopback_clients:
+                    self.loopback_clients[effect.connection.id].close(effect.reason)
             case Proceed():
-                channel = self.gate.channels.get(effect.connection.id)
+                channel = self.connections.channels.get(effect.connection.id)
                 if channel is not None:
                     channel.proceed()
             case Mute():
-                channel = self.gate.channels.get(effect.connection.id)
+                channel = self.connections.channels.get(effect.connection.id)
                 if channel is not None:
-                    channel.mute(max(0.0, effect.until - self.gate.clock.now().mono))
+                    channel.mute(max(0.0, effect.until - self.connections.clock.now().mono))
             case Send():
-                self.gate.log.error("no_such_peer", peer=effect.peer, api_key=effect.api_key)
-                error = ConnectionError(f"no address is known for node {effect.peer}")
-                self.soon(self._job_finished, effect.ticket, error)
+                self.peers.send(effect.ticket, effect.peer, effect.lane, effect.frame)
+            case Hangup():
+                self.peers.hang_up(effect.peer_id, effect.lane)
             case Halt():
                 self.halt(effect.reason)
             case _:
@@ -262,7 +283,7 @@ class Driver:
 
     def halt(self, reason: str) -> None:
         """End at once and leave no clean marker: a restart must not trust what we no longer trust."""
-        self.gate.log.error("halted", reason=reason)
+        self.connections.log.error("halted", reason=reason)
         sys.stdout.flush()
         sys.stderr.flush()
         self._halt(HALTED)
@@ -272,7 +293,7 @@ class Driver:
     def read_in_thread(
         self, file: File, position: int, size: int, then: Callable[[bytes | OSError], None]
     ) -> None:
-        """Read a pinned file where waiting for the device holds up nobody."""
+        """Reads a pinned file in a thread, so that waiting for the device does not block the event loop."""
         assert isinstance(file, RealFile)
         pin = file.pin()  # the connection may go and close its own while we read
 
@@ -287,5 +308,6 @@ class Driver:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.peers.close()
         self.jobs.stop()
         self._readers.stop()

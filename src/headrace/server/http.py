@@ -1,12 +1,11 @@
-"""As much HTTP as a broker's side door needs: one request per connection, everything bounded.
+"""HTTP server for metrics and the schema registry: one request per connection, with limits on everything.
 
-A body needs a Content-Length: who sends chunks of unknown number is told so.
+A body needs a Content-Length; chunked bodies get an error that says so.
 """
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
 # A scraper sends a few hundred bytes and a registry's client little more; who sends more is neither.
@@ -17,10 +16,12 @@ BODY_BYTES_MAX = 512 * 1024
 
 # Who has not sent its request and taken its answer by then is neither a scraper nor a registry's client.
 REQUEST_S_MAX = 5.0
-# How long an answer may take: schemas are compared one request after the other, perhaps on a busy machine.
+# How long an answer may take: schemas are compared one request after the other, perhaps on a busy host.
 ANSWER_S_MAX = 40.0
 # The tasks of a big job all ask the registry at once when they start.
 CONNECTIONS_MAX = 128
+
+BAD_REQUEST, LENGTH_REQUIRED, CONTENT_TOO_LARGE = 400, 411, 413
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -35,18 +36,18 @@ class HttpRequest(NamedTuple):
         return self.target.partition("?")[0]
 
 
-class Refused(Exception):
-    """A request that is not even looked at."""
+class HttpError(Exception):
+    """A request is refused before it is read completely."""
 
-    def __init__(self, status: HTTPStatus, why: str) -> None:
+    def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
 
 
 class HttpPort:
-    """A tiny HTTP server: one request per connection, with limits on everything.
+    """A small HTTP server: one request per connection, with limits on everything.
 
-    `answer` gives the whole response, or raises ConnectionError if there shall be none.
+    `answer` returns the whole response, or raises ConnectionError to close the connection without one.
     """
 
     def __init__(self, answer: Callable[[HttpRequest], Awaitable[bytes]]) -> None:
@@ -95,32 +96,32 @@ class HttpPort:
     async def _request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> HttpRequest | bytes:
-        """What is asked, or what to say to somebody whose request is not even looked at."""
+        """The request, or the response to one that is refused before it is read completely."""
         try:
             return await read_request(reader, writer, body_bytes_max=BODY_BYTES_MAX)
-        except Refused as refused:
+        except HttpError as refused:
             return response(refused.status, "text/plain", f"{refused}\n".encode())
 
 
 async def read_request(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, body_bytes_max: int
 ) -> HttpRequest:
-    """Refused, or what asyncio raises for streams that end or run over."""
+    """HttpError, or what asyncio raises for streams that end or run over."""
     head = (await reader.readuntil(END_OF_HEAD)).decode("latin-1")
     first, *lines = head.split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise Refused(HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1")
+        raise HttpError(BAD_REQUEST, "the request is not HTTP/1.1")
     headers = {
         name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
     }
     if "transfer-encoding" in headers:
-        raise Refused(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length instead of chunks")
+        raise HttpError(LENGTH_REQUIRED, "send a Content-Length instead of chunks")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdecimal()):
-        raise Refused(HTTPStatus.BAD_REQUEST, "Content-Length is not a number")
+        raise HttpError(BAD_REQUEST, "Content-Length is not a number")
     if len(length) > 12 or int(length) > body_bytes_max:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {body_bytes_max} bytes")
+        raise HttpError(CONTENT_TOO_LARGE, f"the body has more than {body_bytes_max} bytes")
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     body = await reader.readexactly(int(length))
@@ -129,6 +130,8 @@ async def read_request(
 
 def response(status: int, content_type: str, body: bytes, *, with_body: bool = True) -> bytes:
     """The whole answer; without the body for HEAD."""
+    from http import HTTPStatus  # no start waits for it
+
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:

@@ -1,8 +1,8 @@
-"""Where a node's jobs run: in a few threads, or in a child process when they compute.
+"""Execution of a node's jobs: in a few threads, or in a child process if they compute.
 
-There are two children: one for long work, and one for short work that clients wait for. Threads only wait
-(for fsync, for pread, for a child): one thread of pure Python would slow every request down. Jobs of one lane
-of one directory run one after the other in the order given; lanes do not wait for each other.
+There are two child processes: one for long work, and one for short work that clients wait for. Threads only
+wait (for fsync, for pread, for a child): a thread that computes in Python would slow down every request. Jobs
+of one queue of one directory run one after the other, in order; queues do not wait for each other.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class Computer:
 
 
 class Jobs:
-    __slots__ = ("_computers", "_disks", "_finished", "_lanes", "_loop", "_roots", "_running", "_threads")
+    __slots__ = ("_computers", "_disks", "_finished", "_loop", "_queues", "_roots", "_running", "_threads")
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Jobs:
         self._disks = disks
         self._roots = roots  # directory → where it really is, for the child process
         self._finished = finished
-        self._lanes: dict[tuple[str, str], deque[tuple[int, Job]]] = {}  # present: one of the lane runs
+        self._queues: dict[tuple[str, str], deque[tuple[int, Job]]] = {}  # present: one of the queue runs
         self._running = 0
         self._threads = Threads(loop, "job", THREADS_MAX)
         # A computation may take minutes; what clients wait for must not wait for that.
@@ -154,12 +154,12 @@ class Jobs:
     def is_idle(self) -> bool:
         return not self._running
 
-    def start(self, ticket: int, directory: str, lane: str, job: Job) -> None:
+    def start(self, ticket: int, directory: str, queue: str, job: Job) -> None:
         self._running += 1
-        key = (directory, lane)
-        waiting = self._lanes.get(key)
+        key = (directory, queue)
+        waiting = self._queues.get(key)
         if waiting is None:
-            self._lanes[key] = deque()
+            self._queues[key] = deque()
             self._run(key, ticket, job)
         else:
             waiting.append((ticket, job))
@@ -182,17 +182,17 @@ class Jobs:
 
     def _done(self, key: tuple[str, str], ticket: int, result: Any) -> None:
         self._running -= 1
-        waiting = self._lanes[key]
+        waiting = self._queues[key]
         if waiting:
             self._run(key, *waiting.popleft())
         else:
-            del self._lanes[key]
+            del self._queues[key]
         self._finished(ticket, result)
 
     def stop(self) -> None:
-        for lane in self._lanes.values():
-            self._running -= len(lane)
-            lane.clear()
+        for queue in self._queues.values():
+            self._running -= len(queue)
+            queue.clear()
         for computer in self._computers.values():
             computer.stop()
         self._threads.stop()

@@ -1,7 +1,7 @@
-"""Where the process listens, and what it tells clients to call.
+"""Listeners of the process, and the addresses that it advertises to clients.
 
-Sockets are bound before the node exists, so that a port of 0 is already a real one when the node is told its
-advertised addresses; they are listened on only once the node serves.
+Sockets are bound before the node is created, so that port 0 is a real port when the node gets its advertised
+addresses. The process listens on them only once the node is ready.
 """
 
 import errno
@@ -29,8 +29,13 @@ def bind(listener: Listener) -> socket.socket:
 def bind_address(host: str, port: int, shown: str, setting: str) -> socket.socket:
     """Where it cannot, the error shows the address as `shown` and names the setting that it is from."""
     try:
+        name = host or "0.0.0.0"
         family, kind, protocol, _, where = socket.getaddrinfo(
-            host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            # Python loads its codec for international names for every `str`
+            name.encode() if name.isascii() else name,
+            port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
         )[0]
         bound = socket.socket(family, kind, protocol)
         try:
@@ -50,7 +55,7 @@ def bind_address(host: str, port: int, shown: str, setting: str) -> socket.socke
 
 
 def told(settings: Settings, ports: dict[str, int]) -> Settings:
-    """The settings with real ports, and a name for this machine where an address means all of its
+    """The settings with real ports, and a name for this host where an address means all of its
     interfaces.
     """
     advertised = _without_everywhere(settings.advertised_listeners)
@@ -68,7 +73,7 @@ def _without_everywhere(listeners: tuple[Listener, ...]) -> tuple[Listener, ...]
 
 
 def this_host() -> str:
-    """A name by which others may reach this machine; `localhost` where it has none that resolves."""
+    """A name by which others may reach this host; `localhost` where it has none that resolves."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

@@ -1,4 +1,4 @@
-"""One process per log directory: a lock that the kernel drops when its holder dies, however it dies."""
+"""Lock of a log directory: one process at a time; the kernel releases it when the process ends."""
 
 import fcntl
 import os

@@ -1,8 +1,8 @@
 """The operator's log: one line per event, `key=value` or JSON, on stderr.
 
-A line is a moment, a level, an event's name and its facts. What a hostile client can cause without end is
-written with `sometimes`, which lets a few lines of one event through per period and then tells how many it
-held.
+A line has a time, a level, the name of an event and its facts. Events that a hostile client can cause without
+end are logged with `sometimes`, which writes a few lines of one event per period, and then the number of
+those that it left out.
 """
 
 import sys

@@ -1,8 +1,7 @@
-"""What is counted, as Prometheus reads it: `GET /metrics` on a port that it shares with the schema registry.
+"""Metrics in Prometheus' format: `GET /metrics`, on the same port as the schema registry.
 
-The node and the gate keep plain integers; they are put into words only when somebody asks. The loop's lag
-is measured by a probe that wants to be called every 50 ms and notes how late it was: what a request would
-have waited.
+The node and `Connections` have plain integers, which become text only at a request. A probe measures the lag
+of the event loop: it is scheduled every 50 ms and records how late it is called, as a request would be.
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from headrace.protocol.api import APIS, ApiKey
 from headrace.server.http import HttpPort, HttpRequest, response
 
 if TYPE_CHECKING:
+    from headrace.node.cluster_metrics import ClusterMetrics
     from headrace.server.process import Process
     from headrace.server.registry import RegistryService
 
@@ -202,12 +202,14 @@ class MetricsEndpoint:
 
     @property
     def registry(self) -> "RegistryService":
-        """Made when somebody first asks: a broker without schemas does not load it."""
+        """Created at the first request: a broker without schemas does not load it."""
         if self._registry is None:
             from headrace.server.registry import RegistryService
 
-            listener = self._process.settings.listeners[0].name
-            self._registry = RegistryService(self._process.driver, listener)
+            # other brokers are reached at it, and their addresses come with the topic's leader
+            listener = self._process.settings.inter_broker_listener_name
+            peers = getattr(self._process.node, "peers", None)
+            self._registry = RegistryService(self._process.driver, listener, peers)
         return self._registry
 
     def text(self) -> str:
@@ -220,7 +222,12 @@ class MetricsEndpoint:
         log_sizes = getattr(process.node, "log_sizes", None)
         if log_sizes is not None:
             _log_sizes(text, log_sizes())
-        _gate(text, process)
+        cluster: Callable[[], ClusterMetrics] | None = getattr(process.node, "cluster_metrics", None)
+        if cluster is not None:
+            from headrace.server.cluster_metrics import write_cluster
+
+            write_cluster(text, cluster())
+        _connections(text, process)
         _loop(text, self.lag)
         _collector(text, self.pauses)
         return str(text)
@@ -228,22 +235,42 @@ class MetricsEndpoint:
 
 def _node(text: Text, metrics: Metrics) -> None:
     names = {key: APIS[ApiKey(key)].name for key in sorted(metrics.apis)}
-    text.head("headrace_requests_total", "counter", "Requests served, by API.")
+    text.head("headrace_requests_total", "counter", "Requests handled, by API.")
     for key, name in names.items():
         text.value("headrace_requests_total", metrics.apis[key].requests, api=name)
-    text.head("headrace_request_seconds", "histogram", "From a request's arrival to its answer, by API.")
+    text.head("headrace_request_seconds", "histogram", "Time from a request's arrival to its answer, by API.")
     for key, name in names.items():
         api = metrics.apis[key]
         text.histogram("headrace_request_seconds", LATENCY_BOUNDS, api.buckets, api.seconds, api=name)
     one = text.one
-    one("headrace_parked_requests", "gauge", "Requests that wait: long polls, acks.", metrics.parked)
-    one("headrace_held_batches", "gauge", "Batches that wait in front of their logs.", metrics.held)
-    one("headrace_flushes_total", "counter", "Group commits: fsyncs of log directories.", metrics.flushes)
+    one(
+        "headrace_parked_requests",
+        "gauge",
+        "Requests that wait, such as long polls and acks=all.",
+        metrics.parked,
+    )
+    one(
+        "headrace_held_batches",
+        "gauge",
+        "Batches that wait for a check before they are appended.",
+        metrics.held,
+    )
+    one(
+        "headrace_flushes_total", "counter", "Flush jobs (group commits) of log directories.", metrics.flushes
+    )
     one("headrace_cleanings_total", "counter", "Passes of compaction.", metrics.cleanings)
-    one("headrace_stray_partitions", "gauge", "Directories that the metadata does not know.", metrics.strays)
+    one(
+        "headrace_stray_partitions",
+        "gauge",
+        "Partition directories that the metadata does not know.",
+        metrics.strays,
+    )
     one("headrace_damages_total", "counter", "Damaged files and batches found on disk.", metrics.damages)
     one(
-        "headrace_cleaned_bytes_total", "counter", "Bytes of log that compaction read.", metrics.cleaned_bytes
+        "headrace_cleaned_bytes_total",
+        "counter",
+        "Bytes of log that compaction has read.",
+        metrics.cleaned_bytes,
     )
     one("headrace_produced_batches_total", "counter", "Record batches appended.", metrics.produced_batches)
     one(
@@ -260,17 +287,37 @@ def _log_sizes(text: Text, sizes: Iterable[tuple[str, int, int]]) -> None:
         text.value("headrace_log_bytes", size, topic=topic, partition=partition)
 
 
-def _gate(text: Text, process: "Process") -> None:
-    gate = process.gate
+def _connections(text: Text, process: "Process") -> None:
+    connections = process.connections
     one = text.one
-    one("headrace_connections", "gauge", "Open connections.", len(gate.channels))
-    one("headrace_connections_accepted_total", "counter", "Connections taken.", gate.connections_accepted)
-    one("headrace_connections_refused_total", "counter", "Beyond a limit.", gate.connections_refused)
-    one("headrace_connections_idle_total", "counter", "Closed for their silence.", gate.connections_idle)
-    one("headrace_frames_refused_total", "counter", "Frames of an impossible size.", gate.frames_refused)
-    one("headrace_received_bytes_total", "counter", "Bytes read from clients.", gate.bytes_in)
-    one("headrace_sent_bytes_total", "counter", "Bytes written to clients.", gate.bytes_out)
-    one("headrace_request_memory_bytes", "gauge", "Held for frames in arrival.", gate.memory.bytes_used)
+    one("headrace_connections", "gauge", "Open connections.", len(connections.channels))
+    one("headrace_connections_accepted_total", "counter", "Accepted connections.", connections.accepted)
+    one(
+        "headrace_connections_refused_total",
+        "counter",
+        "Connections refused because of a limit.",
+        connections.refused,
+    )
+    one(
+        "headrace_connections_idle_total",
+        "counter",
+        "Connections closed because they were idle.",
+        connections.idle,
+    )
+    one(
+        "headrace_frames_refused_total",
+        "counter",
+        "Requests refused because of their size.",
+        connections.frames_refused,
+    )
+    one("headrace_received_bytes_total", "counter", "Bytes read from clients.", connections.bytes_in)
+    one("headrace_sent_bytes_total", "counter", "Bytes written to clients.", connections.bytes_out)
+    one(
+        "headrace_request_memory_bytes",
+        "gauge",
+        "Memory of requests that are being received.",
+        connections.memory.bytes_used,
+    )
 
 
 def _loop(text: Text, lag: LoopLag) -> None:
@@ -290,5 +337,10 @@ def _collector(text: Text, pauses: CollectorPauses) -> None:
     text.head("headrace_gc_seconds_total", "counter", "Time in the garbage collector, by generation.")
     for generation, total_s in enumerate(pauses.total_s):
         text.value("headrace_gc_seconds_total", total_s, generation=generation)
-    text.one("headrace_gc_worst_seconds", "gauge", "Its longest pause since the last scrape.", pauses.worst_s)
+    text.one(
+        "headrace_gc_worst_seconds",
+        "gauge",
+        "Longest pause of the garbage collector since the last scrape.",
+        pauses.worst_s,
+    )
     pauses.worst_s = 0.0

@@ -1,23 +1,21 @@
-"""The sending half of a connection: answers leave in order, and nothing is held that can wait in its file.
+"""Answers with data from files: they leave in order, and a file is read only when its bytes can be sent.
 
-A span of a file is read when the socket has room, a piece at a time: inline where the page cache has it,
-else in a thread, while the answers behind it wait. Whatever stops a connection is a hold; while there is
-any, nothing is read from the socket, so that TCP slows the client down.
+A span of a file is read when the socket has space, a piece at a time: directly if the page cache has it, else
+in a thread, while the answers behind it wait. `connection.py` sends the answers that are in memory.
 """
 
-import asyncio
 from collections import deque
-from os import write
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
-from headrace.node.connection import Connection
 from headrace.node.effects import Parts
 from headrace.server.disk import RealFile
 from headrace.storage.disk import Span
 
 if TYPE_CHECKING:
+    from headrace.server.connection import Channel
+    from headrace.server.connection_limits import Connections
     from headrace.server.driver import Driver
-    from headrace.server.gate import Gate
 
 Part = bytes | bytearray | memoryview | Span
 
@@ -40,179 +38,103 @@ CLOSED = 128
 UNSENDABLE = UNSENT | CLOSED
 
 
-class Outbox(asyncio.BufferedProtocol):
+class Outbox:
+    """What one connection has to send from files, and the answers behind that."""
+
     __slots__ = (
-        "_closes_when_sent",
-        "_descriptor",
+        "_channel",
+        "_connections",
         "_driver",
-        "_gate",
-        "_holds",
-        "_is_paused",
-        "_is_reading_file",
-        "_transport",
+        "_is_closed",
         "_unsent",
-        "active_at",
-        "connection",
+        "closes_when_sent",
+        "is_reading_file",
     )
 
-    def __init__(self, gate: "Gate", driver: "Driver", connection: Connection) -> None:
-        self._gate = gate
+    def __init__(self, channel: "Channel", connections: "Connections", driver: "Driver") -> None:
+        self._channel = channel
+        self._connections = connections
         self._driver = driver
-        self.connection = connection
-        self._transport: asyncio.Transport
-        self._descriptor = -1  # of its socket, unless what is written to that has to be encrypted
-        self._holds = 0
-        self._is_paused = False  # as the transport was told
         self._unsent: deque[Part] = deque()  # its spans' files are pins, which close themselves
-        self._is_reading_file = False
-        self._closes_when_sent = False
-        self.active_at = 0.0  # when bytes last moved, in or out
+        self._is_closed = False
+        self.is_reading_file = False
+        self.closes_when_sent = False
 
-    # --- holds ------------------------------------------------------------------------------------------
+    @property
+    def is_empty(self) -> bool:
+        return not self._unsent
 
-    def hold(self, reason: int) -> None:
-        """Handle nothing more from this connection until the reason is released."""
-        self._holds |= reason
-        if not self._is_paused and not self._holds & CLOSED:
-            self._is_paused = True
-            self._transport.pause_reading()
+    def close(self) -> None:
+        """The connection is gone. It is forgotten, too: the collector runs too rarely for a cycle of the
+        two.
+        """
+        self._is_closed = True
+        self._unsent.clear()
+        del self._channel
 
-    def release(self, reason: int) -> None:
-        if self._holds & reason:
-            self._holds &= ~reason
-            if not self._holds:
-                self._driver.soon(self._go_on)  # never at once: we may be inside a call of the node
-
-    def _go_on(self) -> None:
-        """Nothing holds the connection any more: handle what has arrived, then read again."""
-        raise AssertionError("the reading half says how")
-
-    def pause_writing(self) -> None:
-        self.hold(WRITING)
-        self._gate.note_unsent(self, self._transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        self.active_at = self._gate.clock.now().mono
-        self._gate.note_unsent(self, 0)
-        self.release(WRITING)
-        if self._unsent:
-            self._send_unsent()
-
-    def close(self, reason: str) -> None:
-        """End it now; what was not sent is dropped."""
-        if not self._holds & CLOSED:
-            self._holds |= CLOSED
-            address = self.connection.address
-            self._gate.log.sometimes(
-                self.active_at, "info", "connection_closed", address=address, reason=reason
-            )
-            self._transport.abort()
-
-    def stop_taking(self) -> None:
-        """Handle no more requests; those that were handled are still answered."""
-        self.hold(STOPPING)
-
-    def close_when_sent(self) -> None:
-        """End it as soon as the answers that are known have left."""
-        if not self._holds & CLOSED:
-            if self._unsent:
-                self._closes_when_sent = True
-            else:
-                self._holds |= CLOSED
-                self._transport.close()
-
-    # --- answers ----------------------------------------------------------------------------------------
+    def add(self, parts: Iterable[Part]) -> None:
+        """Behind what waits already."""
+        self._unsent.extend(_pinned(part) for part in parts)
 
     def send(self, parts: Parts) -> None:
-        """A whole frame, after those before it."""
-        if self._holds & UNSENDABLE:
-            if not self._holds & CLOSED:
-                self._unsent.extend(_pinned(part) for part in parts)
-            return
-        size = 0
-        for part in parts:
-            if type(part) is Span:
-                self._send_with_spans(parts)
-                return
-            size += len(part)  # type: ignore[arg-type]  # not a Span
-        self._gate.bytes_out += size
-        if size <= JOINED_BYTES_MAX:
-            self._send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))  # type: ignore[arg-type]
-        else:
-            self._transport.writelines(parts)  # type: ignore[arg-type]
-        if self._holds & WRITING:  # a later answer to one that does not take the earlier ones
-            self._gate.note_unsent(self, self._transport.get_write_buffer_size())
-
-    def _send_at_once(self, data: bytes) -> None:
-        """Without the loop where the socket has room: the loop gathers, and writes after it has read from
-        everybody, while the client could go on already.
-        """
-        if self._descriptor >= 0 and not self._transport.get_write_buffer_size():
-            try:
-                sent = write(self._descriptor, data)
-            except OSError:
-                sent = 0  # no room, or nobody there: the loop finds out as well
-            if sent == len(data):
-                return
-            data = data[sent:]
-        self._transport.write(data)
-
-    def _send_with_spans(self, parts: Parts) -> None:
         """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""
         rest = deque(parts)
         self._send_from(rest)
-        if rest and not self._holds & CLOSED:
-            self._unsent.extend(_pinned(part) for part in rest)
-            self.hold(UNSENT)
-            self._send_unsent()
+        if rest and not self._channel.holds & CLOSED:
+            self.add(rest)
+            self._channel.hold(UNSENT)
+            self.go_on()
 
-    def _send_unsent(self) -> None:
+    def go_on(self) -> None:
         """Go on where the socket, or the disk, had to be awaited."""
         unsent = self._unsent
-        if self._is_reading_file:
+        if self.is_reading_file:
             return
         self._send_from(unsent)
         if not unsent:
-            self.release(UNSENT)
-            if self._closes_when_sent:
-                self.close_when_sent()
-        elif not self._holds & (WRITING | CLOSED):
+            self._channel.release(UNSENT)
+            if self.closes_when_sent:
+                self._channel.close_when_sent()
+        elif not self._channel.holds & (WRITING | CLOSED):
             span = unsent[0]
             assert type(span) is Span  # nothing else is ever waited for
-            self._is_reading_file = True
+            self.is_reading_file = True
             size = min(span.size, COLD_READ_BYTES)
             self._driver.read_in_thread(span.file, span.position, size, self._file_was_read)
 
     def _file_was_read(self, data: bytes | OSError) -> None:
-        self._is_reading_file = False
-        if self._holds & CLOSED:
+        self.is_reading_file = False
+        if self._is_closed or self._channel.holds & CLOSED:
             return
         span = cast(Span, self._unsent[0])
         if isinstance(data, OSError) or len(data) != min(span.size, COLD_READ_BYTES):
             self._unreadable(span, data if isinstance(data, OSError) else None)
             return
-        self.active_at = self._gate.clock.now().mono
+        self._channel.active_at = self._connections.clock.now().mono
         _cut(self._unsent, len(data))
-        self._gate.bytes_out += len(data)
-        self._transport.write(memoryview(data))  # of a view the loop keeps the rest without copying it
-        self._send_unsent()
+        self._connections.bytes_out += len(data)
+        self._channel.transport.write(
+            memoryview(data)
+        )  # of a view the loop keeps the rest without copying it
+        self.go_on()
 
     def _send_from(self, parts: "deque[Part]") -> None:
-        """Send as much as the socket takes and the page cache has, by way of the gate's one piece
-        of memory.
+        """Send as much as the socket takes and the page cache has, by way of the piece of
+        memory that all connections share.
         """
-        gate, transport = self._gate, self._transport
-        while parts and not self._holds & (WRITING | CLOSED):
-            piece = gate.piece
+        connections, channel = self._connections, self._channel
+        transport = channel.transport
+        while parts and not channel.holds & (WRITING | CLOSED):
+            piece = connections.piece
             used = self._fill(piece, parts)
             if used:
-                gate.bytes_out += used
+                connections.bytes_out += used
                 transport.write(piece[:used])
                 if transport.get_write_buffer_size():
-                    gate.new_piece()  # the transport keeps a view of this one until the socket takes more
+                    connections.new_piece()  # the transport keeps a view of this one until it is sent
             elif parts and type(parts[0]) is not Span:
                 part = cast(bytes, parts.popleft())  # too big to be worth a copy
-                gate.bytes_out += len(part)
+                connections.bytes_out += len(part)
                 transport.write(part)
             else:
                 return  # not in the page cache, or not readable at all
@@ -257,15 +179,15 @@ class Outbox(asyncio.BufferedProtocol):
         return True
 
     def _unreadable(self, span: Span, error: Exception | None) -> None:
-        self._gate.log.sometimes(
-            self.active_at,
+        self._connections.log.sometimes(
+            self._channel.active_at,
             "error",
             "unreadable_file",
             path=span.file.path,
             position=span.position,
             error=error or "cut short",
         )
-        self.close("a file could not be read")
+        self._channel.close("a file could not be read")
 
 
 def _cut(parts: "deque[Part]", size: int) -> None:

@@ -1,7 +1,7 @@
-"""A disk that is read and written no faster than allowed: for background work beside which clients wait.
+"""Disk with a rate limit, for background work that must not slow down clients.
 
-Every call is made at once, and paid for afterwards with sleep; so a job is as fast as it can be until it has
-used up its share of the time that went by. Never in the loop's own thread.
+Each call is made at once, and then the thread sleeps as long as the rate requires. It is never used in the
+event loop's thread.
 """
 
 import time

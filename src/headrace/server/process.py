@@ -1,12 +1,12 @@
-"""The process around one node: from settings to `ready`, and from a signal to a clean end.
+"""The process of one node: from settings to `ready`, and from a signal to a clean stop.
 
-Start: lock the log directories, bind, open the node, wait until it is ready, listen, say `ready` on stdout.
-End: accept nothing more, finish what was accepted, let the node flush and write its clean marker, leave. A
-second signal leaves at once; that costs what kill -9 costs: a little more work at the next start.
+Start: lock the log directories, bind, open the node, listen to other controllers, wait until the node is
+ready, listen to clients, print `ready`. Stop:
+accept no more requests, finish those that were accepted, let the node flush and write the marker of a clean
+stop, exit. A second signal ends the process at once, like kill -9: the next start has to do more.
 """
 
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -17,15 +17,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import Now
 from headrace.node.settings import Settings
 from headrace.records import compiled
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection import Channel
+from headrace.server.connection_limits import ConnectionLimits, Connections
 from headrace.server.disk import RealDisk, UnusableDisk
 from headrace.server.driver import DrivenNode, Driver
-from headrace.server.gate import Gate, GateLimits
+from headrace.server.garbage_collection import freeze_start, return_big_buffers
 from headrace.server.listeners import bind, bind_address, endpoint, told
 from headrace.server.lock import DirectoryLock
 from headrace.server.logs import Log
@@ -39,13 +40,11 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # How long answers that were already given may take to leave when the process stops.
 FAREWELL_S_MAX = 2.0
 
+# The first clients come at once and must not wait for what only matters later.
+SETTLED_AFTER_S = 1.0
+
 # Kafka's default is 50, which a burst of reconnecting clients overflows; the kernel caps it at somaxconn.
 BACKLOG_MIN = 1024
-
-# Buffers of this size and more are the system's again once freed; mallopt's number for that (malloc.h).
-BIG_BUFFER_BYTES = 512 * 1024
-M_MMAP_THRESHOLD = -3
-
 
 # After how long a thread must let another one interpret. Jobs in threads mostly wait, but not only: by
 # Python's own 5 ms each stretch between two of their system calls could hold up the loop, and several of
@@ -56,7 +55,7 @@ SWITCH_S = 0.0005
 UNLIMITED_DESCRIPTORS = 1 << 20
 
 
-class SystemDice:
+class SystemRandomness:
     """The kernel's randomness. (`secrets` gives the same, and loads half of the standard library for it.)"""
 
     __slots__ = ()
@@ -75,7 +74,7 @@ class Surroundings:
 
     settings: Settings  # with the addresses as they really are
     disks: dict[str, Disk]
-    dice: Dice
+    rng: Randomness
     boot_id: str
     now: Now
 
@@ -83,14 +82,14 @@ class Surroundings:
 def real_node(around: Surroundings) -> DrivenNode:
     from headrace.node.node import Node
 
-    return Node(around.settings, around.disks, around.dice, around.boot_id, around.now)
+    return Node(around.settings, around.disks, around.rng, around.boot_id, around.now)
 
 
 MakeNode = Callable[[Surroundings], DrivenNode]
 
 
 def boot_id() -> str:
-    """Changes with each boot of the machine. An unknown one equals no other, so that nothing is trusted."""
+    """Changes with each boot of the host. An unknown one equals no other, so that nothing is trusted."""
     try:
         with open(BOOT_ID) as file:
             return file.read().strip()
@@ -98,8 +97,8 @@ def boot_id() -> str:
         return os.urandom(16).hex()
 
 
-def gate_limits(settings: Settings) -> GateLimits:
-    return GateLimits(
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    return ConnectionLimits(
         frame_bytes_max=settings.socket_request_max_bytes,
         request_bytes_max=settings.queued_max_request_bytes,
         connections_max=settings.max_connections,
@@ -130,13 +129,13 @@ class Process:
         self._servers: list[asyncio.Server] = []
         self._held = ExitStack()  # locks and sockets, given back in any case
         self.metrics: MetricsEndpoint | None = None
-        self.gate: Gate
+        self.connections: Connections
         self.driver: Driver
         self.node: DrivenNode
 
     @property
     def bootstrap(self) -> str:
-        """What clients are told to call."""
+        """The addresses for clients."""
         return ",".join(endpoint(listener) for listener in self.settings.told_listeners)
 
     async def start(self) -> None:
@@ -169,9 +168,14 @@ class Process:
         settings = self.settings = told(self.settings, ports)
 
         roots = {directory: disk.root for directory, disk in disks.items() if isinstance(disk, RealDisk)}
-        self.gate = Gate(loop, self.clock, self.log, gate_limits(settings))
-        self.node = self._make_node(Surroundings(settings, disks, SystemDice(), boot_id(), self.clock.now()))
-        self.driver = Driver(loop, self.node, self.gate, disks, roots, halt=self._halt)
+        self.connections = Connections(loop, self.clock, self.log, connection_limits(settings))
+        self.node = self._make_node(
+            Surroundings(settings, disks, SystemRandomness(), boot_id(), self.clock.now())
+        )
+        self.driver = Driver(loop, self.node, self.connections, disks, roots, halt=self._halt)
+        controllers = settings.controller_listener_names
+        for name in sockets.keys() & controllers:  # voters elect a leader before any of them is ready
+            await self._listen(loop, name, sockets.pop(name))
         self.driver.settle()
         await self.driver.until(lambda: self.node.is_ready)
 
@@ -180,14 +184,15 @@ class Process:
 
             self.metrics = MetricsEndpoint(self)
             await self.metrics.start(metrics_socket)
-        backlog = max(BACKLOG_MIN, settings.socket_listen_backlog_size)
         for name, bound in sockets.items():
-            self._prepare(bound)
-            self._servers.append(
-                await loop.create_server(self._channel_maker(name), sock=bound, backlog=backlog)
-            )
-        self.gate.start_sweeping(self._look_at_settings)
+            await self._listen(loop, name, bound)
+        self.connections.start_sweeping(self._look_at_settings)
         self.log.info("serving", addresses=self.bootstrap, log_dirs=",".join(directories), pid=os.getpid())
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop, name: str, bound: socket.socket) -> None:
+        backlog = max(BACKLOG_MIN, self.settings.socket_listen_backlog_size)
+        self._prepare(bound)
+        self._servers.append(await loop.create_server(self._channel_maker(name), sock=bound, backlog=backlog))
 
     def _bind_metrics(self) -> socket.socket | None:
         host, port = self.settings.headrace_metrics_host, self.settings.headrace_metrics_port
@@ -201,7 +206,7 @@ class Process:
         """The node's settings are another object once a dynamic one of them was changed."""
         if self.node.settings is not self.settings:
             self.settings = self.node.settings
-            self.gate.limits = gate_limits(self.settings)
+            self.connections.limits = connection_limits(self.settings)
 
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What no callback caught: running out of descriptors at accept, or a bug of ours."""
@@ -214,7 +219,7 @@ class Process:
         )
 
     def _channel_maker(self, listener: str) -> Callable[[], Channel]:
-        return lambda: Channel(self.gate, self.driver, listener)
+        return lambda: Channel(self.connections, self.driver, listener)
 
     def _prepare(self, bound: socket.socket) -> None:
         """Kernel buffers only where asked for: a fixed size turns off its tuning. Connections inherit it."""
@@ -226,21 +231,22 @@ class Process:
 
     async def stop(self) -> None:
         """Finish what was accepted, and leave the logs clean."""
-        self.log.info("stopping", connections=len(self.gate.channels))
+        self.log.info("stopping", connections=len(self.connections.channels))
+        self.driver.shutdown()
+        await self.driver.until(lambda: self.node.is_stopping)  # others have taken over what it led
         for server in self._servers:
             server.close()
-        self.gate.stop_sweeping()
-        channels = list(self.gate.channels.values())
+        self.connections.stop_sweeping()
+        channels = list(self.connections.channels.values())
         for channel in channels:
             channel.stop_taking()
-        self.driver.shutdown()
         await self.driver.until(lambda: self.node.is_stopped)
         for channel in channels:
             channel.close_when_sent()
         try:
-            await asyncio.wait_for(self.driver.until(lambda: not self.gate.channels), FAREWELL_S_MAX)
+            await asyncio.wait_for(self.driver.until(lambda: not self.connections.channels), FAREWELL_S_MAX)
         except TimeoutError:
-            for channel in list(self.gate.channels.values()):
+            for channel in list(self.connections.channels.values()):
                 channel.close("the process stops")
         if self.metrics is not None:
             await self.metrics.stop()
@@ -274,7 +280,8 @@ async def serve(
     is_serving = True
     if on_ready is not None:
         on_ready(process)
-    settle_memory()
+    freeze_start()
+    loop.call_later(SETTLED_AFTER_S, return_big_buffers)
     await asked_to_stop.wait()
     await process.stop()
 
@@ -318,34 +325,9 @@ def raise_open_files_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            pass  # the kernel has another limit above: what there is must do, and `Gate` keeps to it
+            pass  # the kernel has another limit above: what there is must do, and `Connections` keeps to it
 
 
 def descriptors_max() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UNLIMITED_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-
-
-def settle_memory() -> None:
-    """Keep the collector of cycles out of the requests' way.
-
-    What was made at the start stays for ever: 26,000 objects that each full round would look at, for 9 ms
-    (with 10,000 partitions 15 ms). Requests hardly make cycles, so rounds may be rare: a full one after some
-    twenty million new containers that were not freed by their count.
-    """
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 100)
-    return_big_buffers()
-
-
-def return_big_buffers() -> None:
-    """Let the C library give big buffers back to the system when they are freed.
-
-    glibc raises the size from which it does so with every one it has seen freed: thirty clients that stopped
-    reading their answers would leave 120 MB behind for ever. A fixed size turns that off.
-    """
-    import ctypes  # the broker serves by now: loading it delays nobody
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have no such memory
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, BIG_BUFFER_BYTES)

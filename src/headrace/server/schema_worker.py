@@ -1,8 +1,8 @@
-"""The child process that reads and compares schemas for the registry, and is killed when it takes too long.
+"""Child process that parses and compares schemas for the registry; it is killed when it takes too long.
 
-Anybody who can reach the port may send a schema. A thread cannot be ended in the middle of a comparison, and
-while it computes it slows every request of the broker. A child process can be killed, and slows nobody. It
-keeps a copy of the registry: a new child gets all of it, an existing child gets the records that are new.
+Every client that reaches the port may send a schema. A thread cannot be ended during a comparison, and slows
+down every request of the broker while it computes. A child process can be killed, and slows down nothing. It
+has a copy of the registry: a new child gets all of it, an existing child gets the new records.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from headrace.machines.schemas.errors import RegistryError
-from headrace.machines.schemas.records import Record, Unreadable
-from headrace.machines.schemas.registry import Registry
-from headrace.machines.schemas.rest import Answer, answer
+from headrace.machines.schema_registry.errors import RegistryError
+from headrace.machines.schema_registry.records import Record, Unreadable
+from headrace.machines.schema_registry.registry import Registry
 from headrace.server.http import HttpRequest
+from headrace.server.registry_rest import Answer, answer
 from headrace.server.worker import Worker, WorkerLost
 from headrace.storage.disk import Disk
 from headrace.storage.jobs import JobKind
@@ -153,7 +153,7 @@ class SchemaWorker:
 
 
 def _too_long(limit: str) -> RegistryError:
-    return RegistryError(50002, f"Reading and comparing the schemas took more than {limit} and was ended")
+    return RegistryError(50002, f"Reading and comparing the schemas took more than {limit} and was stopped")
 
 
 def _look_at(asked: "asyncio.Future[Any]") -> None:

@@ -1,9 +1,9 @@
 """A child process for jobs that compute: compaction, recompression, verification.
 
-`Worker` is the parent's side, used from one thread; run as a program, this module is the child. They talk
-over the child's stdin and stdout in pickles: both ends are ours, and nobody else can write to these pipes.
-Long bytes go from and to the pipe as they are, without the interpreter being held meanwhile. The child is
-nice to everybody, unless it is told otherwise, and dies with its parent however that ends.
+`Worker` is the parent's side, used from one thread; run as a program, this module is the child. They exchange
+pickles over the child's stdin and stdout, to which nobody else can write. Long bytes go through the pipe as
+they are, without holding the interpreter's lock. The child runs with low priority, unless it is told
+otherwise, and ends when its parent ends.
 """
 
 import errno
@@ -49,7 +49,7 @@ class Worker:
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self._process = None
             self._close_pipes(process)
-            lost = WorkerLost(f"the worker process ended with {process.wait()} inside a job")
+            lost = WorkerLost(f"the worker process ended with exit code {process.wait()} during a job")
             lost.exit_code = process.returncode
             raise lost from None
         if isinstance(result, BaseException):

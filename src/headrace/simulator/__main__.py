@@ -1,4 +1,6 @@
-"""`python -m headrace.simulator`: many seeds, or one again. Exit code 1 if one of them fails."""
+"""`python -m headrace.simulator`: runs many seeds, or repeats one. The exit code is 1 if one of them
+fails.
+"""
 
 import argparse
 import os
@@ -7,7 +9,7 @@ from contextlib import closing
 
 from headrace.simulator.many_runs import outcomes
 from headrace.simulator.report import Tally, failure_line, failure_text
-from headrace.simulator.run import DEFAULT, PLAYS, Options
+from headrace.simulator.run import ALL_PLAYS, DEFAULT, PLAYS, Options
 
 SEEDS_PER_LINE = 50
 
@@ -20,7 +22,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="1000", help="a count, or a range as in 500..599")
     parser.add_argument("--seconds", type=float, default=DEFAULT.seconds, help="of trouble in each run")
     parser.add_argument(
-        "--play", choices=[*PLAYS, "all"], default="all", help="what is played; all by default"
+        "--play",
+        choices=[*ALL_PLAYS, "all"],
+        default="all",
+        help="what is played; all plays of one node by default",
     )
     parser.add_argument(
         "--jobs", type=_count, default=os.cpu_count() or 1, help="processes; as many as cores by default"

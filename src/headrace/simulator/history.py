@@ -1,6 +1,4 @@
-"""What happened, as facts in order; judges see each fact when it happens, and the trace keeps a line of
-it.
-"""
+"""History of a run: facts in order. Judges get each fact when it happens, and the trace has a line for it."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -248,6 +246,15 @@ class OffsetCommitted:
 
 
 @dataclass(slots=True)
+class OffsetNoted:
+    """A group asks to commit an offset that it uses only once, whatever the partition."""
+
+    group: str
+    partition: PartitionKey
+    offset: int
+
+
+@dataclass(slots=True)
 class CommittedOffsetTold:
     """What a group was told that it has committed; -1: nothing."""
 
@@ -331,6 +338,14 @@ class NodeStopped:
     how: str  # "cleanly", "killed", "lost"
     flushed: dict[PartitionKey, int]  # up to where each log was fsynced
     metadata: str  # as at the start, at the end
+
+
+@dataclass(slots=True)
+class NodeLife:
+    """A node of a cluster was started, or its process has ended; of the quorum alone, what a node does."""
+
+    node: int
+    what: str
 
 
 @dataclass(slots=True)
@@ -461,6 +476,7 @@ Event = (
     | CommitAsked
     | CommitAccepted
     | OffsetCommitted
+    | OffsetNoted
     | CommittedOffsetTold
     | CoordinatorCompared
     | InvariantBroken
@@ -471,6 +487,7 @@ Event = (
     | ForgeryAnswered
     | NodeStarted
     | NodeStopped
+    | NodeLife
     | DirectoryGivenUp
     | HighWatermarkLags
     | FaultStruck
@@ -517,7 +534,7 @@ class History:
         line = ""
         if isinstance(event, FaultStruck):
             self.faults += 1
-        if not isinstance(event, AnswerLeft):  # every other fact tells of it, too
+        if not isinstance(event, AnswerLeft):  # every other fact has it, too
             line = f"{self._world.mono:10.4f} {event}"
             self._digest.update(line.encode())
             self.last_lines.append(line if len(line) < 400 else line[:400] + " …")

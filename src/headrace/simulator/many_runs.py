@@ -1,6 +1,6 @@
-"""Many runs in several processes; their outcomes come in the order of the seeds.
+"""Many runs in several processes; their results are reported in the order of the seeds.
 
-A run depends on nothing but its seed and its options, so it does not matter which process plays it.
+A run depends only on its seed and its options, so any process can run it.
 """
 
 from collections import deque

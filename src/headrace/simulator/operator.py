@@ -1,6 +1,6 @@
-"""An operator who changes settings, moves partitions and replaces topics in the middle of the node's work.
+"""Simulated operator: changes settings, moves partitions and replaces topics while the node works.
 
-Its requests arrive at once, so that a play can place them between two steps of a job. `restore` undoes its
+Its requests arrive at once, so that a play can put them between two steps of a job. `restore` undoes its
 changes.
 """
 
@@ -20,7 +20,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from headrace.simulator.clients.admin import create
-from headrace.simulator.clients.session import Ask, Session
+from headrace.simulator.clients.simulated_client import Ask, SimulatedClient
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     ConfigAsked,
@@ -29,7 +29,7 @@ from headrace.simulator.history import (
     TopicDeleted,
     TopicDeletionAsked,
 )
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 DELETE_TOPICS, ALTER_REPLICA_LOG_DIRS, INCREMENTAL_ALTER_CONFIGS = 20, 34, 44
 TOPIC_RESOURCE, BROKER_RESOURCE, SET = 2, 4, 0
@@ -81,16 +81,16 @@ def broker_settings() -> list[Setting]:
     return [Setting("", key, values) for key, values in BROKER.items()]
 
 
-class Operator(Session):
+class Operator(SimulatedClient):
     def __init__(
         self,
-        machine: Machine,
+        host: Host,
         name: str,
         settings: list[Setting],
         passing: list[Topic],
         everything: list[Topic],
     ) -> None:
-        super().__init__(machine, name)
+        super().__init__(host, name)
         self._settings = settings
         self._passing = passing  # topics that it deletes and makes again
         self._all = everything  # that clients know of
@@ -100,22 +100,23 @@ class Operator(Session):
     # --- its deeds: what was done, in words -----------------------------------------------------------------
 
     def change_setting(self) -> str:
-        dice = self.world.dice
+        rng = self.world.rng
         if not self._settings:
             return "no setting to change"
-        setting = dice.choice(self._settings)
-        return self._set(setting, dice.choice(setting.values))
+        setting = rng.choice(self._settings)
+        return self._set(setting, rng.choice(setting.values))
 
     def move_partition(self) -> str:
         """To the other directory, also a coordinator's while it loads; or back, while it is on its way."""
-        node, dice = self.machine.node, self.world.dice
-        if node is None or len(self.machine.disks) < 2:
+        host, rng = self.host.reach(None), self.world.rng
+        node = host.node
+        if node is None or len(host.disks) < 2:
             return "no partition moves"
         partitions = list(node.broker.partitions.all())
         if not partitions:
             return "no partition moves"
-        partition = dice.choice(partitions)
-        path = dice.choice(sorted(self.machine.disks))
+        partition = rng.choice(partitions)
+        path = rng.choice(sorted(host.disks))
         topic = AlterReplicaLogDirTopic(name=partition.topic, partitions=[partition.index])
         body = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
         return self._tell(
@@ -128,7 +129,7 @@ class Operator(Session):
             return "no topic to replace"
         if self.wire is None:  # a topic that nobody deletes is not to be forgotten for its namesake
             return "the operator is not connected"
-        number = self.world.dice.randrange(len(self._passing))
+        number = self.world.rng.randrange(len(self._passing))
         topic = self._passing[number]
         if not topic.is_doomed and topic.is_asked:
             done = self._delete(topic)

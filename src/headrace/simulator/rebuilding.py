@@ -1,4 +1,4 @@
-"""Coordinators beside their doubles: what a machine knows, and what the log alone would make of it."""
+"""Comparison of each coordinator's machine with one that is rebuilt from the log."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +29,8 @@ def differences(node: Node, disks: dict[str, MemoryDisk]) -> Iterator[tuple[str,
 
 def broken_invariants(node: Node) -> Iterator[tuple[str, str]]:
     """Each loaded coordinator's partition whose memory contradicts itself, and how."""
+    if "broker" not in node.settings.process_roles:
+        return
     for coordinator in node.broker.coordinators:
         for shard in coordinator.loaded_shards():
             try:

@@ -1,4 +1,4 @@
-"""What is printed about many runs: progress lines, and failures with the command that repeats them."""
+"""Output of many runs: progress lines, and failures with the command that repeats them."""
 
 from headrace.simulator.run import Outcome
 
@@ -12,20 +12,20 @@ class Tally:
         self.failures = 0
         self._faults = 0
         self._simulated_s = 0.0
-        self._by_odds: dict[str, int] = {}
+        self._by_profile: dict[str, int] = {}
 
     def add(self, outcome: Outcome) -> None:
         self.runs += 1
         self.failures += outcome.failure is not None
         self._faults += outcome.faults
         self._simulated_s += outcome.simulated_s
-        self._by_odds[outcome.odds] = self._by_odds.get(outcome.odds, 0) + 1
+        self._by_profile[outcome.profile] = self._by_profile.get(outcome.profile, 0) + 1
 
     def line(self, took_s: float) -> str:
-        odds = ", ".join(f"{count} {name}" for name, count in sorted(self._by_odds.items()))
+        profiles = ", ".join(f"{count} {name}" for name, count in sorted(self._by_profile.items()))
         failed = f"{self.failures} FAILED, " if self.failures else ""
         return (
-            f"{self._play}: {self.runs} seeds ({odds}), {failed}{self._faults} faults, "
+            f"{self._play}: {self.runs} seeds ({profiles}), {failed}{self._faults} faults, "
             f"{self._simulated_s / 3600:.2f} simulated hours, "
             f"{self._simulated_s / max(took_s, 0.01):.0f} times real time"
         )
@@ -43,7 +43,8 @@ def failure_line(outcome: Outcome) -> str:
     failure = outcome.failure
     assert failure is not None
     return (
-        f"{outcome.play}: seed {outcome.seed} ({outcome.odds} odds) fails at {outcome.simulated_s:.3f} s, "
+        f"{outcome.play}: seed {outcome.seed} ({outcome.profile} faults) "
+        f"fails at {outcome.simulated_s:.3f} s, "
         f"event {failure.event_number}:\n"
         f"  {failure.judge}: {failure.sentence[:1000]}\n"
         f"replay: make sim SEED={outcome.seed} PLAY={outcome.play}"

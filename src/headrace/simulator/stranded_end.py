@@ -1,8 +1,8 @@
-"""A fault in steps: the end of a transaction finds no space in one of its partitions, its coordinator cannot
-write meanwhile and is made from its log again, and then there is space.
+"""A combined fault: an end marker cannot be written for lack of space, the coordinator is rebuilt from its
+log, and then there is space again.
 
-By then two coordinators have ordered the same end, and the producer may have begun its next transaction. The
-same faults, drawn one by one, hardly ever meet like this.
+By then two coordinators have ordered the same marker, and the producer may have begun its next transaction.
+Independent random faults hardly ever combine in this way.
 """
 
 from collections.abc import Callable, Generator
@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.node.coordinators.shard import Shard
 from headrace.node.node import Node
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 from headrace.simulator.world import World
 
 LOOKS_EVERY_S = 0.004  # a transaction's steps follow each other within some milliseconds
@@ -24,16 +24,16 @@ SPACE_AFTER_S = ((0.1, 1.3), (0.85, 1.0))
 RefuseAppends = Callable[[str, int], Callable[[], None]]
 
 
-def strand_an_end(machine: Machine, refuse_appends: RefuseAppends) -> None:
+def strand_an_end(host: Host, refuse_appends: RefuseAppends) -> None:
     """Takes its steps when the node comes to them, and gives up when the node is gone or nothing happens."""
-    world, node = machine.world, machine.node
+    world, node = host.world, host.node
     if node is None:
         return
     steps = _steps(world, node, refuse_appends)
     until = world.mono + PATIENCE_S
 
     def look() -> None:
-        if machine.node is not node or world.mono > until:
+        if host.node is not node or world.mono > until:
             steps.close()
         elif next(steps, "over") != "over":
             world.after(LOOKS_EVERY_S, look)
@@ -54,7 +54,7 @@ def _steps(world: World, node: Node, refuse_appends: RefuseAppends) -> Generator
         refuse_appends(f"{coordinator.topic}-{coordinator.index}/", 1)
         while shard.current is machine:
             yield "its coordinator has not written"
-        space_at = world.mono + world.between(*world.dice.choice(SPACE_AFTER_S))
+        space_at = world.mono + world.between(*world.rng.choice(SPACE_AFTER_S))
         while world.mono < space_at:
             yield "there is no space"
     finally:

@@ -1,11 +1,11 @@
-"""A client's connection, seen from the client: frames that take their time, in order, until it breaks.
+"""A simulated connection, seen from the client: frames arrive late and in order, until it breaks.
 
-A network may be unkind to it: hold frames back, cut it with all that is under way, or forget it so that each
-side waits for the other. What a client has hung up on may still arrive, long after the client sent the same
-by another connection.
+The network may delay frames, break the connection with all frames in flight, or drop it silently so that each
+side waits for the other. Frames of a connection that the client has closed may still arrive, long after the
+client sent the same on another connection.
 
-Requests are real frames, made and read with the protocol's codecs. An answer is taken apart the moment it
-leaves the node, since from then on it is a promise, and reaches the client later or never.
+Requests are real frames, encoded and decoded with the protocol's codecs. An answer is decoded when it leaves
+the node, because from then on it is a promise; it reaches the client later or never.
 """
 
 from collections import deque
@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.node.connection import Connection
-from headrace.protocol.api import request_codec, response_codec
-from headrace.protocol.framing import decode_response_header, request_frame
+from headrace.simulator.frames import correlation_id_of, read_answer, request_bytes
 from headrace.simulator.history import AnswerLeft
 
 if TYPE_CHECKING:
-    from headrace.simulator.machine import Machine
-
-SIZE_BYTES = 4
+    from headrace.simulator.host import Host
 
 
 class Client(Protocol):
@@ -49,11 +46,11 @@ class _Awaited:
 
 
 class Wire:
-    def __init__(self, machine: "Machine", client: Client) -> None:
-        self._machine = machine
-        self._world = machine.world
+    def __init__(self, host: "Host", client: Client) -> None:
+        self._host = host
+        self._world = host.world
         self._client = client
-        self._connection: Connection | None = machine.accept(self)
+        self._connection: Connection | None = host.accept(self)
         self._awaited: deque[_Awaited] = deque()
         self._inbox: deque[bytearray] = deque()  # arrived, not yet read by the node
         self._correlation_id = 0
@@ -76,12 +73,7 @@ class Wire:
         """at_once: it arrives now, unless something that was sent before is still on its way."""
         assert self.is_open
         self._correlation_id += 1
-        parts = request_codec(api_key, version).encode_parts(body)
-        frame = bytearray().join(
-            part  # type: ignore[misc]  # requests hold no spans
-            for part in request_frame(api_key, version, self._correlation_id, self._client.name, parts)
-        )
-        del frame[:SIZE_BYTES]
+        frame = request_bytes(api_key, version, self._correlation_id, self._client.name, body)
         if is_answered:
             self._awaited.append(_Awaited(self._correlation_id, api_key, version, asked))
         if at_once and self._last_arrival <= self._world.mono:
@@ -97,7 +89,7 @@ class Wire:
             until = max(self._last_arrival, self._muted_until)
             self._world.after(until - self._world.mono + 0.0001, self._hang_up)
 
-    # --- an unkind network ------------------------------------------------------------------------
+    # --- network faults ------------------------------------------------------------------------
 
     def stall(self, seconds: float) -> None:
         """Nothing arrives for a while; nothing is lost."""
@@ -129,12 +121,12 @@ class Wire:
             if wait > 0:
                 self._world.after(wait, self._pump)
                 return
-            self._machine.received(self, self._connection, self._inbox.popleft())
+            self._host.received(self, self._connection, self._inbox.popleft())
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._machine.hung_up(connection)
+            self._host.hung_up(connection)
 
     def mute(self, until: float) -> None:
         self._muted_until = max(self._muted_until, until)
@@ -142,14 +134,14 @@ class Wire:
     def answered(self, frame: bytes) -> None:
         """A frame left the node on this connection."""
         if not self._awaited:
-            self._machine.history.add(AnswerLeft(self._client.name, _correlation_id_of(frame), -1))
+            self._host.history.add(AnswerLeft(self._client.name, correlation_id_of(frame), -1))
             return
         awaited = self._awaited.popleft()
-        codec = response_codec(awaited.api_key, awaited.version)
-        view = memoryview(frame)[SIZE_BYTES:]
-        correlation_id, position = decode_response_header(view, codec.header_version)
-        self._machine.history.add(AnswerLeft(self._client.name, correlation_id, awaited.correlation_id))
-        answer = codec.decode(view, position)
+        # before it is decoded, which the answer to another request may not survive
+        self._host.history.add(
+            AnswerLeft(self._client.name, correlation_id_of(frame), awaited.correlation_id)
+        )
+        answer = read_answer(frame, awaited.api_key, awaited.version)
         self._client.promised(awaited.asked, answer)
         self._last_delivery = max(self._last_delivery, self._world.mono + self._world.short_delay())
         self._world.after(
@@ -159,7 +151,7 @@ class Wire:
             self._world.after(0.0, self._pump)
 
     def broke(self) -> None:
-        """The node or its machine is gone, or it closed the connection."""
+        """The node or its host is gone, or it closed the connection."""
         self._connection = None
         self._inbox.clear()
         self._world.after(self._world.short_delay(), self._notice)
@@ -174,7 +166,3 @@ class Wire:
         if self.is_open and not self._is_void:
             self.is_open = False
             self._client.broken(self)
-
-
-def _correlation_id_of(frame: bytes) -> int:
-    return int.from_bytes(frame[SIZE_BYTES : SIZE_BYTES + 4], "big", signed=True)

@@ -1,8 +1,9 @@
-"""Time that jumps to the next thing on the agenda, and the one die that decides everything."""
+"""Simulated time, which jumps to the next event, and the one source of randomness of a run."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from random import Random
 
 from headrace.base.time import ManualClock, Now
@@ -10,8 +11,9 @@ from headrace.base.time import ManualClock, Now
 
 class World:
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.clock = ManualClock()
+        self._began_at = self.clock.mono
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()  # of two things due at one instant the one planned first comes first
 
@@ -25,6 +27,16 @@ class World:
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         heappush(self._agenda, (self.clock.mono + max(seconds, 0.0), next(self._order), act))
 
+    @property
+    def lived_s(self) -> float:
+        """Since the run began."""
+        return self.clock.mono - self._began_at
+
+    @property
+    def next_at(self) -> float:
+        """When the next event is due; infinity if nothing is planned."""
+        return self._agenda[0][0] if self._agenda else inf
+
     def run(self, until: float, *, is_done: Callable[[], bool] | None = None) -> bool:
         """Live until that instant, or until it is done; False when it never was."""
         while self._agenda and self._agenda[0][0] <= until:
@@ -37,13 +49,13 @@ class World:
             self.clock.advance(until - self.clock.mono)
         return is_done is None
 
-    # --- the dice, in words -----------------------------------------------------------------------------
+    # --- random choices --------------------------------------------------------------------------------
 
     def chance(self, probability: float) -> bool:
-        return self.dice.random() < probability
+        return self.rng.random() < probability
 
     def between(self, low: float, high: float) -> float:
-        return low + (high - low) * self.dice.random()
+        return low + (high - low) * self.rng.random()
 
     def short_delay(self) -> float:
         """Of a message or a disk: mostly a millisecond, now and then a hundred."""

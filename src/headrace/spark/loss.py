@@ -87,7 +87,11 @@ def _describe(
     if loss.cause != DELETED:
         return f"{text}: {loss.cause}."
     oldest_ms = first_ms(loss.partition)
-    left = "no record is left" if oldest_ms is None else f"the oldest record left is of {_moment(oldest_ms)}"
+    left = (
+        "no records remain"
+        if oldest_ms is None
+        else f"the oldest remaining record is from {_moment(oldest_ms)}"
+    )
     return f"{text}: {_deletion_cause(config_of(loss.partition.topic))}; {left}."
 
 

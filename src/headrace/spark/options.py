@@ -56,7 +56,7 @@ _RESERVED = {
 }
 
 
-_ID = "id"  # beside the partitions' numbers
+_ID, _MISSING = "id", "missing"  # beside the partitions' numbers
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,10 +67,12 @@ class Offsets:
         {"clicks": {"0": 120, "1": 87, "id": "mGZc9w…"}}     with the topic's id, as checkpoints hold them
 
     The id distinguishes a topic from a later one with the same name. Both forms are accepted everywhere.
+    `"missing": 1` beside it says that the brokers no longer knew the topic.
     """
 
     by_partition: dict[TopicPartition, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)  # topics
 
     def to_json(self) -> dict[str, dict[str, int | str]]:
         """Ordered by partition: Spark compares the texts to see whether there is anything new."""
@@ -80,6 +82,8 @@ class Offsets:
         for topic, offsets in found.items():
             if topic in self.topic_ids:
                 offsets[_ID] = self.topic_ids[topic]
+            if topic in self.missing:
+                offsets[_MISSING] = 1
         return found
 
 
@@ -88,10 +92,12 @@ def offsets_from_json(value: Mapping[str, Any], name: str = "offsets") -> Offset
     offsets = Offsets()
     for topic, partitions in value.items():
         if not isinstance(partitions, Mapping):
-            raise InvalidOption(f'{name}: {topic!r} has {partitions!r}; write {{"{topic}": {{"0": 23}}}}')
+            raise InvalidOption(f'{name}: {topic!r} is {partitions!r}: must be an object such as {{"0": 23}}')
         for partition, offset in partitions.items():
             if partition == _ID:
                 offsets.topic_ids[topic] = str(offset)
+            elif partition == _MISSING:
+                offsets.missing.add(topic)
             else:
                 offsets.by_partition[_partition(topic, partition, name)] = _number(offset, name)
     return offsets
@@ -189,7 +195,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
                 )
     start = _start(options, is_stream=is_stream)
     end = OffsetSpec(LATEST) if is_stream else _end(options)
-    least, most = _count(options, "minOffsetsPerTrigger"), _count(options, "maxOffsetsPerTrigger")
+    least, most = whole_number(options, "minOffsetsPerTrigger"), whole_number(options, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidOption(
             f"minOffsetsPerTrigger={least}: must not be larger than maxOffsetsPerTrigger={most}"
@@ -202,13 +208,13 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
         start=start,
         end=end,
         fails_on_data_loss=_flag(options, "failOnDataLoss", True),
-        poll_timeout_s=(_count(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS) / 1000,
+        poll_timeout_s=(whole_number(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS) / 1000,
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
         bytes_per_trigger_max=_size(options, "maxBytesPerTrigger"),
         trigger_delay_max_s=_duration_s(options.get("maxtriggerdelay", TRIGGER_DELAY_MAX)),
-        partitions_min=_count(options, "minPartitions"),
-        records_per_partition_max=_count(options, "maxRecordsPerPartition"),
+        partitions_min=whole_number(options, "minPartitions"),
+        records_per_partition_max=whole_number(options, "maxRecordsPerPartition"),
         bytes_per_partition_max=_size(options, "maxBytesPerPartition"),
         includes_headers=_flag(options, "includeHeaders", False),
         group_id=settings.pop("group.id", None),
@@ -243,7 +249,7 @@ def _check_names(given: Mapping[str, str]) -> None:
             continue
         likely = get_close_matches(lowered, _KNOWN, 1)
         hint = f"; did you mean {_KNOWN[likely[0]]}?" if likely else ""
-        raise InvalidOption(f"there is no option {name}{hint}")
+        raise InvalidOption(f"unknown option {name}{hint}")
 
 
 # --- topics ----------------------------------------------------------------------------------------------
@@ -255,7 +261,7 @@ def _topics(
     chosen = [name for name in ("subscribe", "subscribePattern", "assign", "path") if name.lower() in options]
     if len(chosen) != 1:
         found = f"{' and '.join(chosen)} are given" if chosen else "none is given"
-        raise InvalidOption(f'give one of load("topic"), subscribe, subscribePattern and assign; {found}')
+        raise InvalidOption(f'use one of load("topic"), subscribe, subscribePattern and assign; {found}')
     text = options[chosen[0].lower()].strip()
     if not text:
         raise InvalidOption(f"{chosen[0]} is empty: name what to read")
@@ -281,7 +287,9 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
         if not isinstance(partitions, list) or not all(
             isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in partitions
         ):
-            raise InvalidOption(f'assign: {topic!r} has {partitions!r}; write {{"{topic}": [0, 1]}}')
+            raise InvalidOption(
+                f"assign: {topic!r} is {partitions!r}: must be a list of partitions such as [0, 1]"
+            )
         found.update(TopicPartition(topic, number) for number in partitions)
     if not found:
         raise InvalidOption(f"assign={text}: names no partition")
@@ -362,7 +370,7 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def _count(options: Mapping[str, str], name: str) -> int | None:
+def whole_number(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
     """None: not given."""
     text = options.get(name.lower())
     if text is None:
@@ -371,8 +379,8 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
         number = int(text)
     except ValueError as error:
         raise InvalidOption(f"{name}={text}: must be a whole number") from error
-    if number < 1:
-        raise InvalidOption(f"{name}={number}: must be at least 1")
+    if number < least:
+        raise InvalidOption(f"{name}={number}: must be at least {least}")
     return number
 
 

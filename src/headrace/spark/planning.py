@@ -16,7 +16,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from headrace.client.admin.topics import TopicDescription
@@ -41,6 +41,11 @@ from headrace.spark.reading import ReadTask, task_settings
 # A task reads this in about a second: short enough to keep all cores busy to the end, long enough that
 # starting it costs little.
 BATCH_BYTES_PER_PARTITION = 64 << 20
+
+# A topic counts as deleted if brokers leave it out for this long: one that was just started may know less
+# than the others.
+DELETED_AFTER_S = 10.0
+ASKED_AGAIN_AFTER_S = 0.5
 
 log = logging.getLogger("headrace.spark")
 
@@ -135,11 +140,16 @@ class StreamPlanner:
     """Invariant: with AvailableNow, no micro-batch ends after `_target`."""
 
     def __init__(
-        self, options: SourceOptions, query: QueryTopics, clock: Callable[[], float] = monotonic
+        self,
+        options: SourceOptions,
+        query: QueryTopics,
+        clock: Callable[[], float] = monotonic,
+        pause: Callable[[float], None] = sleep,
     ) -> None:
         self._options = options
         self._query = query
         self._clock = clock
+        self._pause = pause
         self._group = options.group_id or f"{options.group_id_prefix}-{uuid.uuid4()}"
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at: float | None = None  # None: no micro-batch yet, so the first one need not wait
@@ -164,13 +174,14 @@ class StreamPlanner:
 
     def next_end(self, start: dict[str, Any], limit: Limit) -> dict[str, Any]:
         """Return where the micro-batch that begins at `start` ends; `start` itself if it should wait."""
-        before = offsets_from_json(start)
-        topics = self._query.topics()
+        given = offsets_from_json(start)
+        topics = self._topics_with(given)
+        before = self._without_replaced(given, _ids(topics))
         check_topic_ids(before.topic_ids, _ids(topics))
         partitions = self._query.partitions(topics)
         done = {at: before.by_partition[at] for at in partitions if at in before.by_partition}
         self._commit_progress(done)
-        self._check_deleted(before, partitions)
+        deleted = self._check_deleted(before, partitions)
         ends = self._query.latest(partitions)
         if self._target is not None:
             ends = {at: min(end, self._target[at]) for at, end in ends.items() if at in self._target}
@@ -183,7 +194,34 @@ class StreamPlanner:
         ends = self._apply_limit(starts, ends, limit)
         if count:
             self._triggered_at = self._clock()
-        return Offsets(ends, _ids(topics)).to_json()
+        # The stream keeps its place in what is gone: it may come back.
+        left = {name: before.topic_ids[name] for name in before.topic_ids if name not in topics}
+        missing = {at.topic for at in deleted if at.topic not in topics}
+        return Offsets(ends | deleted, left | _ids(topics), missing).to_json()
+
+    def _topics_with(self, offsets: Offsets) -> dict[str, TopicDescription]:
+        """The topics of the query. Asks again, for some seconds, for a partition that was there before."""
+        until = self._clock() + DELETED_AFTER_S
+        while True:
+            topics = self._query.topics()
+            absent = set(offsets.by_partition).difference(self._query.partitions(topics))
+            if all(at.topic in offsets.missing for at in absent) or self._clock() >= until:
+                return topics
+            self._pause(ASKED_AGAIN_AFTER_S)
+
+    def _without_replaced(self, offsets: Offsets, ids: Mapping[str, str]) -> Offsets:
+        """Forget the place in a topic that was reported to be gone and now has a successor."""
+        if self._options.fails_on_data_loss:
+            return offsets
+        known = offsets.topic_ids
+        replaced = {
+            name for name in offsets.missing if name in ids and known.get(name, ids[name]) != ids[name]
+        }
+        return Offsets(
+            {at: offset for at, offset in offsets.by_partition.items() if at.topic not in replaced},
+            {name: its_id for name, its_id in known.items() if name not in replaced},
+            offsets.missing - replaced,
+        )
 
     def _should_wait(self, count: int, limit: Limit) -> bool:
         if not count or limit.is_everything or self._target is not None or self._triggered_at is None:
@@ -213,11 +251,18 @@ class StreamPlanner:
         new = [at for at in ends if at not in before.by_partition]
         return {**before.by_partition, **self._query.earliest(new)} if new else before.by_partition
 
-    def _check_deleted(self, before: Offsets, partitions: list[TopicPartition]) -> None:
+    def _check_deleted(self, before: Offsets, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the stream is in partitions that are gone; those of a topic are reported once."""
         deleted = sorted(set(before.by_partition).difference(partitions))
-        if deleted:
-            losses = [Loss(at, before.by_partition[at], None, TOPIC_DELETED) for at in deleted]
+        is_reported = before.missing if not self._options.fails_on_data_loss else ()
+        losses = [
+            Loss(at, before.by_partition[at], None, TOPIC_DELETED)
+            for at in deleted
+            if at.topic not in is_reported
+        ]
+        if losses:
             report_losses(self._query, losses, self._options)
+        return {at: before.by_partition[at] for at in deleted}
 
     def _ends_before_start(
         self, before: Offsets, ends: Mapping[TopicPartition, int]
@@ -254,8 +299,9 @@ class StreamPlanner:
             )
 
     def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[ReadTask]:
-        before, after = offsets_from_json(start), offsets_from_json(end)
-        topics = self._query.topics()
+        after = offsets_from_json(end)
+        before = self._without_replaced(offsets_from_json(start), after.topic_ids)
+        topics = self._topics_with(after)
         check_topic_ids(after.topic_ids, _ids(topics))
         partitions = self._query.partitions(topics)
         # a new partition's first record has offset 0

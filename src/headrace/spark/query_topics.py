@@ -76,11 +76,11 @@ class QueryTopics:
         missing = [name for name in wanted if name not in topics]
         if missing:
             names = ", ".join(map(repr, missing))
-            raise InvalidOption(f"there is no topic {names}: check the name, or create it first")
+            raise InvalidOption(f"topic {names} does not exist: check the name, or create it first")
         absent = set(self._options.assigned).difference(self.partitions(topics))
         if absent:
             raise InvalidOption(
-                f"assign: there is no partition {min(absent)}; the topic has fewer partitions"
+                f"assign: partition {min(absent)} does not exist; the topic has fewer partitions"
             )
         return topics
 

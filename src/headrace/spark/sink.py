@@ -25,10 +25,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import ClientError, UnsupportedByBroker
-from headrace.client.producer.sink_attempt import Place, State
+from headrace.client.producer.sink_attempt import AttemptId, State
 from headrace.client.threads.admin import Admin
-from headrace.client.threads.producer import Producer
-from headrace.client.threads.sink_attempt import SinkAttempt
+from headrace.client.threads.producer import Producer, SinkAttempt
 from headrace.spark.errors import SinkUnusable
 from headrace.spark.options import SERVERS
 from headrace.spark.rows import RecordTables, RowLayout, row_layout
@@ -47,6 +46,8 @@ RUN_ID = "spark.jobGroup.id"
 # The query id of all batch writes: any program may continue a txnAppId with the next txnVersion.
 BATCH_QUERY = "batch"
 
+_AT_LEAST_ONCE = "%s was written at least once: %s"
+
 log = logging.getLogger("headrace.spark")
 
 
@@ -54,7 +55,7 @@ log = logging.getLogger("headrace.spark")
 class TaskResult(WriterCommitMessage):
     """What a task reports to the driver's commit."""
 
-    place: Place
+    attempt_id: AttemptId
     producer: tuple[int, int] | None = None  # of the attempt
     was_committed: bool = False  # the batch was, before this task began
     is_exactly_once: bool = True
@@ -83,29 +84,29 @@ class BatchWriter(DataSourceArrowWriter):
         self._layout = row_layout(schema, options.topic, options.formats)
         self._run_id = uuid.uuid4().hex
 
-    def _place(self, task: int = 0, attempt: int = 0) -> Place:
+    def _attempt_id(self, task: int = 0, attempt: int = 0) -> AttemptId:
         app_id, version = self._options.app_id, self._options.version
         if app_id is None or version is None:
-            return Place(
+            return AttemptId(
                 f"write-{self._run_id}", BATCH_QUERY, self._run_id, 0, task, attempt, is_passing=True
             )
-        return Place(app_id, BATCH_QUERY, self._run_id, version, task, attempt)
+        return AttemptId(app_id, BATCH_QUERY, self._run_id, version, task, attempt)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task_context()
-        place = self._place(context.partitionId(), context.taskAttemptId())
-        return _write_rows(self._options, self._layout, place, iterator)
+        attempt_id = self._attempt_id(context.partitionId(), context.taskAttemptId())
+        return _write_rows(self._options, self._layout, attempt_id, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         results = _results(messages)
         if not results and self._options.app_id is None:
             return  # no task, no rows
-        _commit(self._options, self._place(), results)
+        _commit(self._options, self._attempt_id(), results)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.guarantee is not Guarantee.AT_LEAST_ONCE:
-            place = self._place()
-            _abort(self._options, place.app_id, place.batch_id, place.run_id)
+            attempt_id = self._attempt_id()
+            _abort(self._options, attempt_id.app_id, attempt_id.batch_id, attempt_id.run_id)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -116,7 +117,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task_context()
         query_id = _property(context, QUERY_ID)
-        place = Place(
+        attempt_id = AttemptId(
             self._options.app_id or query_id,
             query_id,
             _property(context, RUN_ID),
@@ -124,12 +125,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
             context.partitionId(),
             context.taskAttemptId(),
         )
-        return _write_rows(self._options, self._layout, place, iterator)
+        return _write_rows(self._options, self._layout, attempt_id, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         results = _results(messages)
         if results:  # else there were no tasks
-            _commit(self._options, results[0].place, results)
+            _commit(self._options, results[0].attempt_id, results)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort the open attempts, if they can be found: failed tasks leave no result.
@@ -140,8 +141,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         results = _results(messages)
         if results:
-            place = results[0].place
-            _abort(self._options, place.app_id, batchId, place.run_id)
+            attempt_id = results[0].attempt_id
+            _abort(self._options, attempt_id.app_id, batchId, attempt_id.run_id)
         elif (app_id := self._options.app_id or _query_id(self._options.checkpoint)) is not None:
             _abort(self._options, app_id, batchId)
 
@@ -166,20 +167,23 @@ def _results(messages: list[WriterCommitMessage | None]) -> list[TaskResult]:
     return [message for message in messages if isinstance(message, TaskResult)]
 
 
-def _commit(options: SinkOptions, place: Place, results: list[TaskResult]) -> None:
-    what = f"batch {place.batch_id} of sink {place.app_id!r}"
-    if not all(each.is_exactly_once for each in results):
-        text = "%s was written at least once: %s"
-        if options.guarantee is Guarantee.AT_LEAST_ONCE:
-            log.info(text, what, "deliveryGuarantee is at-least-once")
-        else:
-            log.warning(text, what, "the brokers have no sinks, so a retried batch is written twice")
-        return
+def _commit(options: SinkOptions, attempt_id: AttemptId, results: list[TaskResult]) -> None:
+    what = f"batch {attempt_id.batch_id} of sink {attempt_id.app_id!r}"
     producers = [each.producer for each in results if each.producer is not None]
-    with Admin(options.admin_settings) as admin:
-        admin.commit_sink(place.app_id, place.query_id, place.run_id, place.batch_id, producers)
-    was_before = any(each.was_committed for each in results)
-    log.info("%s %s, exactly once", what, "was committed earlier" if was_before else "is committed")
+    is_exactly_once = all(each.is_exactly_once for each in results)
+    if is_exactly_once or producers:  # while brokers are upgraded, some tasks meet one that has no sinks yet
+        with Admin(options.admin_settings) as admin:
+            admin.commit_sink(
+                attempt_id.app_id, attempt_id.query_id, attempt_id.run_id, attempt_id.batch_id, producers
+            )
+    if is_exactly_once:
+        was_before = any(each.was_committed for each in results)
+        log.info("%s %s, exactly once", what, "was committed earlier" if was_before else "is committed")
+    elif options.guarantee is Guarantee.AT_LEAST_ONCE:
+        log.info(_AT_LEAST_ONCE, what, "deliveryGuarantee is at-least-once")
+    else:
+        reason = "not all brokers have sinks" if producers else "the brokers have no sinks"
+        log.warning(_AT_LEAST_ONCE, what, f"{reason}, so a retried batch is written twice")
 
 
 def _abort(options: SinkOptions, app_id: str, batch_id: int, run_id: str | None = None) -> None:
@@ -217,11 +221,11 @@ def _query_id(checkpoint: str | None) -> str | None:
 
 
 def _write_rows(
-    options: SinkOptions, layout: RowLayout, place: Place, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions, layout: RowLayout, attempt_id: AttemptId, batches: Iterator[pa.RecordBatch]
 ) -> TaskResult:
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        return _write_at_least_once(options, layout, place, batches)
-    with SinkAttempt(dict(options.settings), place) as attempt:
+        return _write_at_least_once(options, layout, attempt_id, batches)
+    with SinkAttempt(dict(options.settings), attempt_id) as attempt:
         state = attempt.join()
         if state is State.UNSUPPORTED and options.guarantee is Guarantee.EXACTLY_ONCE:
             error = UnsupportedByBroker("JOIN_SINK")
@@ -232,18 +236,18 @@ def _write_rows(
         if state is State.COMMITTED:
             # stateful operators upstream commit their state only if all of their rows are read
             deque(batches, maxlen=0)
-            return TaskResult(place, was_committed=True)
+            return TaskResult(attempt_id, was_committed=True)
         if state is State.WRITING:
             tables = RecordTables(layout)
             for batch in batches:
                 for topic, table in tables.by_topic(batch, time.time_ns() // 1_000_000):
                     attempt.send_arrow(topic, table, **layout.send_arguments)
-            return TaskResult(place, attempt.finish())
-    return _write_at_least_once(options, layout, place, batches)
+            return TaskResult(attempt_id, attempt.finish())
+    return _write_at_least_once(options, layout, attempt_id, batches)
 
 
 def _write_at_least_once(
-    options: SinkOptions, layout: RowLayout, place: Place, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions, layout: RowLayout, attempt_id: AttemptId, batches: Iterator[pa.RecordBatch]
 ) -> TaskResult:
     settings = {name: value for name, value in options.settings.items() if name != "transaction.timeout.ms"}
     pending: deque[TableDelivery] = deque()
@@ -256,4 +260,4 @@ def _write_at_least_once(
                 pending.popleft().result()
         for delivery in pending:
             delivery.get()
-    return TaskResult(place, is_exactly_once=False)
+    return TaskResult(attempt_id, is_exactly_once=False)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headrace.client.settings.keys import admin_keys
 from headrace.spark.errors import InvalidOption
 from headrace.spark.formats import Format, sink_formats
-from headrace.spark.options import KAFKA, NO_SERVERS
+from headrace.spark.options import KAFKA, NO_SERVERS, whole_number
 
 NAMES = ("topic", "path", "txnAppId", "txnVersion", "deliveryGuarantee", "includeHeaders")
 # See headrace.spark.formats.
@@ -68,7 +68,7 @@ def sink_options(
         if name.lower() not in _KNOWN and not name.lower().startswith(KAFKA):
             likely = get_close_matches(name.lower(), _KNOWN, 1)
             hint = f"; did you mean {_KNOWN[likely[0]]}?" if likely else ""
-            raise InvalidOption(f"there is no option {name} for writing{hint}")
+            raise InvalidOption(f"unknown option {name} for writing{hint}")
     options = {name.lower(): value for name, value in given.items()}
     settings = {name[len(KAFKA) :]: value for name, value in options.items() if name.startswith(KAFKA)}
     if servers:
@@ -115,15 +115,7 @@ def _version(options: Mapping[str, str], app_id: str | None, *, is_stream: bool)
             f"{'txnVersion' if text is None else 'txnAppId'} is missing: a batch write needs both txnAppId "
             "(its name) and txnVersion (its number), or neither"
         )
-    if text is None:
-        return None
-    try:
-        version = int(text)
-    except ValueError as error:
-        raise InvalidOption(f"txnVersion={text}: must be a whole number") from error
-    if version < 0:
-        raise InvalidOption(f"txnVersion={version}: must be at least 0")
-    return version
+    return whole_number(options, "txnVersion", least=0)
 
 
 def _guarantee(options: Mapping[str, str]) -> Guarantee:

@@ -88,12 +88,17 @@ class TaskPartition(InputPartition):
         super().__init__(task)
 
 
-def read_task(partition: InputPartition, schema: pa.Schema, formats: Formats) -> Iterator[pa.RecordBatch]:
-    """Runs in a task. For an empty micro-batch Spark passes a partition without a value."""
+def read_task(
+    partition: InputPartition, schema: pa.Schema, formats: Formats | None
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a task; `formats` is None if keys and values stay bytes.
+
+    For an empty micro-batch Spark passes a partition without a value.
+    """
     task = partition.value
     if task is None:
         return
-    if formats.is_raw:
+    if formats is None:
         for columns in read_range(task):
             yield from fit_to_schema(kafka_table(columns, task.range.end), schema)
         return
@@ -108,9 +113,10 @@ def read_task(partition: InputPartition, schema: pa.Schema, formats: Formats) ->
 class HeadraceReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._formats = read_formats(options).with_latest_schemas()
-        self._schema = checked_schema(schema, self._formats)
-        self._bounds = Bounds(prefix=self._formats.prefix)
+        formats = read_formats(options).with_latest_schemas()
+        self._formats = None if formats.is_raw else formats
+        self._schema = checked_schema(schema, formats)
+        self._bounds = Bounds(prefix=formats.prefix)
         self.pushFilters = _PushFilters(self._bounds)
 
     def partitions(self) -> list[InputPartition]:
@@ -139,8 +145,9 @@ class _PushFilters:
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._formats = read_formats(options).with_latest_schemas()
-        self._schema = checked_schema(schema, self._formats)
+        formats = read_formats(options).with_latest_schemas()
+        self._formats = None if formats.is_raw else formats
+        self._schema = checked_schema(schema, formats)
         self._made: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ cannot be cut back then is cut back before the next batch.
 
 from headrace.base.numbers import INT32_MAX
 from headrace.records.batch import (
+    ATTRIBUTES_FIELD,
     CONTROL,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
@@ -14,15 +15,19 @@ from headrace.records.batch import (
     BatchHeader,
     assign,
     check_crc,
+    check_own,
+    check_produced,
 )
 from headrace.records.errors import InvalidBatch
-from headrace.storage.admission import admit_inline, check_own, check_produced
+from headrace.storage.batch_validation import check_timestamp_type, validate_inline
 from headrace.storage.disk import File
-from headrace.storage.errors import OffsetsNotRising, is_transient
+from headrace.storage.errors import OffsetsNotRising, RecordListTooLarge, is_transient
+from headrace.storage.flushing import flush_now
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.partition_producers import EndMarker, end_marker_of
 from headrace.storage.producer_state import ProducerState
-from headrace.storage.rolling import must_roll, roll_active
+from headrace.storage.rolling import roll_active
+from headrace.storage.segment import Segment
 from headrace.storage.tail import BATCHES_MAX
 from headrace.storage.transaction_index import TransactionIndex
 
@@ -52,23 +57,29 @@ def append(
     wall_ms: int,
     leader_epoch: int,
     from_client: bool = True,
-    admitted: BatchHeader | None = None,
+    validated: BatchHeader | None = None,
 ) -> Appended:
     """Write one batch: checked, given its offset and epoch in place, in a single write.
 
-    `admitted` is the header that an AdmitJob gave: nothing of it is checked again.
+    `validated` is the header that a ValidateBatchJob gave: nothing of it is checked again.
     """
-    if log.health.error is not None:
-        raise log.health.offline()
+    if log.status.error is not None:
+        raise log.status.offline()
     config = log.config
-    if admitted is not None:
-        header = admitted
+    if validated is not None:
+        header = validated
     else:
-        header = check_produced(records, config) if from_client else check_own(records)
-        if from_client and (
-            log.opens_batches or header[MAX_TIMESTAMP_FIELD] - wall_ms > config.message_timestamp_after_max_ms
-        ):
-            records, header = admit_inline(records, header, config, wall_ms, log.directory)
+        if not from_client:
+            header = check_own(records)
+        else:
+            header = check_produced(records, config.max_message_bytes)
+            if header[ATTRIBUTES_FIELD] & LOG_APPEND_TIME:
+                check_timestamp_type(header[ATTRIBUTES_FIELD])
+            if (
+                log.opens_batches
+                or header[MAX_TIMESTAMP_FIELD] - wall_ms > config.message_timestamp_after_max_ms
+            ):
+                records, header = validate_inline(records, header, config, wall_ms, log.directory)
     _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
     state: ProducerState | None = None
     try:
@@ -93,11 +104,11 @@ def append(
                 )
         offset = log.log_end_offset
         if leader_epoch != log.stamped_epoch:
-            _enter_epoch(log, leader_epoch)
+            enter_epoch(log, leader_epoch)
         assign(records, 0, offset, leader_epoch)
         _write(log, records, length + LENGTH_OVERHEAD, offset + delta, max_timestamp, wall_ms)
     except OSError as error:
-        raise log.health.met(error) from error
+        raise log.status.met(error) from error
     if state is not None:
         state.add_batch(
             producer_id,
@@ -124,7 +135,7 @@ def _write(
     """Bytes of one batch to the end of the active segment, after a new one was begun if it is time."""
     active = log.active
     if active.log is None:
-        _prepare_active(log)
+        prepare_active(log)
     if must_roll(log, active, size, last_offset, max_timestamp, wall_ms):
         roll_active(log, wall_ms)
         active = log.active
@@ -135,7 +146,7 @@ def _write(
         file.append(batch)
     except OSError as error:
         if is_transient(error):
-            _cut_back(log, file, position)
+            cut_back(log, file, position)
         raise
     active.note(size, last_offset, max_timestamp, log.config.index_interval_bytes)
     active.modified_ms = wall_ms
@@ -151,7 +162,30 @@ def _write(
     log.unflushed_bytes += size
 
 
-def _cut_back(log: LogState, file: File, position: int) -> None:
+def must_roll(
+    log: LogState, active: Segment, size: int, last_offset: int, max_timestamp: int, wall_ms: int
+) -> bool:
+    """Whether the batch belongs into a new segment."""
+    config = log.config
+    if active.size + size > config.segment_bytes:
+        if size > config.segment_bytes:
+            raise RecordListTooLarge(
+                f"the batch has {size} bytes, more than segment.bytes={config.segment_bytes}"
+            )
+        return True
+    if not active.size:
+        return False
+    if last_offset - active.base_offset > INT32_MAX:
+        return True
+    first = active.first_timestamp
+    waited_ms = max_timestamp - first if first >= 0 <= max_timestamp else wall_ms - active.created_ms
+    return (
+        waited_ms > log.roll_ms
+        or (active.index_entries + 1) * active.time_index.entry_bytes > config.segment_index_bytes
+    )
+
+
+def cut_back(log: LogState, file: File, position: int) -> None:
     """A part of a batch may lie behind the end."""
     try:
         file.truncate(position)
@@ -169,7 +203,7 @@ def _release_active(log: LogState) -> None:
     log.tail.clear()
 
 
-def _prepare_active(log: LogState) -> None:
+def prepare_active(log: LogState) -> None:
     """The active segment is about to get a batch: have its files open."""
     active = log.active
     if active.is_new:
@@ -193,14 +227,14 @@ def _append_marker(
         raise InvalidBatch("the control batch has a producer id but is not a transaction's end marker")
     state.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
     if leader_epoch != log.stamped_epoch:
-        _enter_epoch(log, leader_epoch)
+        enter_epoch(log, leader_epoch)
     offset = log.log_end_offset
     assign(batch, 0, offset, leader_epoch)
-    _write_marker(log, batch, header, marker, offset, state, wall_ms)
+    write_marker(log, batch, header, marker, offset, state, wall_ms)
     return Appended(offset, offset, -1, log.log_start_offset, False)
 
 
-def _write_marker(
+def write_marker(
     log: LogState,
     batch: memoryview,
     header: BatchHeader,
@@ -211,7 +245,7 @@ def _write_marker(
 ) -> None:
     """The end of a transaction: the transaction index learns of an abort before the log does."""
     # a new segment, if it is time for one, comes before the entry in its transaction index
-    _prepare_active(log)
+    prepare_active(log)
     if must_roll(log, log.active, header.size, offset, header.max_timestamp, wall_ms):
         roll_active(log, wall_ms)
     aborted = state.aborted_at(header.producer_id, offset) if marker.is_aborted else None
@@ -258,9 +292,9 @@ def append_batches(log: LogState, records: memoryview, *, wall_ms: int) -> None:
             )
         batch = records[position : position + header.size]
         if header.leader_epoch != log.stamped_epoch:
-            _enter_epoch(log, header.leader_epoch, header.base_offset)
+            enter_epoch(log, header.leader_epoch, header.base_offset)
         if not log.active.size and log.active.is_new and len(log.segments) == 1:
-            _begin_at(log, header.base_offset, wall_ms)
+            begin_at(log, header.base_offset, wall_ms)
         elif header.last_offset - log.log_end_offset > INT32_MAX:
             # no segment could hold the gap that compaction left before it
             roll_active(log, wall_ms, header.base_offset)
@@ -274,23 +308,29 @@ def _write_replicated(log: LogState, batch: memoryview, header: BatchHeader, wal
         state = log.partition_producers.state or log.partition_producers.load(wall_ms)
         marker = end_marker_of(batch, header) if header.is_control else None
         if marker is not None:
-            _write_marker(log, batch, header, marker, header.last_offset, state, wall_ms)
+            write_marker(log, batch, header, marker, header.last_offset, state, wall_ms)
             return
     _write(log, batch, header.size, header.last_offset, header.max_timestamp, wall_ms)
     if header.producer_id >= 0:
         state.replay_batch(header, wall_ms)
 
 
-def _begin_at(log: LogState, offset: int, wall_ms: int) -> None:
+def begin_at(log: LogState, offset: int, wall_ms: int) -> None:
     """A follower's empty log takes over the leader's start."""
     if offset != log.active.base_offset:
         log.segments.drop(log.segments.items)
         log.start_empty(offset, wall_ms)
 
 
-def _enter_epoch(log: LogState, epoch: int, offset: int | None = None) -> None:
-    """The first batch of a leader epoch is about to come: remember where, before it is there."""
+def enter_epoch(log: LogState, epoch: int, offset: int | None = None) -> None:
+    """The first batch of a leader epoch, or after a cut, is about to come: remember where, before it is
+    there. What was cut off must not come back behind it: usually that was flushed long ago.
+    """
+    if log.is_cut:
+        flush_now(log)
     epochs = log.epochs.read()
+    if offset is not None:
+        epochs.truncate_end(offset)  # this replica led in epochs in which it wrote nothing
     if epoch > epochs.latest:
         epochs.assign(epoch, log.log_end_offset if offset is None else offset)
     log.write_epochs()

@@ -1,12 +1,13 @@
 """Compaction of one batch: which of its records stay.
 
-Of each key the newest record stays; a tombstone only until delete.retention.ms after the first pass that met
-it. So does the end marker of a transaction of which nothing else is left. When that time is over is written
-into the batch, as Kafka does it: attribute bit 6 says that the base timestamp is the *delete horizon*.
+The newest record of each key stays. A tombstone stays until delete.retention.ms after the first pass that
+read it, and so does the end marker of a transaction without any other records. The time at which they may be
+removed is stored in the batch, as in Kafka: attribute bit 6 says that the base timestamp is the *delete
+horizon*.
 
-A batch keeps its offsets, sequences and codec whatever goes of its records. One that keeps all of them is not
-touched, nor is one that cannot be opened. The last batch of each living producer stays without records, since
-its sequence is known from there.
+A batch keeps its offsets, sequences and codec, whichever records are removed. A batch that keeps all records
+is not changed, nor is one that cannot be opened. The last batch of each active producer stays even without
+records, because it has the producer's sequence.
 """
 
 from collections.abc import Mapping

@@ -13,6 +13,7 @@ from headrace.base.limits import (
     OPENED_INLINE_RECORDS_MAX,
     UNCOMPRESSED_BATCH_BYTES_MAX,
 )
+from headrace.base.values import Value
 from headrace.records import reader
 from headrace.records.batch import BatchHeader, check_crc
 from headrace.records.errors import BadRecords, DecompressionBomb
@@ -24,8 +25,7 @@ from headrace.storage.segment import Segment
 Found = tuple[int, int]  # offset and timestamp
 
 
-@dataclass(slots=True)
-class LookJob:
+class LookJob(Value):
     """Opens one batch and looks for a record."""
 
     path: str

@@ -87,18 +87,23 @@ def are_replaced(sums: Sums, contents: Mapping[str, bytes], marker: bytes | None
 
 def write_checkpoints(disk: Disk, files: Mapping[str, bytes]) -> None:
     """Replace checkpoints, each whole or not at all, after the file with their sums."""
+    names = disk.list("")
+    is_new = SUMS not in names
     try:
-        known = read_sums(disk) or {}
+        known = {} if is_new else read_sums(disk) or {}
     except DamagedSums:
         known = {}
     lines = []
     for name in (*_OFFSETS, checkpoints.META_PROPERTIES):
-        sums = _sums_on_disk(disk, name, known.get(name))
+        sums = _sums_on_disk(disk, name, known.get(name)) if name in names else set()
+        is_new = is_new and not sums
         if name in files:
             sums.add(sum_of(name, files[name]))
         lines += [f"{number:08x} {name}" for number in sorted(sums)]
     body = "\n".join(lines)
-    write_atomically(disk, SUMS, f"{body}\n{crc32c(body.encode()):08x}\n".encode())
+    text = f"{body}\n{crc32c(body.encode()):08x}\n"
+    # in a new directory there is nothing that a missing sum, or a sum without its file, could be wrong about
+    write_atomically(disk, SUMS, text.encode(), sync_name=not is_new)
     for name, data in files.items():
         write_atomically(disk, name, data)
 

@@ -3,20 +3,19 @@
     0 ─────────── first dirty offset ─────────── end ────────── … active segment
         clean          dirty: the next pass              not yet
 
-Only sealed segments that lie wholly below the last stable offset and below the last flush are touched: a
-newer record that a lost machine could lose must not make an older one go. Nor is one whose newest record is
-younger than min.compaction.lag.ms, or anything behind it.
+Only sealed segments that are completely below the last stable offset and below the last flush are compacted:
+a newer record that a power failure could lose must not remove an older one. A segment whose newest record is
+younger than min.compaction.lag.ms is not compacted, and neither is any after it.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
+from headrace.base.values import Value
 from headrace.storage.config import INT64_MAX, LogConfig
 from headrace.storage.segment import Segment
 
 
-@dataclass(slots=True)
-class Dirt:
+class Dirt(Value):
     first_offset: int
     end_offset: int
     ratio: float  # dirty bytes of all that could be cleaned

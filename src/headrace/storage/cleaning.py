@@ -1,9 +1,9 @@
 """One pass of compaction over a log, as a job.
 
-First the dirty part is read, from where the last pass ended, into a map from keys to their newest offsets;
-then every segment up to there is written again without the records that go, and small neighbours are merged.
-The end of the last one is always kept, by a batch without records if nothing else is left of it: so each
-segment still begins where the one before it ends, and a start can tell that nothing is missing.
+First the job reads the dirty part, from the end of the last pass, into a map from keys to their newest
+offsets. Then it writes every segment up to there again, without the records that are removed, and merges
+small neighbours. The last offset of a segment is always kept, if necessary by a batch without records: so
+each segment still begins where the one before it ends, and a start can check that nothing is missing.
 
 `swapping` describes how new segments replace the old ones.
 """
@@ -23,7 +23,13 @@ from headrace.storage.offset_map import OffsetMap
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.segment import segment_path
 from headrace.storage.segment_writer import SegmentWriter
-from headrace.storage.swapping import Rewritten, offer_swap, withdraw_swap
+from headrace.storage.swapping import (
+    Rewritten,
+    offer_swap,
+    prepare_rewriting,
+    withdraw_swap,
+    withdraw_swaps,
+)
 from headrace.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _INT32_MAX = (1 << 31) - 1
@@ -92,6 +98,7 @@ class CleanJob:
             raise
 
     def _run(self, disk: Disk) -> Cleaned:
+        prepare_rewriting(disk, self.directory)
         aborted = self._read_aborted(disk)
         newest, covered_to = self._map(disk, aborted)
         sources = [source for source in self.sources if source.base_offset < covered_to]
@@ -120,8 +127,7 @@ class CleanJob:
         return Cleaned(self.directory, self.generation, [], self.first_dirty_offset, 0, 0, 0, 0)
 
     def _withdraw(self, disk: Disk) -> None:
-        for source in self.sources:
-            withdraw_swap(disk, segment_path(self.directory, source.base_offset))
+        withdraw_swaps(disk, self.directory, [source.base_offset for source in self.sources])
 
     def _is_unchanged(self, disk: Disk, sources: list[Source]) -> bool:
         """A log that was truncated or recreated meanwhile must not find these segments at its next start."""
@@ -187,7 +193,7 @@ class CleanJob:
                         continue
                     last = header
                     left = compactor.compact(batch, header)
-                    if left is None and header.next_offset == end_offset and _is_end_mark(header):
+                    if left is None and header.next_offset == end_offset and header.is_end_mark:
                         left = batch
                     is_changed |= left is not batch
                     if left is not None:
@@ -258,7 +264,3 @@ def _end_mark(written_to: int, end_offset: int, last: BatchHeader | None) -> byt
         last_offset_delta=end_offset - 1 - base_offset,
         leader_epoch=-1 if last is None else last.leader_epoch,
     )
-
-
-def _is_end_mark(header: BatchHeader) -> bool:
-    return not header.record_count and not header.has_producer and not header.is_control

@@ -1,19 +1,22 @@
 """Compaction of a log (cleanup.policy compact): old records go once newer ones of the same key have come.
 
 A pass is a job that works on sealed segments beside appends and reads. The log takes its result only if it
-still has those segments.
+still has those segments. What a pass needs is loaded with the first one: no start waits for it.
 """
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from headrace.storage.batch_compaction import Rules
 from headrace.storage.cleanable import Dirt, find_dirt
-from headrace.storage.cleaning import Cleaned, CleanJob, Limits, Source
-from headrace.storage.log_producers import last_stable_offset, producer_state
+from headrace.storage.log_producers import producer_state
 from headrace.storage.log_state import LogState, guarded
-from headrace.storage.segment import Segment, segment_path
+from headrace.storage.reading import last_stable_offset
+from headrace.storage.segment import Segment
 from headrace.storage.segment_removal import Doomed
-from headrace.storage.swapping import has_segments, swap_all, withdraw_swap
+from headrace.storage.swapping import has_segments, swap_all, withdraw_swaps
+
+if TYPE_CHECKING:
+    from headrace.storage.cleaning import Cleaned, CleanJob, Limits, Source
 
 # log.cleaner.dedupe.buffer.size times log.cleaner.io.buffer.load.factor, as they are by default
 MAP_BYTES = 120_795_955
@@ -39,11 +42,13 @@ def clean_job(
     map_bytes: int = MAP_BYTES,
     io_bytes: int = IO_BYTES,
     bytes_per_second: float | None = None,
-) -> CleanJob | None:
+) -> "CleanJob | None":
     """A pass over all that may be cleaned, when enough of it is dirty or has been for too long."""
     found = dirt(log, wall_ms, high_watermark)
     if found is None or log.unfinished_swaps or not found.is_due(log.config):
         return None
+    from headrace.storage.cleaning import Limits
+
     config = log.config
     limits = Limits(
         config.segment_bytes,
@@ -57,8 +62,11 @@ def clean_job(
 
 @guarded
 def _clean_job(
-    log: LogState, dirt: Dirt, wall_ms: int, limits: Limits, bytes_per_second: float | None
-) -> CleanJob:
+    log: LogState, dirt: Dirt, wall_ms: int, limits: "Limits", bytes_per_second: float | None
+) -> "CleanJob":
+    from headrace.storage.batch_compaction import Rules
+    from headrace.storage.cleaning import CleanJob
+
     segments = log.segments.items
     return CleanJob(
         log.directory,
@@ -81,7 +89,9 @@ def _clean_job(
     )
 
 
-def _source(segment: Segment, following: Segment) -> Source:
+def _source(segment: Segment, following: Segment) -> "Source":
+    from headrace.storage.cleaning import Source
+
     segment.load()
     return Source(
         segment.base_offset,
@@ -93,11 +103,11 @@ def _source(segment: Segment, following: Segment) -> Source:
 
 
 @guarded
-def complete_cleaning(log: LogState, result: Cleaned, wall_ms: int) -> list[Doomed]:
+def complete_cleaning(log: LogState, result: "Cleaned", wall_ms: int) -> list[Doomed]:
     """Put new segments in the place of the old ones, unless the log has changed under them."""
     if result.generation != log.generation or not all(has_segments(log, one) for one in result.segments):
-        for rewritten in result.segments:
-            withdraw_swap(log.disk, segment_path(log.directory, rewritten.base_offset))
+        withdraw_swaps(log.disk, log.directory, [one.base_offset for one in result.segments])
         return []
     log.first_dirty_offset = max(log.first_dirty_offset, result.first_dirty_offset)
-    return swap_all(log, result.segments, wall_ms)
+    swap_all(log, result.segments, wall_ms)
+    return log.take_doomed()

@@ -1,8 +1,8 @@
 """Damaged and torn batches: which of the two it is, and where the next intact batch begins.
 
-A killed process leaves at most one batch that is cut short at the end of the last segment. A machine that
-lost power may also leave sectors of zeros, but only above what was flushed. Everything else that does not
-read as a batch is damage: it is reported, and what lies behind it is kept.
+A killed process leaves at most one incomplete batch at the end of the last segment. A power failure may also
+leave sectors of zeros, but only after the flushed part. All other bytes that are not a valid batch are
+damage: it is reported, and the batches after it are kept.
 """
 
 from struct import Struct
@@ -38,6 +38,7 @@ class Damage(NamedTuple):
 
     path: str
     what: str
+    offset: int = 0  # of a log: the records before it are there
 
 
 def intact_at(data: Data, position: int) -> BatchHeader | None:

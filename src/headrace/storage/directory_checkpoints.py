@@ -38,10 +38,13 @@ def mark_path(directory: str, topic_id: bytes) -> str:
 
 class DirectoryCheckpoints:
     __slots__ = (
+        "_cut_starts",
         "_disk",
         "_fresh",
         "_has_old_sums",
+        "_lowering",
         "_mentioned",
+        "_ordered_starts",
         "cleaner_offsets",
         "damages",
         "has_jobs",
@@ -60,10 +63,15 @@ class DirectoryCheckpoints:
         self.cleaner_offsets: dict[Partition, int] = {}
         self.sums: Sums = {}  # of these files, as the last run left them
         self._has_old_sums = False  # from before another program ran in the directory
+        # Log starts of deletions whose jobs have not ended. Every checkpoint has them, since it is written
+        # after those jobs. `complete_log_starts` takes them out again.
+        self._ordered_starts: list[tuple[CheckpointJob, dict[Partition, int]]] = []
         # What the files on the disk mention, now or when a job has run: a new log of such a name is marked.
         self._mentioned: set[Partition] = set()
         self._fresh: dict[Partition, str] = {}  # paths of marks, until a checkpoint is right about the log
-        self.is_lowered = False  # a lost machine has lost records below the offsets on the disk
+        self._lowering: dict[Partition, CheckpointJob] = {}  # the last job that was ordered before a cut
+        self._cut_starts: dict[Partition, int] = {}  # logs that are being cut: where they start at the latest
+        self.is_lowered = False  # a lost host has lost records below the offsets on the disk
         self.has_jobs = False  # that write checkpoints, maybe at this moment
         self.damages: list[Damage] = []  # found by reading
 
@@ -127,11 +135,15 @@ class DirectoryCheckpoints:
     def forget(self, key: Partition) -> None:
         for offsets in self._all():
             offsets.pop(key, None)
+        for _, starts in self._ordered_starts:
+            starts.pop(key, None)
 
     def drop(self, key: Partition) -> None:
         """Its log is gone, with its mark."""
         self.forget(key)
         self._fresh.pop(key, None)
+        self._lowering.pop(key, None)
+        self._cut_starts.pop(key, None)
 
     def begin(self, key: Partition, directory: str, topic_id: bytes) -> None:
         """A new log: what the files on the disk say of an earlier one of its name is never believed."""
@@ -159,12 +171,40 @@ class DirectoryCheckpoints:
                 offsets[key] = log_end_offset
                 self.is_lowered = True
 
+    def promise_less(self, key: Partition, log_end_offset: int, log_start_offset: int | None) -> bool:
+        """The log is about to end there, and to start there at the latest (None: it starts where it did);
+        whether the files may say more. Until the cut is over, no checkpoint has a later start of it.
+        """
+        ends = (self.high_watermarks, self.recovery_points, self.cleaner_offsets)
+        limits = [(offsets, log_end_offset) for offsets in ends]
+        if log_start_offset is not None:
+            self._cut_starts[key] = log_start_offset
+            starts = (self.log_starts, *(ordered for _, ordered in self._ordered_starts))
+            limits += [(offsets, log_start_offset) for offsets in starts]
+        too_high = [(offsets, limit) for offsets, limit in limits if offsets.get(key, 0) > limit]
+        for offsets, limit in too_high:
+            offsets[key] = limit
+        ordered = self._lowering.get(key)  # it may have failed, or not begun, and nobody may wait for it
+        return bool(too_high) or (ordered is not None and not ordered.are_written)
+
+    def end_cut(self, key: Partition) -> bool:
+        """The log was cut, or will not be; whether a cut was announced."""
+        return self._cut_starts.pop(key, None) is not None
+
+    def lower_job(self, key: Partition) -> CheckpointJob:
+        """Write what `promise_less` has noted."""
+        job = self._lowering[key] = self.job()
+        return job
+
     def note(self, logs: Mapping[Partition, PartitionLog]) -> None:
         """Take over where these logs stand."""
         for key, log in logs.items():
             self.recovery_points[key] = log.flushed_offset
-            if log.log_start_offset > self.log_starts.get(key, 0):
-                self.log_starts[key] = log.log_start_offset
+            start = log.log_start_offset
+            if key in self._cut_starts:
+                start = min(start, self._cut_starts[key])
+            if start > self.log_starts.get(key, 0):
+                self.log_starts[key] = start
             if log.first_dirty_offset or key in self.cleaner_offsets:
                 self.cleaner_offsets[key] = log.first_dirty_offset
 
@@ -176,26 +216,48 @@ class DirectoryCheckpoints:
         return CheckpointJob(
             {
                 checkpoints.RECOVERY_POINTS: self._render(self.recovery_points),
-                checkpoints.LOG_STARTS: self._render(self.log_starts),
+                checkpoints.LOG_STARTS: self._render(self._all_starts()),
                 checkpoints.HIGH_WATERMARKS: self._render(self.high_watermarks),
                 checkpoints.CLEANER_OFFSETS: self._render(self.cleaner_offsets),
             },
             self._marks(),
         )
 
-    def log_start_job(self) -> CheckpointJob:
-        """Write the log starts, and the others only where marks have to go."""
-        if self._marks():
-            return self.job()
+    def log_start_job(self, starts: Mapping[Partition, int]) -> CheckpointJob:
+        """Write the log starts with these, and the other files only where marks have to go."""
+        job = self.job() if self._marks() else CheckpointJob({}, [])
+        self._ordered_starts.append((job, dict(starts)))
+        job.files[checkpoints.LOG_STARTS] = self._render(self._all_starts())
         self.has_jobs = True
-        return CheckpointJob({checkpoints.LOG_STARTS: self._render(self.log_starts)}, [])
+        return job
+
+    def complete_log_starts(self, job: CheckpointJob, *, are_durable: bool) -> None:
+        """A `log_start_job` has ended. Starts that are not durable are not in later checkpoints."""
+        ended = next(starts for ordered, starts in self._ordered_starts if ordered is job)
+        self._ordered_starts = [one for one in self._ordered_starts if one[0] is not job]
+        if are_durable:
+            for key, offset in ended.items():
+                self.log_starts[key] = max(offset, self.log_starts.get(key, 0))
+
+    def log_start(self, key: Partition) -> int:
+        """Everything below was deleted, or is about to be."""
+        return self._all_starts().get(key, 0)
+
+    def _all_starts(self) -> dict[Partition, int]:
+        if not self._ordered_starts:
+            return self.log_starts
+        found = dict(self.log_starts)
+        for _, starts in self._ordered_starts:
+            for key, offset in starts.items():
+                found[key] = max(offset, found.get(key, 0))
+        return found
 
     def write_recovery_points(self) -> None:
         data = self._render(self.recovery_points)
         write_checkpoints(self._disk, {checkpoints.RECOVERY_POINTS: data})
 
     def write_lowered(self) -> None:
-        """Lower offsets reach the disk before the boot id: or a kill would seem to have lost what the machine
+        """Lower offsets reach the disk before the boot id: or a kill would seem to have lost what the host
         has lost.
         """
         files = {

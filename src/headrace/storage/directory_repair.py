@@ -2,16 +2,14 @@
 the segments that are left.
 """
 
-from dataclasses import dataclass
-
+from headrace.base.values import Value
 from headrace.storage.disk import Disk
 from headrace.storage.segment import TEMPORARY
 from headrace.storage.segment_removal import DELETED
 from headrace.storage.swapping import finish_interrupted_swaps
 
 
-@dataclass(slots=True)
-class FoundFiles:
+class FoundFiles(Value):
     bases: list[int]  # base offsets of segments, rising
     snapshots: list[int]  # offsets of producer snapshots, rising
 

@@ -1,19 +1,19 @@
 """Disk protocol: the file operations that storage needs. A real disk, memory and a faulty disk implement it.
 
 Paths are strings with forward slashes, relative to the disk's root. Errors are `OSError` with errno:
-ENOSPC, EDQUOT, EMFILE, ENFILE and EAGAIN mean that something has run out and may come back; ENOENT that the
-file is not there; everything else is an I/O error after which the log directory must not be trusted. So is
-`SyncFailed`, whatever its errno.
+ENOSPC, EDQUOT, EMFILE, ENFILE and EAGAIN mean that a resource has run out and may be available again later;
+ENOENT means that the file does not exist. Any other error is an I/O error, after which the log directory must
+not be trusted; so is `SyncFailed`, whatever its errno.
 
-Only what was `sync`ed survives a lost machine; only what was `append`ed survives a killed process. A new,
-renamed or removed name is durable after `sync_dir` of its directory.
+Only data that was `sync`ed survives a power failure; only data that was `append`ed survives a killed process.
+A new, renamed or removed name is durable after `sync_dir` of its directory.
 """
 
 from typing import Protocol
 
 
 class SyncFailed(OSError):
-    """An fsync failed: what it was to make durable may be gone from memory and disk alike."""
+    """An fsync failed: the data may be lost, both in memory and on disk."""
 
 
 class File(Protocol):
@@ -78,7 +78,7 @@ class Disk(Protocol):
 
 
 class Span:
-    """A range of a file that is sent as it is: the server reads or sends it, nobody copies it before."""
+    """A range of a file that is sent as it is: the server reads it when it sends it."""
 
     __slots__ = ("file", "position", "size")
 
@@ -94,8 +94,12 @@ class Span:
         return self.file.read(self.position, self.size)
 
 
-def write_atomically(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a small file so that a crash leaves the old or the new content, never a mixture."""
+def write_atomically(disk: Disk, path: str, data: bytes, *, sync_name: bool = True) -> None:
+    """Replace a small file so that a crash leaves the old or the new content, never a mixture.
+
+    Without `sync_name` a crash of the computer may bring the old content back, until somebody syncs the
+    directory.
+    """
     directory = path.rpartition("/")[0]
     temporary = path + ".tmp"
     file = disk.open(temporary, create=True)
@@ -106,7 +110,8 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
     finally:
         file.close()
     disk.rename(temporary, path)
-    disk.sync_dir(directory)
+    if sync_name:
+        disk.sync_dir(directory)
 
 
 def read_whole(disk: Disk, path: str) -> bytes:

@@ -27,8 +27,8 @@ class InvalidTimestamp(StorageError):
 
 
 class MustBeOpenedFirst(StorageError):
-    """To open the batch here would hold up everybody: nothing was written. Run an `AdmitJob`, and append
-    what it gives.
+    """The batch is too large to open in the event loop; nothing was written. Run a `ValidateBatchJob`,
+    and append its result.
     """
 
 
@@ -63,9 +63,7 @@ class DamagedBatch(CorruptBatch):
 
 
 class DamagedLog(StorageError):
-    """The end of the log is damaged, so that nobody can tell at which offset it goes on:
-    KAFKA_STORAGE_ERROR.
-    """
+    """The end of the log is damaged, so that its next offset is unknown: KAFKA_STORAGE_ERROR."""
 
 
 class OffsetOutOfRange(StorageError):
@@ -88,9 +86,7 @@ class LogOffline(StorageError):
 
 
 class LogClosed(StorageError):
-    """A clean shutdown has closed the log directory, and its marker vouches for what it holds:
-    KAFKA_STORAGE_ERROR.
-    """
+    """A clean shutdown has closed the log directory and written its marker: KAFKA_STORAGE_ERROR."""
 
 
 class WrongDirectory(StorageError):
@@ -98,7 +94,7 @@ class WrongDirectory(StorageError):
 
 
 class DamagedProperties(StorageError):
-    """Nobody can tell whose directory it is: its meta.properties is damaged."""
+    """The owner of the directory is unknown: its meta.properties is damaged."""
 
 
 class InconsistentTopicId(StorageError):

@@ -1,7 +1,7 @@
 """Disk that fails by script, never at random, so that a failure can be repeated.
 
 It wraps another disk and records every call, unless that is turned off. A `Fault` waits for the calls it is
-meant for (an operation, a part of a path, a count of such calls to let pass) and then acts: the machine
+meant for (an operation, a part of a path, a count of such calls to let pass) and then acts: the host
 stops, the call fails with an errno after writing a part, or a bit changes on the way. `space_bytes` may still
 be written before ENOSPC.
 """
@@ -30,7 +30,7 @@ SPACE_NEEDING: frozenset[Operation] = frozenset(
 
 
 class DiskCrashed(BaseException):
-    """The machine stopped here. Not an `Exception`, so that no handler takes it for an error to deal with."""
+    """The host stopped here. Not an `Exception`, so that no handler takes it for an error to deal with."""
 
 
 @dataclass(slots=True)
@@ -95,6 +95,9 @@ class FaultyFile:
         return self._file.path
 
     def append(self, data: bytes | bytearray | memoryview, /) -> None:
+        if self._disk.is_plain:
+            self._file.append(data)
+            return
         action = self._disk.meet("append", self.path, len(data))
         if isinstance(action, Flip):
             data = _flipped(data, action.bit)
@@ -112,6 +115,8 @@ class FaultyFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     def read(self, position: int, size: int, /) -> bytes:
+        if self._disk.is_plain:
+            return self._file.read(position, size)
         action = self._disk.meet("read", self.path, size)
         if isinstance(action, Flip):
             return _flipped(self._file.read(position, size), action.bit)
@@ -119,6 +124,9 @@ class FaultyFile:
         return self._file.read(position, size)
 
     def truncate(self, size: int, /) -> None:
+        if self._disk.is_plain:
+            self._file.truncate(size)
+            return
         self._disk.stop(self._disk.meet("truncate", self.path, size), self.path)
         before = self._file.size()
         self._file.truncate(size)
@@ -129,6 +137,9 @@ class FaultyFile:
         return self._file.size()
 
     def sync(self) -> None:
+        if self._disk.is_plain:
+            self._file.sync()
+            return
         self._disk.stop(self._disk.meet("sync", self.path), self.path, SyncFailed)
         self._file.sync()
 
@@ -152,6 +163,13 @@ class FaultyDisk:
         self._keeps_calls = keeps_calls  # not where it serves for hours: they are one object each
         self.is_crashed = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is recorded and no fault waits: a broker in a test mostly has such a disk, and starts on it
+        in milliseconds.
+        """
+        return not (self.faults or self._keeps_calls or self.is_crashed or self.space_bytes is not None)
+
     def changes(self) -> list[Call]:
         """The calls so far that left a mark: each is a point where a crash would have cut."""
         return [call for call in self.calls if call.operation in CHANGES]
@@ -159,6 +177,8 @@ class FaultyDisk:
     # --- the Disk protocol ---------------------------------------------------------------------------------
 
     def open(self, path: str, /, *, create: bool = False) -> FaultyFile:
+        if self.is_plain:
+            return FaultyFile(self, self.disk.open(path, create=create))
         operation: Operation = "create" if create and not self.disk.exists(path) else "open"
         self.stop(self.meet(operation, path), path)
         return FaultyFile(self, self.disk.open(path, create=create))
@@ -201,7 +221,7 @@ class FaultyDisk:
     # --- what its files and itself ask before each call ----------------------------------------------------
 
     def meet(self, operation: Operation, path: str, size: int = 0) -> Crash | Fail | Flip | None:
-        """Write the call down and say what befalls it."""
+        """Records the call and returns the fault for it, if there is one."""
         self.refuse_after_crash()
         if self._keeps_calls:
             self.calls.append(Call(operation, path, size))
@@ -220,7 +240,7 @@ class FaultyDisk:
 
     def refuse_after_crash(self) -> None:
         if self.is_crashed:
-            raise DiskCrashed("the machine has stopped already")
+            raise DiskCrashed("the host has stopped already")
 
     def freed(self, size: int) -> None:
         if self.space_bytes is not None:

@@ -5,9 +5,8 @@ when the log was truncated meanwhile, its result says nothing about what the off
 dropped.
 """
 
-from dataclasses import dataclass
-
 from headrace.base.time import Instant, Now
+from headrace.base.values import Value
 from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.disk import Disk
 from headrace.storage.errors import is_transient
@@ -17,16 +16,14 @@ from headrace.storage.log_state import LogState, guarded
 from headrace.storage.snapshots import snapshot_path
 
 
-@dataclass(slots=True)
-class Flushed:
+class Flushed(Value):
     directory: str
     generation: int
     end_offset: int
     snapshots: list[int]  # offsets of those that are durable now
 
 
-@dataclass(slots=True)
-class FlushJob:
+class FlushJob(Value):
     """Sync files, then the directories whose names changed."""
 
     directory: str
@@ -57,7 +54,7 @@ class FlushJob:
 
 def flush_due_at(log: LogState, now: Now) -> Instant | None:
     """When flush.messages or flush.ms ask for a flush; None when they don't."""
-    return log.flush_clock.due_at(log.config, log.log_end_offset - log.flushed_offset, now)
+    return log.flush_policy.due_at(log.config, log.log_end_offset - log.flushed_offset, now)
 
 
 def needs_flush(log: LogState, now: Now) -> bool:
@@ -96,16 +93,30 @@ def flush_job(log: LogState) -> FlushJob | None:
     return FlushJob(log.directory, log.generation, log.log_end_offset, files, directories, snapshots)
 
 
+@guarded
+def flush_now(log: LogState) -> None:
+    """Everything up to the present end, here and now, whatever jobs are under way."""
+    postpone_flush(log)  # such a job has taken over what is to be synced, and may not have begun
+    job = flush_job(log)
+    assert job is not None
+    try:
+        complete_flush(log, job.run(log.disk))
+    except OSError:
+        postpone_flush(log)
+        raise
+
+
 def complete_flush(log: LogState, result: Flushed) -> None:
     """A flush came back. One that was ordered before a truncation says nothing about what came after."""
     if result.generation != log.generation:
         return
+    log.is_cut = False
     log.partition_producers.note_synced(result.snapshots)
     if result.end_offset > log.flushed_offset:
         log.flushed_offset = min(result.end_offset, log.log_end_offset)
     if log.flushed_offset == log.log_end_offset:
         log.unflushed_bytes = 0
-    log.flush_clock.reset()
+    log.flush_policy.reset()
 
 
 def postpone_flush(log: LogState) -> None:
@@ -115,8 +126,8 @@ def postpone_flush(log: LogState) -> None:
 
 def fail_flush(log: LogState, error: OSError) -> None:
     """Whatever was wrong, the bytes may be gone from memory and disk alike: never tried again."""
-    if log.health.error is None:
-        log.health.error = error
+    if log.status.error is None:
+        log.status.error = error
 
 
 def checkpoint(log: LogState, wall_ms: int | None = None) -> None:

@@ -25,6 +25,6 @@ class Job(Protocol):
 
 @runtime_checkable
 class PacedJob(Protocol):
-    """A job that reads and writes no faster than this (None: as it can). Whoever runs it sees to it."""
+    """A job with a limit on its reads and writes (None: no limit), which the runner of the job enforces."""
 
     bytes_per_second: float | None

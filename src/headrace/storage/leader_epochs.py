@@ -36,7 +36,7 @@ class LeaderEpochs:
             return None
 
     def write(self, disk: Disk, path: str) -> None:
-        """Replace the checkpoint: safe from a kill now, from a lost machine once flushed."""
+        """Replace the checkpoint: safe from a kill now, from a lost host once flushed."""
         temporary = path + ".tmp"
         file = disk.open(temporary, create=True)
         try:

@@ -23,6 +23,7 @@ from headrace.storage import (
     opening,
     reading,
     recompression,
+    replicating,
     retention,
     rolling,
     truncation,
@@ -30,8 +31,8 @@ from headrace.storage import (
 from headrace.storage.appending import Appended
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import Disk
+from headrace.storage.disk_errors import DirectoryStatus
 from headrace.storage.errors import StorageError
-from headrace.storage.health import Health
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.recovery import Recovery
@@ -55,7 +56,7 @@ class PartitionLog(LogState):
         wall_ms: int,
         roll_jitter_ms: int = 0,
         producer_id_expiration_ms: int = 86_400_000,
-        health: Health | None = None,
+        status: DirectoryStatus | None = None,
         lower_recovery_point: Callable[[], None] | None = None,
     ) -> Self:
         """The log in `directory`, created if it is absent, and recovered as far as `recovery` does not vouch
@@ -69,7 +70,7 @@ class PartitionLog(LogState):
             directory,
             config,
             files=files,
-            health=health or Health(),
+            status=status or DirectoryStatus(),
             wall_ms=wall_ms,
             roll_jitter_ms=roll_jitter_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,
@@ -88,7 +89,14 @@ class PartitionLog(LogState):
     append_batches = appending.append_batches
     roll = rolling.roll
     roll_if_old = rolling.roll_if_old
+    append_as_follower = replicating.append_as_follower
+    last_record_epoch = replicating.last_record_epoch
+    first_damage = replicating.first_damage
+    check_batch_at = replicating.check_batch_at
     truncate_to = truncation.truncate_to
+    promise_less = truncation.promise_less
+    cut_to = truncation.cut_to
+    start_over = truncation.start_over
 
     read = reading.read
     ends_in_later_segment = reading.ends_in_later_segment
@@ -97,16 +105,17 @@ class PartitionLog(LogState):
     offset_for_timestamp = reading.offset_for_timestamp
     max_timestamp = reading.max_timestamp
     aborted_transactions = reading.aborted_transactions
+    first_unstable_offset = property(reading.first_unstable_offset)
+    last_stable_offset = reading.last_stable_offset
 
     producer_state = log_producers.producer_state
     producers = log_producers.producers
     expire_producers = log_producers.expire_producers
-    first_unstable_offset = property(log_producers.first_unstable_offset)
-    last_stable_offset = log_producers.last_stable_offset
 
     flush_due_at = flushing.flush_due_at
     needs_flush = flushing.needs_flush
     flush_job = flushing.flush_job
+    flush_now = flushing.flush_now
     complete_flush = flushing.complete_flush
     postpone_flush = flushing.postpone_flush
     fail_flush = flushing.fail_flush
@@ -121,6 +130,7 @@ class PartitionLog(LogState):
     recompress_job = recompression.recompress_job
     complete_recompression = recompression.complete_recompression
 
+    settle_names = moving.settle_names
     bytes_without = moving.bytes_without
     sealed_files = moving.sealed_files
 

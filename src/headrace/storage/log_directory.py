@@ -16,6 +16,7 @@ cleaner-offset-checkpoint           per compacted partition: where its dirty par
 """
 
 from collections.abc import Mapping, Set
+from functools import partial
 
 from headrace.base.ids import DirectoryId, TopicId, id_text
 from headrace.storage import checkpoints
@@ -27,12 +28,12 @@ from headrace.storage.directory_checkpoints import DirectoryCheckpoints, mark_pa
 from headrace.storage.directory_identity import read_identity
 from headrace.storage.directory_jobs import CheckpointJob, RemoveDirectoryJob
 from headrace.storage.disk import Disk
-from headrace.storage.errors import DiskFull, InconsistentTopicId, is_transient
-from headrace.storage.health import Health, translates_errors
+from headrace.storage.disk_errors import DirectoryStatus, translates_errors
+from headrace.storage.errors import DamagedLog, DiskFull, InconsistentTopicId, is_transient
 from headrace.storage.log import PartitionLog
 from headrace.storage.moving import Arrival, arrive
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.partition_directories import list_partitions, unused_doomed_name
+from headrace.storage.partition_directories import has_segments, list_partitions, unused_doomed_name
 from headrace.storage.recovery import Recovery, Trust
 from headrace.storage.stop_record import StopRecord
 from headrace.storage.strays import Why, rename_to_stray
@@ -45,10 +46,10 @@ class LogDirectory:
         "_disk",
         "_files",
         "_found",
-        "_health",
         "_is_possessed",
         "_logs",
         "_new_properties",
+        "_status",
         "_stop",
         "_topic_ids",
         "_unopened",
@@ -61,7 +62,7 @@ class LogDirectory:
         """Not for callers: `look` reads what is there."""
         self._disk = disk
         self._files = files
-        self._health = Health()
+        self._status = DirectoryStatus()
         self._stop = StopRecord(disk, boot_id)
         self._checkpoints = DirectoryCheckpoints(disk)
         self.name = name
@@ -110,7 +111,7 @@ class LogDirectory:
             if not directory._stop.vouches_for_all:
                 directory._unopened = set(directory._found)
         except OSError as error:
-            raise directory._health.met(error) from error
+            raise directory._status.met(error) from error
         return directory
 
     @classmethod
@@ -131,7 +132,7 @@ class LogDirectory:
                     self._stop.mark_boot()
             self._possess()
         except OSError as error:
-            fault = self._health.met(error)
+            fault = self._status.met(error)
             if not isinstance(fault, DiskFull):
                 raise fault from error
 
@@ -158,17 +159,17 @@ class LogDirectory:
 
     @property
     def is_offline(self) -> bool:
-        return self._health.error is not None
+        return self._status.error is not None
 
     @property
     def error(self) -> OSError | None:
         """What took it offline."""
-        return self._health.error
+        return self._status.error
 
     def go_offline(self, error: OSError) -> None:
         """A job failed on this disk: nothing in the directory is trusted any more."""
-        if self._health.error is None:
-            self._health.error = error
+        if self._status.error is None:
+            self._status.error = error
 
     @property
     def trust(self) -> Trust:
@@ -196,11 +197,11 @@ class LogDirectory:
     @property
     def is_recovered(self) -> bool:
         """Every log was looked at, and what this boot finds on the disk is trusted."""
-        return self._stop.is_boot_marked and self._health.error is None
+        return self._stop.is_boot_marked and self._status.error is None
 
     @translates_errors
     def names(self) -> list[str]:
-        """All that lies in the directory now."""
+        """The names of all entries in the directory."""
         return list(self._disk.list(""))
 
     @property
@@ -226,7 +227,7 @@ class LogDirectory:
         return self._checkpoints.recovery_points.get((topic, partition))
 
     def vouch(self, topic: str, partition: int, end_offset: int) -> None:
-        """Something else than the checkpoint tells that the log was flushed up to `end_offset`: for a machine
+        """Something else than the checkpoint tells that the log was flushed up to `end_offset`: for a host
         that was lost. After a clean stop the recovery point is the log's end, and nobody else knows it.
         """
         if end_offset and self._stop.trust == "lost":
@@ -235,8 +236,10 @@ class LogDirectory:
 
     def missing(self) -> list[Partition]:
         """Partitions that had records by the checkpoints, and have no directory here."""
-        known = self._checkpoints.recovery_points.items()
-        return sorted(key for key, offset in known if offset and key not in self._found)
+        known = [*self._checkpoints.recovery_points.items()]
+        if self._stop.trust != "lost":  # else they may never have reached the disk
+            known += self._checkpoints.high_watermarks.items()
+        return sorted({key for key, offset in known if offset and key not in self._found})
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """As checkpointed last; 0 when unknown."""
@@ -253,8 +256,11 @@ class LogDirectory:
         *,
         roll_jitter_ms: int = 0,
         producer_id_expiration_ms: int = 86_400_000,
+        has_copies: bool = False,
     ) -> PartitionLog:
-        """The partition's log, made when absent. InconsistentTopicId when another topic had this name."""
+        """The partition's log, made when absent. InconsistentTopicId when another topic had this name.
+        DamagedLog, unless other replicas have copies: then it ends before the damage, and says so.
+        """
         key = (topic, partition)
         directory = f"{topic}-{partition}"
         log = self._logs.get(key)
@@ -262,22 +268,32 @@ class LogDirectory:
             if self._topic_ids.known(directory) != topic_id:  # its removal has no space for the new name yet
                 raise InconsistentTopicId(f"{directory} still holds the log of an earlier topic of this name")
             return log
-        if self._health.error is not None:
-            raise self._health.offline()
+        if self._status.error is not None:
+            raise self._status.offline()
         self._possess()
         self._claim(key, directory, topic_id)
-        log = PartitionLog.open(
+        open_log = partial(
+            PartitionLog.open,
             self._disk,
             directory,
             config,
             files=self._files,
-            recovery=self._recovery(key, topic_id),
             wall_ms=wall_ms,
             roll_jitter_ms=roll_jitter_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,
-            health=self._health,
+            status=self._status,
             lower_recovery_point=self._write_recovery_points,
         )
+        recovery = self._recovery(key, topic_id)
+        recovery.has_copies = has_copies
+        try:
+            log = open_log(recovery=recovery)
+        except DamagedLog as fault:
+            if not has_copies:
+                raise
+            recovery.trust = "lost"
+            log = open_log(recovery=recovery)
+            log.damages.append(Damage(directory, str(fault), log.log_end_offset))
         log.first_dirty_offset = min(self._checkpoints.cleaner_offsets.get(key, 0), log.flushed_offset)
         if config.flush_messages <= 1 and log.flushed_offset < log.log_end_offset:
             # What a killed process left unflushed, and what it had flushed since the last checkpoint: the
@@ -300,7 +316,7 @@ class LogDirectory:
         known = None if is_new else self._topic_ids.read(directory)
         if known is None:
             self._disk.make_dir(directory)
-            if is_new or not any(name.endswith(".log") for name in self._disk.list(directory)):
+            if is_new or not has_segments(self._disk, directory):
                 self._checkpoints.begin(key, directory, topic_id)
             self._topic_ids.write(directory, topic_id)
         elif known != topic_id:
@@ -312,7 +328,7 @@ class LogDirectory:
             known.heed_mark(key, f"{key[0]}-{key[1]}", topic_id)
         trust = self._stop.trust
         if trust == "clean" and not (self._stop.is_boot_marked and key in known.recovery_points):
-            # The machine was down since: the clean stop has flushed the log, but not its indexes. Or nobody
+            # The host was down since: the clean stop has flushed the log, but not its indexes. Or nobody
             # vouches for this log at all.
             trust = "lost"
         return Recovery(
@@ -337,7 +353,7 @@ class LogDirectory:
             self._stop.mark_boot()
         except OSError as error:
             if not is_transient(error):
-                raise self._health.met(error) from error
+                raise self._status.met(error) from error
             # else: the same
 
     @translates_errors
@@ -410,7 +426,7 @@ class LogDirectory:
     def log_start(self, topic: str, partition: int) -> int:
         """Everything below was deleted, or is about to be."""
         self._checkpoints.note(self._logs)
-        return self._checkpoints.log_starts.get((topic, partition), 0)
+        return self._checkpoints.log_start((topic, partition))
 
     def expect(self, topic: str, partition: int, log_start: int) -> CheckpointJob:
         """A log will come that begins there; from this job on the checkpoints say nothing else of it."""
@@ -429,7 +445,7 @@ class LogDirectory:
         directory = f"{topic}-{partition}"
         if key in self._unwanted:
             raise DiskFull(
-                f"{directory} has no space to be put aside, and takes the name of the log that came"
+                f"{directory} cannot be renamed for lack of space, and the moved log needs its name"
             )
         self._possess()
         arrive(self._disk, name, directory)
@@ -442,7 +458,7 @@ class LogDirectory:
 
     @translates_errors
     def discard(self, arrival: Arrival) -> RemoveDirectoryJob:
-        """Nobody needs it; its name says so at once."""
+        """Renames a directory that is no longer needed, so that its name says so."""
         doomed = unused_doomed_name(self._disk, arrival.name.partition(".")[0], arrival.topic_id)
         arrive(self._disk, arrival.name, doomed)
         return RemoveDirectoryJob(doomed)
@@ -455,22 +471,50 @@ class LogDirectory:
         self._checkpoints.high_watermarks.update(high_watermarks)
         return self._checkpoints.job()
 
+    def lower_job(
+        self, topic: str, partition: int, end_offset: int, start_offset: int | None = None
+    ) -> CheckpointJob | None:
+        """Before an open log is cut so that it ends there, and starts there at the latest: no checkpoint on
+        the disk may promise more of it, or take for deleted what is written later. None: none does. A cut
+        that is announced with a start ends with `complete_cut` or `give_up_cut`.
+        """
+        key = (topic, partition)
+        was_flushed = self._logs[key].promise_less(end_offset)
+        if not self._checkpoints.promise_less(key, end_offset, start_offset) and not was_flushed:
+            return None
+        self._checkpoints.note(self._logs)
+        return self._checkpoints.lower_job(key)
+
+    def complete_cut(self, topic: str, partition: int) -> None:
+        """The log was cut, maybe before the offset that was asked for: a batch is not divided."""
+        key = (topic, partition)
+        log = self._logs[key]
+        self._checkpoints.promise_less(key, log.log_end_offset, log.log_start_offset)
+        self._checkpoints.end_cut(key)
+
+    def give_up_cut(self, topic: str, partition: int) -> bool:
+        """The log will not be cut; whether that was to be. Its start counts again from the next checkpoint
+        on.
+        """
+        return self._checkpoints.end_cut((topic, partition))
+
     def log_start_job(self, starts: Mapping[Partition, int]) -> CheckpointJob:
         """Make the log starts durable to which records are about to be deleted.
 
+        `complete_log_starts` has to follow, however the job ends.
         Later checkpoints keep them, too, so that all of these jobs have to run one after the other.
         """
         self._checkpoints.note(self._logs)
-        log_starts = self._checkpoints.log_starts
-        for key, offset in starts.items():
-            log_starts[key] = max(offset, log_starts.get(key, 0))
-        return self._checkpoints.log_start_job()
+        return self._checkpoints.log_start_job(starts)
+
+    def complete_log_starts(self, job: CheckpointJob, *, are_durable: bool) -> None:
+        self._checkpoints.complete_log_starts(job, are_durable=are_durable)
 
     @translates_errors
     def checkpoint(self, high_watermarks: Mapping[Partition, int]) -> None:
         """The same, here and now."""
-        if self._health.error is not None:
-            raise self._health.offline()
+        if self._status.error is not None:
+            raise self._status.offline()
         self.checkpoint_job(high_watermarks).run(self._disk)
 
     def _write_recovery_points(self) -> None:
@@ -484,7 +528,7 @@ class LogDirectory:
         try:
             self._close_clean(high_watermarks)
         finally:
-            self._health.close()
+            self._status.close()
 
     @translates_errors
     def _close_clean(self, high_watermarks: Mapping[Partition, int]) -> None:

@@ -1,4 +1,4 @@
-"""Producers of a log, and up to where their open transactions let it be read."""
+"""Producers of a log: loaded when they are needed, forgotten when they have been silent for too long."""
 
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.producer_state import ProducerEntry, ProducerState
@@ -26,15 +26,3 @@ def expire_producers(log: LogState, wall_ms: int) -> int:
     """
     state = log.partition_producers.state
     return 0 if state is None else state.expire(wall_ms, log.producer_id_expiration_ms)
-
-
-@guarded
-def first_unstable_offset(log: LogState) -> int | None:
-    """Where the oldest open transaction begins; None without one."""
-    first = producer_state(log).first_open_offset
-    return None if first is None else max(first, log.log_start_offset)
-
-
-@guarded
-def last_stable_offset(log: LogState, high_watermark: int) -> int:
-    return max(producer_state(log).last_stable_offset(high_watermark), log.log_start_offset)

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from headrace.storage.admission import opens_batches
+from headrace.storage.batch_validation import opens_batches
 from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
 from headrace.storage.disk import Disk
-from headrace.storage.flush_clock import FlushClock
-from headrace.storage.health import Health
+from headrace.storage.disk_errors import DirectoryStatus
+from headrace.storage.flush_policy import FlushPolicy
 from headrace.storage.log_epochs import LogEpochs
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.segment import Segment
-from headrace.storage.segment_removal import RemoveJob
+from headrace.storage.segment_removal import Doomed, RemoveJob
 from headrace.storage.segments import Segments
 from headrace.storage.tail import Tail
 
@@ -37,13 +37,14 @@ class LogState:
         "damages",
         "directory",
         "disk",
+        "doomed",
         "epochs",
         "files",
         "first_dirty_offset",
-        "flush_clock",
+        "flush_policy",
         "flushed_offset",
         "generation",
-        "health",
+        "is_cut",
         "is_dirty",
         "is_renamed",
         "is_unlisted",
@@ -59,6 +60,7 @@ class LogState:
         "roll_ms",
         "segments",
         "stamped_epoch",
+        "status",
         "tail",
         "unfinished_swaps",
         "unflushed_bytes",
@@ -71,7 +73,7 @@ class LogState:
         config: LogConfig,
         *,
         files: OpenFiles,
-        health: Health,
+        status: DirectoryStatus,
         wall_ms: int,
         roll_jitter_ms: int = 0,
         producer_id_expiration_ms: int = 86_400_000,
@@ -80,14 +82,14 @@ class LogState:
         """Empty: `opening.open_files` reads what the directory holds."""
         self.disk = disk
         self.files = files
-        self.health = health
+        self.status = status
         self.directory = directory
         self.opened_ms = wall_ms  # no write before the opening is newer
         self.roll_jitter_ms = roll_jitter_ms
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.lower_recovery_point = lower_recovery_point
         self.configure(config)
-        self.damages: list[Damage] = []  # what recovery found and left as it is
+        self.damages: list[Damage] = []  # what was found and left as it is
         self.generation = 0  # raised when offsets may mean other records than before
         self.rewrites = 0  # raised when positions in sealed segments mean other batches than before
         self.log_start_offset = 0
@@ -96,11 +98,13 @@ class LogState:
         self.first_dirty_offset = 0  # compaction has seen all below
         self.segments = Segments(disk, files, directory)
         self.unfinished_swaps: list[Rewritten] = []  # new segments that wait for space to replace old ones
+        self.doomed: list[Doomed] = []  # out of the log; a call that fails leaves them to the next one
         self.tail = Tail()
         self.epochs = LogEpochs(disk, directory, self.segments)
-        self.stamped_epoch = -2  # the leader epoch of the last append
-        self.flush_clock = FlushClock()
+        self.stamped_epoch: int | None = None  # the leader epoch of the last append; None: not known
+        self.flush_policy = FlushPolicy()
         self.unflushed_bytes = 0  # appended since the last flush that was completed
+        self.is_cut = False  # and that is not flushed: what was cut off may come back
         self.is_dirty = False  # files other than logs were written since the last flush job
         self.is_renamed = False  # names in the directory changed since the last flush job
         self.is_unlisted = False  # the directory itself is new since the last flush job
@@ -114,7 +118,7 @@ class LogState:
 
     @property
     def is_offline(self) -> bool:
-        return self.health.error is not None
+        return self.status.error is not None
 
     @property
     def size_bytes(self) -> int:
@@ -123,6 +127,11 @@ class LogState:
     @property
     def segment_count(self) -> int:
         return len(self.segments)
+
+    def take_doomed(self) -> list[Doomed]:
+        """What is out of the log, for whoever has it removed."""
+        doomed, self.doomed = self.doomed, []
+        return doomed
 
     def start_empty(self, offset: int, wall_ms: int) -> None:
         """Begin with a first segment at `offset`."""
@@ -156,11 +165,11 @@ def guarded(
 
     @wraps(function)
     def checked(log: _L, /, *arguments: _P.args, **options: _P.kwargs) -> _R:
-        if log.health.error is not None:
-            raise log.health.offline()
+        if log.status.error is not None:
+            raise log.status.offline()
         try:
             return function(log, *arguments, **options)
         except OSError as error:
-            raise log.health.met(error) from error
+            raise log.status.met(error) from error
 
     return checked

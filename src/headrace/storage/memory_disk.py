@@ -1,8 +1,8 @@
-"""Disk in memory that models what a killed process and what a lost machine leave behind.
+"""Disk in memory that models what a killed process and what a lost host leave behind.
 
 Each file keeps its live bytes and remembers how many of them were synced; each directory keeps its live and
 its durable names, and the disk keeps the changes between the two in order. `crash("killed")` gives all that
-was written; `crash("lost")` what was synced, plus whatever the dice let survive of the rest: a prefix of
+was written; `crash("lost")` what was synced, plus a random part of the rest: a prefix of
 a file's unsynced bytes, maybe with a hole of zeros where a sector was not written, and some of the unsynced
 changes of names. A rename survives whole or not at all, and never without the changes of the same file or
 name before it.
@@ -11,9 +11,10 @@ name before it.
 import errno
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Literal
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 
 CrashKind = Literal["killed", "lost"]
 
@@ -70,15 +71,15 @@ class _Content:
         self.synced = len(self.live)
         self.cut = b""
 
-    def survivor(self, dice: Dice) -> bytearray:
-        """What a lost machine finds of it: at least all that was synced, as it was synced."""
-        if self.cut and dice.randrange(2):
+    def survivor(self, rng: Randomness) -> bytearray:
+        """What a lost host finds of it: at least all that was synced, as it was synced."""
+        if self.cut and rng.randrange(2):
             return self.live[: self.synced] + self.cut
         unsynced = len(self.live) - self.synced
-        kept = self.synced + dice.randrange(unsynced + 1)
+        kept = self.synced + rng.randrange(unsynced + 1)
         survived = self.live[:kept]
-        if kept > self.synced and dice.randrange(4) == 0:  # the size was written, a sector was not
-            start = self.synced + dice.randrange(kept - self.synced)
+        if kept > self.synced and rng.randrange(4) == 0:  # the size was written, a sector was not
+            start = self.synced + rng.randrange(kept - self.synced)
             end = min(kept, start + SECTOR_BYTES)
             survived[start:end] = bytes(end - start)
         return survived
@@ -281,21 +282,21 @@ class MemoryDisk:
         _adopt(root)
         return copy
 
-    def crash(self, kind: CrashKind, dice: Dice | None = None) -> "MemoryDisk":
+    def crash(self, kind: CrashKind, rng: Randomness | None = None) -> "MemoryDisk":
         """The disk as the next start finds it; this one stays as it is, with its open files."""
         after = self.clone()
         if kind == "killed":
             return after
-        assert dice is not None, "a lost machine loses by the dice"
+        assert rng is not None, "a lost host loses a random part"
         lost: set[object] = set()
         for change in after._changes:
             keys = change.keys()
-            if lost.isdisjoint(keys) and dice.randrange(2):
+            if lost.isdisjoint(keys) and rng.randrange(2):
                 change.make_durable()
             else:
                 lost |= keys
         after._changes = []
-        after._settle(after._root, dice)
+        after._settle(after._root, rng)
         _adopt(after._root)
         return after
 
@@ -304,7 +305,7 @@ class MemoryDisk:
         yield from _walk(self._root, "")
 
     def durable(self, path: str) -> bytes:
-        """The bytes of a file that are sure to survive the loss of the machine."""
+        """The bytes of a file that are sure to survive the loss of the host."""
         node: _Node | None = self._root
         for name in _names(path):
             node = node.durable.get(name) if isinstance(node, _Directory) else None
@@ -319,14 +320,14 @@ class MemoryDisk:
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _settle(self, directory: _Directory, dice: Dice) -> None:
+    def _settle(self, directory: _Directory, rng: Randomness) -> None:
         directory.entries = dict(directory.durable)
         for name in sorted(directory.entries):
             node = directory.entries[name]
             if isinstance(node, _Directory):
-                self._settle(node, dice)
+                self._settle(node, rng)
             else:
-                node.live = node.survivor(dice)
+                node.live = node.survivor(rng)
                 node.is_shared = False
                 node.sync()
 
@@ -340,6 +341,8 @@ class MemoryDisk:
 
     def _find(self, path: str) -> _Node | None:
         node: _Node | None = self._root
+        if not path:
+            return node
         for name in _names(path):
             if not isinstance(node, _Directory):
                 return None
@@ -361,8 +364,9 @@ class MemoryDisk:
         return self._directory(parent), name
 
 
-def _names(path: str) -> list[str]:
-    return [name for name in path.split("/") if name]
+@lru_cache(1024)  # a node opens the same paths again and again
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(name for name in path.split("/") if name)
 
 
 def _path_of(node: _Node) -> str:

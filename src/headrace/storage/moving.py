@@ -9,21 +9,26 @@ durable before the next: whatever a crash leaves, one whole log is found, and ne
 """
 
 import re
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Container, Iterable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from headrace.base.ids import TopicId
+from headrace.base.values import Value
 from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.disk import Disk
-from headrace.storage.errors import DiskFull
 from headrace.storage.jobs import JobKind
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
 from headrace.storage.log_state import LogState, guarded
+from headrace.storage.segment_removal import Doomed
+from headrace.storage.swapping import finish_swaps
 
 FUTURE = "-future"
 MOVED = "-moved"
 CHUNK_BYTES = 1024 * 1024
+
+R = TypeVar("R")
+
 _NAME_BYTES_MAX = 255
 _MOVING = re.compile(r".+\.([0-9a-f]{32})\.([0-9a-f]+)(-future|-moved)")
 _SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
@@ -69,8 +74,7 @@ def _is_of_segment(name: str) -> bool:
     return stem.isdigit() and suffix in _SUFFIXES
 
 
-@dataclass(slots=True)
-class ReadJob:
+class ReadJob(Value):
     """Some bytes of a file that does not change there; fewer at its end."""
 
     path: str
@@ -88,8 +92,7 @@ class ReadJob:
             file.close()
 
 
-@dataclass(slots=True)
-class WriteJob:
+class WriteJob(Value):
     """The same bytes at the same place of the copy; the last ones make it durable."""
 
     directory: str
@@ -119,14 +122,25 @@ class WriteJob:
             file.close()
 
 
+class SourceFailed(Exception):
+    """The log could not be read where it lies; `error` says why."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def complete(source: Disk, old: str, target: Disk, new: str, copied: Iterable[str]) -> None:
-    """Here and now: copy what was not copied yet, remove copies of what is gone, and make it all durable."""
+    """Here and now: copy what was not copied yet, remove copies of what is gone, and make it all durable. An
+    OSError is the target's.
+    """
     target.make_dir(new)
-    wanted = files_of(source.list(old))
+    wanted = files_of(_of_source(lambda: source.list(old)))
     for name in sorted(set(wanted) - set(copied)):
         position = 0
         while True:
-            write = WriteJob(new, name, position, ReadJob(f"{old}/{name}", position).run(source))
+            read = ReadJob(f"{old}/{name}", position)
+            write = WriteJob(new, name, position, _of_source(partial(read.run, source)))
             write.run(target)
             if write.is_last:
                 break
@@ -136,11 +150,27 @@ def complete(source: Disk, old: str, target: Disk, new: str, copied: Iterable[st
     target.sync_dir(new)
 
 
+def _of_source(read: Callable[[], R]) -> R:
+    try:
+        return read()
+    except OSError as error:
+        raise SourceFailed(error) from error
+
+
 def arrive(disk: Disk, old: str, new: str) -> None:
     """The next name of the way, durable. It may be tried again."""
     if disk.exists(old) or not disk.exists(new):
         disk.rename(old, new)
     disk.sync_dir("")
+
+
+@guarded
+def settle_names(log: LogState, wall_ms: int) -> list[Doomed]:
+    """Before files are copied by their names: put rewritten segments in place that had no space for that.
+    DiskFull when there still is none: then a name may be that of another segment, or of none.
+    """
+    finish_swaps(log, wall_ms)
+    return log.take_doomed()
 
 
 @guarded
@@ -155,9 +185,9 @@ def bytes_without(log: LogState, copied: Container[str]) -> int:
 
 @guarded
 def sealed_files(log: LogState) -> list[str]:
-    """Names of the files before the active segment, which change no more unless they are rewritten."""
-    if log.unfinished_swaps:
-        raise DiskFull("there is no space yet to put rewritten segments in place of the old ones")
+    """Names of the files before the active segment, which change no more unless they are rewritten. They
+    have to be settled (`settle_names`).
+    """
     end = log.active.base_offset
     return [
         name

@@ -8,6 +8,8 @@ from headrace.storage.damage import Damage
 from headrace.storage.directory_repair import repair_directory
 from headrace.storage.disk import read_whole, write_atomically
 from headrace.storage.flushing import checkpoint
+from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
+from headrace.storage.leader_epochs import LeaderEpochs
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.recovery import Recovery
@@ -28,13 +30,20 @@ def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
     log.partition_producers = PartitionProducers(log.disk, log.directory, segments, found.snapshots)
     start = recovery.log_start_offset
     if not found.bases:
-        if recovery.recovery_point > start:  # these offsets were given, and are not given to other records
-            start = recovery.recovery_point
-            log.damages.append(Damage(log.directory, f"the segments before offset {start} are missing"))
+        promised = recovery.recovery_point
+        if recovery.trust == "killed":
+            promised = max(promised, recovery.high_watermark)
+        if promised > start:  # these offsets were given, and are not given to other records
+            start = promised
+            what = f"the segments before offset {start} are missing"
+            log.damages.append(Damage(log.directory, what, recovery.log_start_offset))
         log.start_empty(max(start, 0), wall_ms)
         return
     # what lies wholly before the log start was deleted already, but the deletion did not last
     log.remove_segments(segments.items[: segments.number_of(start)])
+    if _lacks_beginning(log, recovery, segments.items[0].base_offset):
+        _begin_again(log, max(start, recovery.recovery_point), wall_ms)
+        return
     is_clean = recovery.trust == "clean" and recovery.recovery_point >= found.bases[-1]
     if is_clean and (recovery.is_checked or _ends_at(log, recovery.recovery_point)):
         log.log_end_offset = segments.active.limit_offset = recovery.recovery_point
@@ -45,9 +54,28 @@ def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
     log.active = segments.active
     if log.log_start_offset > log.log_end_offset:
         # records that were deleted on request were lost too: nothing is left that may be shown
-        log.remove_segments(segments.items)
-        log.partition_producers.truncate(-1)
-        log.start_empty(log.log_start_offset, wall_ms)
+        _begin_again(log, log.log_start_offset, wall_ms)
+
+
+def _lacks_beginning(log: LogState, recovery: Recovery, base_offset: int) -> bool:
+    """Whether a lost host may have kept later segments without the first ones, which were not flushed. Where
+    other replicas have what is missing, this one gets it from them: with its last segments alone it would
+    count as in sync, and could lead. If retention has removed the first ones, the leader epochs begin where
+    the log does.
+    """
+    is_doubtful = recovery.trust == "lost" and recovery.has_copies
+    if not is_doubtful or base_offset <= max(recovery.log_start_offset, recovery.recovery_point):
+        return False
+    epochs = LeaderEpochs.read(log.disk, f"{log.directory}/{EPOCHS_FILE}")
+    entries = epochs.entries() if epochs is not None else []
+    return not entries or entries[0][1] < base_offset
+
+
+def _begin_again(log: LogState, offset: int, wall_ms: int) -> None:
+    log.remove_segments(log.segments.items)
+    log.partition_producers.truncate(-1)
+    log.epochs.note_recovered(offset, [])
+    log.start_empty(offset, wall_ms)
 
 
 def _ends_at(log: LogState, offset: int) -> bool:

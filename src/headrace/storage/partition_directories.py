@@ -22,6 +22,10 @@ def list_partitions(disk: Disk) -> set[Partition]:
     return found
 
 
+def has_segments(disk: Disk, directory: str) -> bool:
+    return any(name.endswith(".log") for name in disk.list(directory))
+
+
 def doomed_name(directory: str, number: int) -> str:
     """As Kafka names it: a long topic name loses its end, the number keeps it unique."""
     suffix = f".{number:032x}{DOOMED}"

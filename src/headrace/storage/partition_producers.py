@@ -185,14 +185,14 @@ class PartitionProducers:
             self._disk.sync_dir(self._directory)
             self._unsynced.discard(offset)
 
-    def truncate(self, end_offset: int) -> None:
+    def truncate(self, end_offset: int, *, is_synced: bool = True) -> None:
         """The log ends earlier now: forget what is beyond, and load it again when needed."""
         self.state = None
         gone = [offset for offset in self._snapshots if offset > end_offset]
         for offset in gone:
             self._remove(offset)
-        if gone:
-            # one that came back with a lost machine would be taken for the state of other records
+        if gone and is_synced:
+            # one that came back with a lost host would be taken for the state of other records
             self._disk.sync_dir(self._directory)
 
     def begin(self, offset: int) -> None:
@@ -205,6 +205,8 @@ class PartitionProducers:
         """Paths of the snapshots that a log beginning at `start_offset` needs no more, forgotten here."""
         gone = [offset for offset in self._snapshots if offset < start_offset]
         self._snapshots = [offset for offset in self._snapshots if offset >= start_offset]
+        self._sound.difference_update(gone)
+        self._unsynced.difference_update(gone)
         return [snapshot_path(self._directory, offset) for offset in gone]
 
     def _remove(self, offset: int) -> None:
@@ -214,3 +216,4 @@ class PartitionProducers:
             pass  # all that counts is that it is gone
         self._snapshots.remove(offset)
         self._sound.discard(offset)
+        self._unsynced.discard(offset)

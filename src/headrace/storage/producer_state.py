@@ -67,18 +67,18 @@ class ProducerEntry:
 
 
 class ProducerState:
-    __slots__ = ("_open", "_undecided", "entries")
+    __slots__ = ("entries", "open", "undecided")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
         # producer id → first offset, in the order of those offsets
-        self._open: dict[int, int] = {
+        self.open: dict[int, int] = {
             entry.producer_id: entry.transaction_start
             for entry in sorted(self.entries.values(), key=lambda entry: entry.transaction_start)
             if entry.transaction_start >= 0
         }
         # ended, but maybe not yet below the high watermark: first offset, offset of the marker
-        self._undecided: list[tuple[int, int]] = []
+        self.undecided: list[tuple[int, int]] = []
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         return iter(self.entries.values())
@@ -163,7 +163,7 @@ class ProducerState:
         entry.seen_ms = wall_ms
         if is_transactional and entry.transaction_start < 0:
             entry.transaction_start = base_offset
-            self._open[producer_id] = base_offset
+            self.open[producer_id] = base_offset
 
     def replay_batch(self, header: BatchHeader, wall_ms: int) -> None:
         """A data batch that is in the log already, from this or another leader."""
@@ -180,10 +180,10 @@ class ProducerState:
 
     def aborted_at(self, producer_id: int, offset: int) -> AbortedTransaction | None:
         """The entry for the transaction index if this producer's transaction is aborted at `offset`."""
-        first_offset = self._open.get(producer_id)
+        first_offset = self.open.get(producer_id)
         if first_offset is None:
             return None
-        others = (start for other, start in self._open.items() if other != producer_id)
+        others = (start for other, start in self.open.items() if other != producer_id)
         return AbortedTransaction(producer_id, first_offset, offset, next(others, offset + 1))
 
     def end_transaction(
@@ -197,17 +197,17 @@ class ProducerState:
         entry.timestamp = timestamp
         entry.seen_ms = wall_ms
         entry.transaction_start = -1
-        first_offset = self._open.pop(producer_id, None)
+        first_offset = self.open.pop(producer_id, None)
         if first_offset is not None:
-            self._undecided.append((first_offset, offset))
-            if len(self._undecided) > UNDECIDED_MAX:
+            self.undecided.append((first_offset, offset))
+            if len(self.undecided) > UNDECIDED_MAX:
                 self._merge_undecided()
 
     def _merge_undecided(self) -> None:
         """Nobody has asked for the stable offset for long: treat the older half as one."""
-        half = len(self._undecided) // 2
-        older = self._undecided[:half]
-        self._undecided[:half] = [(min(first for first, _ in older), older[-1][1])]
+        half = len(self.undecided) // 2
+        older = self.undecided[:half]
+        self.undecided[:half] = [(min(first for first, _ in older), older[-1][1])]
 
     def _enter(self, producer_id: int, epoch: int) -> ProducerEntry:
         entry = self.entries.get(producer_id)
@@ -222,18 +222,16 @@ class ProducerState:
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer, in this epoch, has a transaction open here."""
-        return producer_id in self._open and self.entries[producer_id].epoch == epoch
+        return producer_id in self.open and self.entries[producer_id].epoch == epoch
 
     @property
     def first_open_offset(self) -> int | None:
         """Where the oldest transaction without an end marker begins."""
-        return next(iter(self._open.values()), None)
+        return next(iter(self.open.values()), None)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Below it every transaction has ended, and its end is below the high watermark itself."""
-        if not self._open and not self._undecided:
-            return high_watermark
-        undecided = self._undecided
+        undecided = self.undecided
         while undecided and undecided[0][1] < high_watermark:
             del undecided[0]
         stable = high_watermark

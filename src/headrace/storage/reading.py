@@ -8,6 +8,7 @@ from headrace.storage import timestamps
 from headrace.storage.batch_opener import PATIENT, BatchOpener
 from headrace.storage.disk import Span
 from headrace.storage.errors import OffsetOutOfRange
+from headrace.storage.log_producers import producer_state
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.timestamps import TimestampedOffset
 
@@ -18,8 +19,8 @@ def read(log: LogState, offset: int, *, max_bytes: int, limit_offset: int, at_le
     None when nothing is there to read, or the first batch exceeds max_bytes and is not asked for all
     the same.
     """
-    if log.health.error is not None:
-        raise log.health.offline()
+    if log.status.error is not None:
+        raise log.status.offline()
     end = log.log_end_offset
     if offset >= end or offset < log.log_start_offset:
         if offset == end:
@@ -138,3 +139,26 @@ def aborted_transactions(log: LogState, fetch_offset: int, upper_offset: int) ->
         if is_complete:
             break
     return found
+
+
+@guarded
+def first_unstable_offset(log: LogState) -> int | None:
+    """Where the oldest open transaction begins; None without one."""
+    state = log.partition_producers.state or producer_state(log)
+    first = state.first_open_offset
+    return None if first is None else max(first, log.log_start_offset)
+
+
+def last_stable_offset(log: LogState, high_watermark: int) -> int:
+    """Up to where no transaction is open: read_committed sees what lies below."""
+    state = log.partition_producers.state
+    if state is None or state.open or state.undecided or log.status.error is not None:
+        return _last_stable_offset(log, high_watermark)
+    return max(high_watermark, log.log_start_offset)
+
+
+@guarded
+def _last_stable_offset(log: LogState, high_watermark: int) -> int:
+    """The same, for a log with transactions, or whose producers are not loaded yet."""
+    state = log.partition_producers.state or producer_state(log)
+    return max(state.last_stable_offset(high_watermark), log.log_start_offset)

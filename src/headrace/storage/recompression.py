@@ -6,24 +6,30 @@ relies on each entry of the time index having come with one of the offset index.
 new segment replaces the old one.
 """
 
-from dataclasses import dataclass
+from contextlib import suppress
 
 from headrace.base.numbers import INT32_MAX
+from headrace.base.values import Value
 from headrace.records.batch import CODEC_MASK, check_crc
 from headrace.records.errors import BadRecords
-from headrace.storage.admission import codec_number, recode
+from headrace.storage.batch_validation import codec_number, recode
 from headrace.storage.disk import Disk, File
 from headrace.storage.jobs import JobKind
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.segment import segment_path
 from headrace.storage.segment_writer import SegmentWriter
-from headrace.storage.swapping import Rewritten, offer_swap, swap_all, withdraw_swap
+from headrace.storage.swapping import (
+    Rewritten,
+    offer_swap,
+    prepare_rewriting,
+    swap_all,
+    withdraw_swap,
+)
 
 _WRITE_BYTES = 1024 * 1024
 
 
-@dataclass(slots=True)
-class Recompressed:
+class Recompressed(Value):
     directory: str
     base_offset: int
     generation: int
@@ -33,8 +39,7 @@ class Recompressed:
     is_swap_ready: bool  # False: nothing was to be gained, and nothing was written
 
 
-@dataclass(slots=True)
-class RecompressJob:
+class RecompressJob(Value):
     directory: str
     path: str  # of the segment, without suffix
     base_offset: int
@@ -47,6 +52,15 @@ class RecompressJob:
         return JobKind.CPU
 
     def run(self, disk: Disk, /) -> Recompressed:
+        try:
+            prepare_rewriting(disk, self.directory)
+            return self._run(disk)
+        except Exception:
+            with suppress(OSError):  # the first error counts
+                withdraw_swap(disk, self.path)
+            raise
+
+    def _run(self, disk: Disk) -> Recompressed:
         source = disk.open(self.path + ".log")
         try:
             before = source.size()

@@ -1,7 +1,7 @@
 """Recovery of a log: what can be trusted after each kind of stop, and where the log ends.
 
     clean   everything: the last stop wrote its marker after a flush
-    killed  what was written, since the machine went on running: only the end of the active segment, from its
+    killed  what was written, since the host went on running: only the end of the active segment, from its
             last index entry on, is read to find where the log ends
     lost    what was flushed: from the recovery point on every checksum is computed
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
+from headrace.base.values import Value
 from headrace.records._codec import Row
 from headrace.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from headrace.records.errors import BadRecords
@@ -30,8 +31,7 @@ Trust = Literal["clean", "killed", "lost"]
 _IDENTITY = attrgetter("last_offset_delta", "producer_id", "producer_epoch", "base_sequence")
 
 
-@dataclass(slots=True)
-class Recovery:
+class Recovery(Value):
     """What is known of a log before it is opened."""
 
     trust: Trust
@@ -40,6 +40,7 @@ class Recovery:
     is_checked: bool = True  # the recovery point has a checksum: no log is opened just to see its end
     high_watermark: int = 0  # everything below was shown to consumers; a kill has lost none of it
     is_cached_only: bool = False  # an fsync failed on this boot: unflushed bytes may be in memory only
+    has_copies: bool = False  # other replicas have the same records
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ def recover_killed(
 def recover_lost(
     segments: list[Segment], recovery_point: int, interval_bytes: int, *, has_gaps: bool
 ) -> Scanned:
-    """Find the end of a log whose machine was lost; what lies behind it is named in `removed`.
+    """Find the end of a log whose host was lost; what lies behind it is named in `removed`.
 
     No checksum covers offsets. Unless compaction may have left gaps, each batch of the last segment must
     begin where the one before it ended. Sealed segments may have been compacted under an earlier policy,
@@ -100,7 +101,7 @@ def recover_lost(
 
 
 def overlapped(segments: list[Segment]) -> list[Segment]:
-    """Segments that compaction merged into the one before them, and whose removal a lost machine forgot;
+    """Segments that compaction merged into the one before them, and whose removal a lost host forgot;
     under an earlier policy perhaps.
     """
     found: list[Segment] = []
@@ -115,19 +116,26 @@ def overlapped(segments: list[Segment]) -> list[Segment]:
         # a merged segment ends where a later one begins; anything else is a damaged offset
         if end in bases and end is not None and end > segments[number + 1].base_offset:
             others = [one for one in segments if segment.base_offset < one.base_offset < end]
-            if _has_merged(segment, others):
+            if _has_merged(segment, others, end):
                 end_offset = end
     return found
 
 
-def _has_merged(segment: Segment, others: list[Segment]) -> bool:
+def _has_merged(segment: Segment, others: list[Segment], end_offset: int) -> bool:
     """Whether the segment has copies of batches of the others. A damaged offset may reach into them, too: no
     checksum covers it, but the records are not theirs then.
+
+    Of the others nothing may be left but the mark where they ended, at the offset of their last batch. When
+    they do not reach that end, one of them is gone already, and only a merge explains it.
     """
     originals = {header.base_offset: (one, at, header) for one in others for at, header in _batches(one)}
-    is_proven = False
+    last = max(originals.values(), key=lambda original: original[2].base_offset)[2] if originals else None
+    is_proven = last is None or last.next_offset != end_offset
     for position, header in _batches(segment):
         if header.base_offset < others[0].base_offset:
+            continue
+        if header.is_end_mark:
+            is_proven |= last is not None and header.base_offset == last.base_offset
             continue
         original = originals.get(header.base_offset)
         if original is None:
@@ -180,7 +188,7 @@ def _valid_end(segment: Segment, *, has_gaps: bool) -> int | None:
 def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, list[Damage]]:
     """The number of the first segment after which no flushed one is missing, and damaged ends of segments.
 
-    Retention takes segments away from the front; a lost machine may have kept a later removal without an
+    Retention takes segments away from the front; a lost host may have kept a later removal without an
     earlier one. A segment whose own end is damaged does not show that.
     """
     start = 0
@@ -198,8 +206,8 @@ def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, 
         if end is not None and end < following and not is_cut_off:
             start = number + 1
         elif end != following:
-            path = f"{segments[number].path}.log"
-            damages.append(Damage(path, f"a batch before offset {following} is damaged"))
+            path, start_offset = f"{segments[number].path}.log", segments[number].base_offset
+            damages.append(Damage(path, f"a batch before offset {following} is damaged", start_offset))
     return start, damages
 
 
@@ -236,8 +244,7 @@ def _last_indexed(segment: Segment) -> tuple[int, int]:
     return position, header.base_offset
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Value):
     """Up to where a log was promised to be kept."""
 
     flushed_offset: int  # batches below are not checked: they were flushed
@@ -288,11 +295,11 @@ def _scan(
     if segment.size == size:
         if following is None and offset < kept.end_offset:
             where = f"the log ends at offset {offset}, but it went up to {kept.end_offset}"
-            scanned.damages.append(Damage(f"{segment.path}.log", where))
+            scanned.damages.append(Damage(f"{segment.path}.log", where, offset))
             scanned.end_offset = kept.end_offset
         elif following is not None and offset != following.base_offset and offset < kept.flushed_offset:
             where = f"the segment ends at offset {offset}, but the next one begins at {following.base_offset}"
-            scanned.damages.append(Damage(f"{segment.path}.log", where))
+            scanned.damages.append(Damage(f"{segment.path}.log", where, offset))
             scanned.end_offset = following.base_offset
         return True
     file.truncate(segment.size)
@@ -374,7 +381,7 @@ def _pass_by(
             )
         next_offset = max(claimed or 0, kept.end_offset, offset)
     where = f"position {position} to {end}: offsets {offset} to {next_offset - 1} are damaged"
-    scanned.damages.append(Damage(f"{segment.path}.log", where))
+    scanned.damages.append(Damage(f"{segment.path}.log", where, offset))
     segment.pass_by(end - position)
     return next_offset
 

@@ -14,7 +14,7 @@ from headrace.storage.swapping import finish_swaps
 @guarded
 def retire(log: LogState, wall_ms: int, *, high_watermark: int | None = None) -> list[Doomed]:
     """Take out what retention lets go, after a new segment was begun if the active one is due."""
-    swapped = finish_swaps(log, wall_ms)
+    finish_swaps(log, wall_ms)
     end = log.log_end_offset
     limit = end if high_watermark is None else min(high_watermark, end)
     segments = log.segments
@@ -30,7 +30,8 @@ def retire(log: LogState, wall_ms: int, *, high_watermark: int | None = None) ->
     )
     if count == len(segments) and not roll_if_space(log, wall_ms):
         count -= 1  # the active segment has to wait for the space that the others leave
-    return swapped + _doom(log, segments.items[:count], wall_ms)
+    _doom(log, segments.items[:count], wall_ms)
+    return log.take_doomed()
 
 
 @guarded
@@ -40,8 +41,8 @@ def advance_log_start(log: LogState, offset: int, wall_ms: int) -> list[Doomed]:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
     if offset <= log.log_start_offset:
         return []
-    swapped = finish_swaps(log, wall_ms)
-    _start_at(log, offset)
+    _start_at(log, offset)  # first: it is durable already, whatever else there is no space for
+    finish_swaps(log, wall_ms)
     log.active.load()
     if offset == log.log_end_offset and log.active.size:
         roll_if_space(log, wall_ms)
@@ -50,12 +51,13 @@ def advance_log_start(log: LogState, offset: int, wall_ms: int) -> list[Doomed]:
     while count + 1 < len(items) and items[count + 1].base_offset <= offset:
         items[count].measure()
         count += 1
-    return swapped + _doom(log, items[:count], wall_ms)
+    _doom(log, items[:count], wall_ms)
+    return log.take_doomed()
 
 
-def _doom(log: LogState, segments: list[Segment], wall_ms: int) -> list[Doomed]:
+def _doom(log: LogState, segments: list[Segment], wall_ms: int) -> None:
     if not segments:
-        return []
+        return
     items = log.segments.items
     log.partition_producers.outlive(items[len(segments)].base_offset, wall_ms)
     doomed: list[Doomed] = []
@@ -68,7 +70,8 @@ def _doom(log: LogState, segments: list[Segment], wall_ms: int) -> list[Doomed]:
             break  # it stays, and so do those after it: a log has no gaps
         segment.forget_files()
     if not doomed:
-        return []
+        return
+    log.doomed += doomed
     start = items[len(doomed)].base_offset
     log.segments.drop(segments[: len(doomed)])
     log.is_renamed = True
@@ -77,7 +80,6 @@ def _doom(log: LogState, segments: list[Segment], wall_ms: int) -> list[Doomed]:
     if len(doomed) < len(segments):
         log.partition_producers.outlive(start, wall_ms)
     doomed[0].paths += rename_away(log.disk, log.partition_producers.forget_before(start))
-    return doomed
 
 
 def _start_at(log: LogState, offset: int) -> None:

@@ -1,7 +1,6 @@
 """Rolling a log: when its active segment is full or old, the segment is sealed and a new one begins."""
 
-from headrace.base.numbers import INT32_MAX
-from headrace.storage.errors import RecordListTooLarge, is_transient
+from headrace.storage.errors import is_transient
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.segment import Segment
 
@@ -12,14 +11,14 @@ QUIET_MS = 60_000
 
 def roll(log: LogState, wall_ms: int) -> None:
     """Seal the active segment and begin a new one, unless it is empty."""
-    if log.health.error is not None:
-        raise log.health.offline()
+    if log.status.error is not None:
+        raise log.status.offline()
     try:
         log.active.load()
         if log.active.size:
             roll_active(log, wall_ms)
     except OSError as error:
-        raise log.health.met(error) from error
+        raise log.status.met(error) from error
 
 
 def roll_active(log: LogState, wall_ms: int, base_offset: int | None = None) -> None:
@@ -39,31 +38,11 @@ def roll_active(log: LogState, wall_ms: int, base_offset: int | None = None) -> 
     log.is_renamed = True
 
 
-def must_roll(
-    log: LogState, active: Segment, size: int, last_offset: int, max_timestamp: int, wall_ms: int
-) -> bool:
-    config = log.config
-    if active.size + size > config.segment_bytes:
-        if size > config.segment_bytes:
-            raise RecordListTooLarge(
-                f"the batch has {size} bytes, more than segment.bytes={config.segment_bytes}"
-            )
-        return True
-    if not active.size:
-        return False
-    if last_offset - active.base_offset > INT32_MAX:
-        return True
-    first = active.first_timestamp
-    waited_ms = max_timestamp - first if first >= 0 <= max_timestamp else wall_ms - active.created_ms
-    return (
-        waited_ms > log.roll_ms
-        or (active.index_entries + 1) * active.time_index.entry_bytes > config.segment_index_bytes
-    )
-
-
 @guarded
 def roll_if_old(log: LogState, wall_ms: int) -> None:
-    """segment.ms and max.compaction.lag.ms hold for a topic that nobody writes to any more."""
+    """Rolls the active segment by segment.ms and max.compaction.lag.ms, also if nothing is written any
+    more.
+    """
     active = log.active
     active.load()
     if not active.size:
@@ -85,7 +64,7 @@ def roll_if_space(log: LogState, wall_ms: int) -> bool:
 
 
 def close_if_quiet(log: LogState, wall_ms: int) -> None:
-    """A log that nobody writes to needs no open file and no tail; the next append has them back."""
+    """Closes the file and drops the tail of a log without writes; the next append restores them."""
     active = log.active
     if active.log is not None and wall_ms - active.modified_ms > QUIET_MS:
         active.write_indexes()

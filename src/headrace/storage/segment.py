@@ -297,13 +297,18 @@ class Segment:
         self.time_index.write_pending()
         self.index.write_pending()
 
-    def truncate(self, position: int, end_offset: int) -> None:
+    def truncate(self, position: int, end_offset: int, *, is_synced: bool = True) -> None:
         """Cut before the batch at `position`; the log then ends at `end_offset`."""
         file = self.file()
         file.truncate(position)
-        file.sync()  # or a lost machine could mix what was cut off with what is written now
+        if is_synced:
+            file.sync()  # or a lost host could mix what was cut off with what is written now
+        self.size = position
+        self.is_loaded = False  # should there be no space for the indexes: then they are made again
+        self.damaged = [one for one in self.damaged if one < position]
         self.transaction_index.cut_to(end_offset)
         self.restart(position, end_offset)
+        self.is_loaded = True
         # the time index knows the largest timestamp only up to its last entry
         indexed = self.index.at(-1)[1] if len(self.index) else 0
         for _, header in self.headers(indexed, position):
@@ -322,6 +327,8 @@ class Segment:
         if self.damaged:
             return self._locate_carefully(offset)
         position = self.index.floor(offset)
+        if position < 0:  # the entry is damaged
+            return self._locate_carefully(offset)
         file = self.file()
         end = self.size - HEADER_BYTES
         chunk_at, chunk = position, b""
@@ -396,9 +403,16 @@ class Segment:
         """The last beginning of a batch (or the end) at or before `limit`; `start` is one."""
         if limit >= self.size:
             return self.size
-        position = max(start, self.index.floor_position(limit))
         file = self.file()
-        chunk_at, chunk = position, b""
+        position, chunk_at, chunk = start, start, b""
+        number = self.index.count_up_to_position(limit)
+        if number:
+            last_offset, entry = self.index.at(number - 1)
+            if start < entry <= self.size - HEADER_BYTES:
+                read = file.read(entry, WALK_BYTES)
+                base, _, delta = _PLACE.unpack_from(read)
+                if base + delta == last_offset:  # else the entry is damaged, and names no batch
+                    position, chunk_at, chunk = entry, entry, read
         while position + HEADER_BYTES <= self.size:
             at = position - chunk_at
             if at + _PLACE_BYTES > len(chunk):

@@ -5,8 +5,8 @@ Files are renamed first (`.deleted`), so that nobody finds them any more, and re
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from headrace.base.values import Value
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import Disk
 from headrace.storage.errors import is_transient
@@ -16,8 +16,7 @@ from headrace.storage.segment import Segment
 DELETED = ".deleted"
 
 
-@dataclass(slots=True)
-class Doomed:
+class Doomed(Value):
     """A segment that is out of the log; its files wait for removal."""
 
     base_offset: int
@@ -30,8 +29,7 @@ class Doomed:
         return RemoveJob(self.paths)
 
 
-@dataclass(slots=True)
-class RemoveJob:
+class RemoveJob(Value):
     """Remove files for good; one that is gone already is fine."""
 
     paths: list[str]
@@ -64,18 +62,31 @@ def doom_segment(disk: Disk, segment: Segment, config: LogConfig, wall_ms: int) 
 
 
 def rename_away(disk: Disk, paths: Sequence[str]) -> list[str]:
-    """The names under which files that nobody needs wait for their removal: their own, where there is no
-    space for another.
+    """The names under which files that nobody needs wait for their removal.
+
+    Where there is no space for another name the file goes at once: after the delay its own name may be that
+    of a later topic's file. What cannot be removed either is removed by a start.
     """
     waiting: list[str] = []
     for path in paths:
         try:
             disk.rename(path, path + DELETED)
-            waiting.append(path + DELETED)
         except FileNotFoundError:
-            continue
+            pass  # there is none, or an earlier attempt came so far
         except OSError as error:
             if not is_transient(error):
                 raise
-            waiting.append(path)
+            _remove_if_possible(disk, path)
+            continue
+        waiting.append(path + DELETED)
     return waiting
+
+
+def _remove_if_possible(disk: Disk, path: str) -> None:
+    try:
+        disk.remove(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if not is_transient(error):
+            raise

@@ -1,14 +1,15 @@
 """Record of how the last run in a log directory stopped: the clean marker, the boot id, and notes about I/O
 errors.
 
-The boot id is renewed at once after a clean stop or a kill, but after the loss of the machine only when every
-log was recovered: a second crash in between must not pass for a mere kill.
+After a clean stop or a kill the new boot id is written at once. After a crash of the computer it is written
+only when every log was recovered: otherwise a second crash would look like a killed process.
 """
 
 from collections.abc import Iterable, Set
 
 from headrace.base.ids import id_text
 from headrace.storage.checkpoint_sums import CLEAN_MARKER_CONTENT
+from headrace.storage.checkpoints import META_PROPERTIES
 from headrace.storage.disk import Disk, read_whole, write_atomically
 from headrace.storage.errors import is_transient
 from headrace.storage.recovery import Trust
@@ -84,7 +85,11 @@ class StopRecord:
     def mark_boot(self) -> None:
         """If there is no space, a start on this boot looks at everything once more."""
         try:
-            write_atomically(self._disk, BOOT_ID, f"{self._boot_id}\n".encode())
+            # The directory is synced also for names that a killed process left in the page cache only, such
+            # as a partition's: the next flush of its log promises that they are durable. The first start in a
+            # directory of nobody finds none of them.
+            is_new = not self._disk.exists(META_PROPERTIES)
+            write_atomically(self._disk, BOOT_ID, f"{self._boot_id}\n".encode(), sync_name=not is_new)
         except OSError as error:
             if not is_transient(error):
                 raise

@@ -11,8 +11,9 @@ new segments are made `.swap` one after the other in the order of their offsets,
 segments always come first in the log: no tombstone is gone while an older segment has the value it deleted.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
+from headrace.base.values import Value
 from headrace.records.batch import HEADER_BYTES, read_header
 from headrace.storage.disk import Disk
 from headrace.storage.errors import is_transient
@@ -29,8 +30,7 @@ _INDEXES = (".timeindex", ".index")
 _LOG = ".log"
 
 
-@dataclass(slots=True)
-class Rewritten:
+class Rewritten(Value):
     """One new segment in the place of some old ones."""
 
     base_offset: int
@@ -56,8 +56,8 @@ def swap_log(disk: Disk, path: str) -> None:
 
 
 def withdraw_swap(disk: Disk, path: str) -> None:
-    """A new segment that nobody wants any more. Its log goes back to `.cleaned` first: while that is there,
-    a start takes nothing of the rest.
+    """Removes a new segment that is no longer wanted. Its log is renamed to `.cleaned` first: then a start
+    uses nothing of the rest.
     """
     _rename(disk, path + _LOG + SWAP, path + _LOG + CLEANED)
     for suffix in SUFFIXES[:-1]:
@@ -66,10 +66,34 @@ def withdraw_swap(disk: Disk, path: str) -> None:
     _remove(disk, path + _LOG + CLEANED)
 
 
+def withdraw_swaps(disk: Disk, directory: str, bases: Iterable[int]) -> None:
+    """Several new segments of one pass, the last one first: what a crash leaves is still the first part of
+    the log.
+    """
+    for base in sorted(bases, reverse=True):
+        withdraw_swap(disk, segment_path(directory, base))
+
+
+def prepare_rewriting(disk: Disk, directory: str) -> None:
+    """Before a job writes its first file: it finds the names as the last one wanted them.
+
+    A job whose process was killed left files that this one would take for a part of its own. And what the
+    last one has swapped must be durable under its new name: a start that finds `.cleaned` files beside a
+    `.swap` takes the latter for withdrawn.
+    """
+    withdraw_swaps(disk, directory, _touched(disk.list(directory)))
+    disk.sync_dir(directory)
+
+
+def _touched(names: Iterable[str]) -> set[int]:
+    """Base offsets of segments that have files of these stages."""
+    leftovers = [name for name in names if name.endswith((CLEANED, SWAP))]
+    return {int(stem) for name in leftovers if (stem := name.partition(".")[0]).isdigit()}
+
+
 def finish_interrupted_swaps(disk: Disk, directory: str, names: list[str], bases: list[int]) -> None:
     """What a crash left of all this; `bases` loses the segments that were merged away."""
-    leftovers = [name for name in names if name.endswith((CLEANED, SWAP))]
-    touched = sorted({int(stem) for name in leftovers if (stem := name.partition(".")[0]).isdigit()})
+    touched = sorted(_touched(names))
     for base in touched:
         name = f"{base:020d}{_LOG}"
         if name + CLEANED not in names and base in bases:
@@ -132,23 +156,21 @@ def _remove(disk: Disk, path: str) -> None:
         return
 
 
-def swap_all(log: LogState, rewritten: list[Rewritten], wall_ms: int) -> list[Doomed]:
+def swap_all(log: LogState, rewritten: list[Rewritten], wall_ms: int) -> None:
     """What there is no space for now is swapped before anything else touches the sealed segments."""
     log.unfinished_swaps += rewritten
     try:
-        return finish_swaps(log, wall_ms)
+        finish_swaps(log, wall_ms)
     except OSError as error:
         if not is_transient(error):
             raise
-        return []
 
 
-def finish_swaps(log: LogState, wall_ms: int) -> list[Doomed]:
-    doomed: list[Doomed] = []
+def finish_swaps(log: LogState, wall_ms: int) -> None:
+    """Segments that were merged away are among the doomed."""
     while log.unfinished_swaps:
-        doomed += _swap(log, log.unfinished_swaps[0], wall_ms)
+        log.doomed += _swap(log, log.unfinished_swaps[0], wall_ms)
         del log.unfinished_swaps[0]
-    return doomed
 
 
 def has_segments(log: LogState, rewritten: Rewritten) -> bool:

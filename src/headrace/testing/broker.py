@@ -1,7 +1,7 @@
-"""A real broker for tests: `with Broker() as broker:` and any Kafka client can talk to it.
+"""A real broker for tests: `with Broker() as broker:`, and any Kafka client can use it.
 
-In memory and in the test's own process unless told otherwise. What a test does with topics goes over its port
-like everything else; clock and faults reach the node directly.
+By default it runs in memory and in the test's own process. The helpers for topics are clients of its port;
+clock and faults act on the node directly.
 """
 
 import shutil
@@ -15,12 +15,11 @@ from typing import Any, Literal, Self
 from headrace.machines.configs.values import InvalidConfig
 from headrace.node.settings import Settings
 from headrace.testing.clocks import Clock
-from headrace.testing.expectations import Expectation, Found
 from headrace.testing.faults import Faults
 from headrace.testing.fixture_files import read_records, recorded, write_recording
 from headrace.testing.hosts import Host, HostFailed, ProcessHost, ThreadHost
 from headrace.testing.records import Given, Record, as_record
-from headrace.testing.topics import Topics
+from headrace.testing.topics import Topics, await_consumed
 
 StorageKind = Literal["memory", "disk"]
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -44,7 +43,7 @@ DEFAULTS = {
 
 
 class Snapshot:
-    """What a broker held at one moment; `restore` takes it back there, as often as wanted."""
+    """The state of a broker at one time; `restore` returns to it, as often as you like."""
 
     __slots__ = ("number", "resets")
 
@@ -64,17 +63,18 @@ class Broker:
         process: bool = False,
         log_level: str = "warning",
     ) -> None:
-        """Settings have Kafka's names; topics are names, or names with numbers of partitions. `path` is
-        where storage="disk" lies; without it, a temporary directory. `process` puts it beside the test.
+        """`settings` have Kafka's names. `topics` are names, or names with numbers of partitions. `path` is
+        the directory for storage="disk"; by default a temporary one. `process=True` runs the broker in a
+        process of its own.
         """
         if storage not in ("memory", "disk"):
-            raise ValueError(f"storage is 'memory' or 'disk', not {storage!r}")
+            raise ValueError(f"storage={storage!r}: must be 'memory' or 'disk'")
         if path is not None and storage != "disk":
-            raise ValueError("a path is for storage='disk'")
-        self.settings = _checked(
+            raise ValueError("path needs storage='disk'")
+        self.settings = checked_settings(
             DEFAULTS | {key: setting_text(value) for key, value in (settings or {}).items()}
         )
-        self._topics = _partitions_of(topics)
+        self._topics = partitions_of(topics)
         self._storage = storage
         self._given_path = Path(path) if path is not None else None
         self._temporary: Path | None = None
@@ -89,9 +89,9 @@ class Broker:
     # --- its life ---------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Ready for clients when it returns."""
+        """Starts the broker; returns when clients can connect."""
         if self._host is not None:
-            raise HostFailed("the broker runs already")
+            raise HostFailed("the broker is already running")
         directory = None
         if self._storage == "disk":
             if self._given_path is None:
@@ -108,7 +108,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """For good; data under a `path` of yours stays."""
+        """Stops the broker. Data in a directory that you passed as `path` stays."""
         host, self._host = self._host, None
         try:
             if host is not None:
@@ -130,45 +130,46 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`."""
+        """The address, for the clients' setting `bootstrap.servers`."""
         self._running()
         return self._bootstrap
 
     @property
     def registry_url(self) -> str:
-        """What clients call `schema.registry.url`: the broker's own registry, as empty as it was at first
-        after every reset.
+        """The URL of the broker's schema registry, for the clients' setting `schema.registry.url`. A reset
+        empties the registry.
         """
         url: str = self._call("registry_url")
         return url
 
     @property
     def is_started(self) -> bool:
-        """Between `start` and `stop`; a broker that a test has killed is started, too."""
+        """True between `start` and `stop`, also after a test has killed the broker."""
         return self._host is not None
 
     def reset(self, topics: Mapping[str, int] | Iterable[str] | None = None) -> None:
-        """As new, behind the same address: connections are cut, topics, groups, faults, snapshots and
-        shifts of the clock are gone. The topics it was made with are there again, or those given.
+        """Replaces the broker by an empty one at the same address. Closes connections; removes topics,
+        groups, faults and snapshots, and resets the clock. Creates the topics of the constructor again, or
+        those given here.
         """
         if topics is not None:
-            self._topics = _partitions_of(topics)
+            self._topics = partitions_of(topics)
         self._resets += 1
         self._call("reset")
         self._create_topics()
 
     def snapshot(self) -> Snapshot:
-        """Remember everything it holds: topics, records, groups' offsets."""
+        """Stores everything that the broker has: topics, records, configs, committed offsets."""
         return Snapshot(self._call("snapshot"), self._resets)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Everything as it was then; connections are cut, as by a restart."""
+        """Returns to a snapshot. Connections are closed, as by a restart."""
         if snapshot.resets != self._resets:
-            raise ValueError("the snapshot was taken before the broker was reset, which forgot it")
+            raise ValueError("the snapshot no longer exists: the broker was reset after it was taken")
         self._call("restore", snapshot=snapshot.number)
 
     def log(self) -> list[str]:
-        """What the broker had to say since it was new or reset, from its `log_level` upwards."""
+        """The broker's log lines since its start or last reset, of its `log_level` and above."""
         lines: list[str] = self._call("log_lines")
         return lines
 
@@ -177,13 +178,15 @@ class Broker:
 
     def _running(self) -> Host:
         if self._host is None:
-            raise HostFailed("the broker does not run: use it in a with statement, or call start()")
+            raise HostFailed("the broker is not running: use it in a with statement, or call start()")
         return self._host
 
     # --- topics and records -----------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Configs with underscores for dots: `create_topic("users", cleanup_policy="compact")`."""
+        """Creates a topic. Write configs with underscores: `create_topic("users",
+        cleanup_policy="compact")`.
+        """
         told = {key.replace("_", "."): setting_text(value) for key, value in configs.items()}
         self._at_port().create(name, partitions, told)
 
@@ -194,8 +197,8 @@ class Broker:
         return self._at_port().names()
 
     def produce_all(self, topic: str, records: Iterable[Given], *, timeout: float = 10.0) -> int:
-        """Write records, each a value, a (key, value) pair or a `Record`; returns when all are written, and
-        raises when one is not within that time.
+        """Writes records, each a value, a (key, value) pair or a `Record`. Returns when all are acknowledged;
+        raises an error if one is not within the timeout.
         """
         return self._at_port().write(topic, map(as_record, records), timeout)
 
@@ -207,7 +210,7 @@ class Broker:
         isolation: Isolation = "read_committed",
         timeout: float = 10.0,
     ) -> list[Record]:
-        """All records that are there now. With a group: what it has not read yet, committed as read."""
+        """All records of the topic. With a group: those that it has not read yet; commits their offsets."""
         if group is None:
             return self._at_port().read(topic, isolation, timeout)
         return self._at_port().read_as(group, topic, isolation, timeout)
@@ -222,41 +225,29 @@ class Broker:
         timeout: float = 5.0,
         isolation: Isolation = "read_committed",
     ) -> list[Record]:
-        """Wait until the topic holds exactly these records, and give them; AssertionError with a diff if it
-        does not in time.
+        """Waits until the topic has exactly these records, and returns them; raises AssertionError with a
+        diff after the timeout.
 
-        With a group: until the group has committed exactly these as read. A value alone is compared with
-        the value, a pair with key and value, a `Record` also with what else it says. In order, unless the
-        topic has several partitions.
+        With a group: waits until the group has committed offsets after exactly these records. A value is
+        compared with the record's value, a pair with key and value, a `Record` with all fields that it sets.
+        The order matters, unless the topic has several partitions.
         """
-        at_port = self._at_port()
-        what = f"topic {topic!r}" if group is None else f"what group {group!r} has read of {topic!r}"
-        expectation = Expectation(what, list(expected), in_order=in_order)
-
-        def look() -> Found:
-            partitions = at_port.partitions(topic)
-            if not partitions:
-                return Found(0, [])
-            if group is None:
-                return Found(partitions, at_port.read(topic, isolation))
-            return Found(partitions, at_port.read_by(group, topic, isolation))
-
-        return expectation.await_from(look, timeout)
+        return await_consumed(self._at_port(), topic, list(expected), group, in_order, timeout, isolation)
 
     def seed(self, topic: str, source: str | PathLike[str], *, key: str | None = None) -> int:
-        """Fill a topic from a file: .jsonl (a value a line), .csv or .parquet (a row becomes a JSON object).
-        `key` names the field or column that is the record's key.
+        """Writes the records of a file to a topic: .jsonl (one value per line), .csv or .parquet (each row
+        becomes a JSON object). `key` names the field or column that is the record's key.
         """
         return self._at_port().write(topic, read_records(Path(source), key))
 
     def record(self, topic: str, target: str | PathLike[str]) -> int:
-        """Keep a topic's records in a file of JSON lines, in the form of `headrace consume --json`."""
+        """Writes a topic's records to a file of JSON lines, in the format of `headrace consume --json`."""
         found = self.consume_all(topic)
         write_recording(Path(target), found)
         return len(found)
 
     def replay(self, source: str | PathLike[str], topic: str, *, keep_partitions: bool = True) -> int:
-        """Write a recording to a topic, with its keys, headers, timestamps and, if wanted, partitions."""
+        """Writes the records of such a file to a topic, with keys, headers, timestamps and partitions."""
         return self._at_port().write(topic, recorded(Path(source), keep_partitions=keep_partitions))
 
     def _at_port(self) -> Topics:
@@ -267,20 +258,20 @@ class Broker:
             self.create_topic(name, partitions)
 
 
-def _partitions_of(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
+def partitions_of(topics: Mapping[str, int] | Iterable[str]) -> dict[str, int]:
     return dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
 
 
-def _checked(texts: dict[str, str]) -> dict[str, str]:
-    """ValueError for a wrong value, and for a key that nobody knows: who misspells a setting tests without
-    it.
+def checked_settings(texts: dict[str, str], also: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Raises ValueError for a wrong value and for an unknown key: a test with a misspelt setting would not
+    test that setting. `also` are settings that are not known yet, and that have to be there.
     """
     try:
-        unknown = Settings.parse(texts).unknown
+        unknown = Settings.parse(texts | dict(also or {})).unknown
     except InvalidConfig as error:
         raise ValueError(str(error)) from None
     for key, meant in unknown.items():
-        raise ValueError(f"there is no setting {key!r}" + (f": perhaps {meant!r} was meant" if meant else ""))
+        raise ValueError(f"unknown setting {key!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     return texts
 
 

@@ -1,7 +1,6 @@
 """The clocks of a broker under test: the real ones, shifted.
 
-`ShiftedClock` is what the node is told; `strides` says in which steps a long time passes; `Clock` is what a
-test holds.
+The node gets its time from `ShiftedClock`; `leaps` divides a long time into steps; a test uses `Clock`.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ STEP_S_MIN = 0.0001
 
 
 class ShiftedClock:
-    """Runs as the real clocks do, with a distance to each that a test has given it."""
+    """The real clocks, each shifted by an amount that the test sets."""
 
     __slots__ = ("mono_shift_s", "wall_shift_ms")
 
@@ -38,7 +37,7 @@ class ShiftedClock:
         self.shift_date(seconds)
 
     def shift_date(self, seconds: float) -> None:
-        """The wall clock alone: deadlines do not notice."""
+        """Shifts only the wall clock; deadlines are not affected."""
         self.wall_shift_ms += seconds * 1000
 
     def put_right(self) -> None:
@@ -54,13 +53,13 @@ def leaps(seconds: float) -> Iterator[float]:
 
 
 class Clock:
-    """The broker's clock, in a test's hands."""
+    """The broker's clock, which a test can move."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
 
     def now(self) -> datetime:
-        """The date as the broker has it."""
+        """The broker's date and time."""
         return datetime.fromtimestamp(self._call("wall_ms") / 1000, UTC)
 
     def advance(
@@ -73,14 +72,14 @@ class Clock:
         seconds: float = 0,
         keep_sessions: bool = False,
     ) -> None:
-        """Let that much time pass for the broker; returns when it has done all that was due meanwhile.
+        """Moves the broker's clock forward; returns when the broker has done everything that became due.
 
-        To the broker its clients were silent all that time: sessions shorter than it expire, open
-        transactions time out. With `keep_sessions` only the date moves: retention and compaction are
-        done by the new date, while sessions, transactions and all other timeouts do not notice.
+        To the broker, its clients were silent for that time: shorter sessions expire, and open transactions
+        time out. With `keep_sessions` only the date moves: retention and compaction use the new date;
+        sessions, transactions and all other timeouts are not affected.
         """
         given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         total_s = ((by or timedelta()) + given).total_seconds()
         if total_s <= 0:
-            raise ValueError("time passes forwards: say by how much, such as advance(days=8)")
+            raise ValueError(f"advance() by {total_s:g} s: must be more than 0, such as advance(days=8)")
         self._call("advance", seconds=total_s, keep_sessions=keep_sessions)

@@ -1,7 +1,7 @@
-"""Comparing what a topic holds with what a test expects, and telling the difference.
+"""Comparison of a topic's records with those that a test expects, and the diff between them.
 
-An expected record says only what matters of it: a value, a key and a value, or a `Record` with more. JSON is
-compared as JSON, so that the order of an object's fields does not matter.
+An expected record has only the fields that matter: a value, a key and a value, or a `Record` with more. JSON
+is compared as JSON, so that the order of an object's fields does not matter.
 """
 
 import json
@@ -38,7 +38,7 @@ class Expectation:
         self._in_order = in_order  # None: if the topic has an order, that is, one partition
 
     def await_from(self, look: Callable[[], Found], timeout_s: float) -> list[Record]:
-        """The records once they are as expected; AssertionError when they are not in time."""
+        """Returns the records once they are as expected; raises AssertionError after the timeout."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = look()
@@ -95,7 +95,7 @@ def _part(expected: Any) -> str:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """What differs, with what stands around it; the rest is counted."""
+    """The differences with some lines around them; the other lines are counted."""
     kept: list[str] = []
     left_out = 0
     for number, line in enumerate(lines):
@@ -116,7 +116,7 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def meets(record: Record, expected: Given) -> bool:
-    """Whether the record is what was expected, as far as that was said."""
+    """Whether the record matches the fields that the expected record sets."""
     if isinstance(expected, Record):
         return (
             record.key == expected.key

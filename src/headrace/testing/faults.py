@@ -1,7 +1,6 @@
-"""What a test does to its broker: refusals, delays, errors, cut connections, broken disks, kill and restart.
+"""Faults that a test injects: closed connections, delays, errors, broken disks, kill and restart.
 
-Each method puts its fault in force at once and gives it back, to be kept or to be used as a context manager
-that ends it:
+Each method starts its fault at once and returns it. As a context manager, the fault ends with the block:
 
     with broker.faults.error(api="Produce", code="NOT_ENOUGH_REPLICAS"):
         ...
@@ -26,7 +25,7 @@ LEADERLESS = {
 
 
 class ActiveFault:
-    """A fault in force, until it is ended or has spent itself."""
+    """A fault that is active, until it is ended or has affected the last of its requests."""
 
     def __init__(self, call: Call, end: str, **arguments: Any) -> None:
         self._call = call
@@ -49,7 +48,7 @@ class ActiveFault:
 
 
 class RequestFaultInForce(ActiveFault):
-    """A fault that strikes requests, and is counted."""
+    """A fault that affects a number of requests."""
 
     def __init__(self, call: Call, number: int) -> None:
         super().__init__(call, "remove_faults", numbers=[number])
@@ -57,7 +56,7 @@ class RequestFaultInForce(ActiveFault):
 
     @property
     def times_left(self) -> int:
-        """How many more requests it will strike; -1: without end."""
+        """How many more requests the fault will affect; -1: no limit."""
         left: int = self._call("times_left", number=self._number)
         return left
 
@@ -69,12 +68,12 @@ class Faults:
     # --- connections ------------------------------------------------------------------------------------
 
     def refuse_connections(self) -> ActiveFault:
-        """Cut all connections and refuse new ones: to its clients the broker is gone."""
+        """Close all connections and refuse new ones: to its clients the broker is down."""
         self._call("refuse")
         return ActiveFault(self._call, "accept")
 
     def cut_connections(self) -> int:
-        """End all connections once; clients may come back at once. How many there were."""
+        """Close all connections once; clients can reconnect at once. Returns the number of connections."""
         count: int = self._call("cut")
         return count
 
@@ -83,17 +82,17 @@ class Faults:
     def delay(
         self, *, ms: float, api: str | int | None = None, times: int | None = None, skip: int = 0
     ) -> RequestFaultInForce:
-        """Handle requests later by so many milliseconds; what its connection sends meanwhile waits."""
+        """Delay requests by `ms` milliseconds; later requests of the same connection wait, too."""
         return self._add("delay", api, times, skip, delay_ms=ms)
 
     def error(
         self, *, api: str | int, code: str | int, times: int | None = None, skip: int = 0
     ) -> RequestFaultInForce:
-        """Answer requests of an API with an error and do nothing of what they ask."""
+        """Answer requests of an API with an error, and do not carry them out."""
         return self._add("error", api, times, skip, code=error_code_of(code))
 
     def leader_gone(self) -> ActiveFault:
-        """No partition has a leader: metadata tells none, and reads and writes are sent away."""
+        """No partition has a leader: metadata names none, and reads and writes fail."""
         numbers = [
             self._call(
                 "add_fault", kind="error", api_key=api_key_of(api), times=None, code=error_code_of(code)
@@ -105,14 +104,14 @@ class Faults:
     def drop_after_write(
         self, times: int | None = 1, *, api: str | int = "Produce", skip: int = 0
     ) -> RequestFaultInForce:
-        """Do what the request asks, then cut its connection instead of answering: the client cannot know."""
+        """Carry the request out, then close the connection instead of answering."""
         return self._add("drop", api, times, skip)
 
     def _add(
         self, kind: str, api: str | int | None, times: int | None, skip: int, **facts: Any
     ) -> RequestFaultInForce:
         if times is not None and times < 1:
-            raise ValueError("a fault strikes once or more; times=None is without end")
+            raise ValueError(f"times={times}: must be at least 1, or None for no limit")
         api_key = None if api is None else api_key_of(api)
         number = self._call("add_fault", kind=kind, api_key=api_key, times=times, skip=skip, **facts)
         return RequestFaultInForce(self._call, number)
@@ -120,13 +119,15 @@ class Faults:
     # --- disks ------------------------------------------------------------------------------------------
 
     def disk_full(self) -> ActiveFault:
-        """No room for records: produce is refused, reading goes on. Room is back when it ends."""
+        """No disk space for records: produce requests fail, reads work. The end of the fault frees the
+        space.
+        """
         self._call("fill_disk", is_full=True)
         return ActiveFault(self._call, "fill_disk", is_full=False)
 
     def io_error(self) -> ActiveFault:
-        """The next append to a topic fails, and takes the log directory offline: until `restart`, even if
-        the fault has ended before.
+        """The next append to a topic fails and takes the log directory offline until `restart`, even if the
+        fault ends before.
         """
         self._call("break_disk", is_broken=True)
         return ActiveFault(self._call, "break_disk", is_broken=False)
@@ -134,14 +135,14 @@ class Faults:
     # --- the process ------------------------------------------------------------------------------------
 
     def kill(self, *, lose_unsynced: bool = False) -> ActiveFault:
-        """As kill -9: connections break, what was written stays. With `lose_unsynced` as a power cut: what
-        was not flushed is gone, or a part of it. Its end is a restart.
+        """Like kill -9: connections break, written data stays. With `lose_unsynced`, like a power failure:
+        data that was not flushed is lost, or a part of it. The end of the fault restarts the broker.
         """
         self._call("kill", lose_unsynced=lose_unsynced)
         return ActiveFault(self._call, "restart")
 
     def restart(self) -> None:
-        """Start the broker on what it finds on its disks; if it runs, it is killed before."""
+        """Restart the broker with the data on its disks; kill it first if it is running."""
         self._call("restart")
 
     def clear(self) -> None:

@@ -1,7 +1,7 @@
-"""Files that topics are filled from and kept in.
+"""Files with records, for `seed`, `record` and `replay`.
 
-A recording is a file of JSON lines in the form of `headrace consume --json`: nothing of a record is lost in
-it. Seeds are plainer: lines of JSON, a table as CSV, or Parquet where pyarrow is installed.
+A recording is a file of JSON lines in the format of `headrace consume --json`, with all fields of a record.
+Seeds are simpler: lines of JSON, CSV, or Parquet if pyarrow is installed.
 """
 
 import csv
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.extras import missing_text
-from headrace.client.envelope import read_envelope, write_envelope
 from headrace.records._messages import Message
+from headrace.records.json_lines import read_json_line, write_json_line
 from headrace.testing.records import Record
 
 
@@ -21,7 +21,7 @@ class BadFixture(ValueError):
 
 
 def write_recording(path: Path, records: Iterable[Record]) -> None:
-    lines = [write_envelope(_as_found(record)) + b"\n" for record in records]
+    lines = [write_json_line(_as_found(record)) + b"\n" for record in records]
     path.write_bytes(b"".join(lines))
 
 
@@ -42,7 +42,7 @@ def _as_found(record: Record) -> Message:
 def recorded(path: Path, *, keep_partitions: bool) -> Iterator[Record]:
     for number, line in _lines(path):
         try:
-            read = read_envelope(line)
+            read = read_json_line(line)
         except ValueError as error:
             raise BadFixture(f"{path}, line {number}: {error}") from None
         partition = read.partition if keep_partitions else None
@@ -50,18 +50,18 @@ def recorded(path: Path, *, keep_partitions: bool) -> Iterator[Record]:
 
 
 def read_records(path: Path, key: str | None) -> Iterator[Record]:
-    """Records from a file of any kind that its ending tells."""
+    """The records of a file; its extension decides the format."""
     readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".csv": _csv_rows, ".parquet": _parquet_rows}
     read = readers.get(path.suffix.lower())
     if read is None:
-        raise BadFixture(f"{path}: records are read from {', '.join(readers)} files")
+        raise BadFixture(f"{path}: unknown extension; use one of {', '.join(readers)}")
     for where, value in read(path):
         yield Record.of(value, key=None if key is None else _key_of(path, where, value, key))
 
 
 def _key_of(path: Path, where: str, value: Any, key: str) -> Any:
     if not isinstance(value, dict) or key not in value:
-        raise BadFixture(f"{path}, {where}: there is no {key!r} to be the key")
+        raise BadFixture(f"{path}, {where}: no field {key!r} for the record's key")
     return value[key]
 
 

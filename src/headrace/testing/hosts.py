@@ -1,6 +1,6 @@
-"""Where a broker under test runs: in a thread of the test's own process, or in a process beside it.
+"""Hosts of a broker under test: a thread of the test's own process, or a child process.
 
-Both are asked in the same way: a method of `Site` by its name, with plain values.
+Both call a method of `RestartableBroker` by its name, with plain values.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.server.process import loop_factory
-from headrace.testing.site import BrokerDown, Site
+from headrace.testing.restartable_broker import BrokerDown, RestartableBroker
 from headrace.testing.storage import DirectoryStorage, MemoryStorage, Storage
 
 # How long a call may take. Far longer than any does: it is there so that a bug of ours fails a test instead
@@ -31,7 +31,7 @@ TOLD_AS = {kind.__name__: kind for kind in (BrokerDown, ValueError)}
 
 class Host(Protocol):
     def start(self) -> str:
-        """Where clients find the broker."""
+        """Starts the broker; returns its address."""
         ...
 
     def call(self, method: str, /, **arguments: Any) -> Any: ...
@@ -44,7 +44,7 @@ class ThreadHost:
 
     def __init__(self, settings: dict[str, str], directory: Path | None, log_level: str) -> None:
         self._storage: Storage = MemoryStorage() if directory is None else DirectoryStorage(directory)
-        self._site = Site(settings, self._storage, log_level)
+        self._broker = RestartableBroker(settings, self._storage, log_level)
         self._loop = (loop_factory() or asyncio.new_event_loop)()
         self._thread = threading.Thread(target=self._run, name="headrace-broker", daemon=True)
 
@@ -66,12 +66,14 @@ class ThreadHost:
     def call(self, method: str, /, **arguments: Any) -> Any:
         if not self._thread.is_alive():
             raise HostFailed("the broker was stopped")
-        asked = asyncio.run_coroutine_threadsafe(getattr(self._site, method)(**arguments), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(getattr(self._broker, method)(**arguments), self._loop)
         try:
             return asked.result(CALL_S_MAX)
         except TimeoutError:
             asked.cancel()
-            raise HostFailed(f"the broker's thread did not answer {method!r} in {CALL_S_MAX:g} s") from None
+            raise HostFailed(
+                f"the broker's thread did not answer {method!r} within {CALL_S_MAX:g} s"
+            ) from None
 
     def stop(self) -> None:
         if self._thread.is_alive():
@@ -88,8 +90,8 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """A child process that is asked over its stdin and answers on its stdout, a line of JSON each. It ends
-    when its stdin does, so it never outlives the test.
+    """A child process that reads calls from stdin and writes answers to stdout, one line of JSON each. It
+    ends when its stdin is closed, so it never outlives the test.
     """
 
     def __init__(self, settings: dict[str, str], directory: Path | None, log_level: str) -> None:
@@ -99,7 +101,7 @@ class ProcessHost:
 
     def start(self) -> str:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.testing.beside"],
+            [sys.executable, "-m", "headrace.testing.broker_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -128,7 +130,7 @@ class ProcessHost:
             except BrokenPipeError:
                 line = ""
         if not line:
-            raise HostFailed(f"the broker's process ended with code {process.wait()}")
+            raise HostFailed(f"the broker's process ended with exit code {process.wait()}")
         answer = json.loads(line)
         if "error" in answer:
             raise TOLD_AS.get(answer["kind"], HostFailed)(answer["error"])

@@ -1,8 +1,8 @@
-"""The node's jobs, run one after the other in the loop's own thread.
+"""Jobs of a node under test, run one after the other in the event loop's thread.
 
-A broker for tests has little data and no neighbours, so nothing is gained by threads and child processes, and
-two things by their absence: the same test gives the same order of events, and once a node is thrown away
-nothing of it still writes to the disk that the next one opens.
+A broker for tests has little data, so threads and child processes would bring nothing. Without them the same
+test gives the same order of events, and nothing of a discarded node still writes to the disk that the next
+node opens.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ class InlineJobs:
         self._waiting: deque[tuple[int, Disk, Job]] = deque()
         self._is_stopped = False
 
-    def start(self, ticket: int, directory: str, lane: str, job: Job, /) -> None:
+    def start(self, ticket: int, directory: str, queue: str, job: Job, /) -> None:
         if not self._waiting:
             self._loop.call_soon(self.drain)  # never at once: we may be inside a call of the node
         self._waiting.append((ticket, self._disks[directory], job))
 
     def drain(self) -> None:
-        """Run what waits, and what comes of it."""
+        """Runs waiting jobs, and those that they start."""
         while self._waiting and not self._is_stopped:
             ticket, disk, job = self._waiting[0]
             result: Any

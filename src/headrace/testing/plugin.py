@@ -1,7 +1,7 @@
-"""The pytest plugin: fixtures with a real broker, the marker and the ini options that shape it.
+"""The pytest plugin: fixtures with a real broker, and the marker and ini options that configure it.
 
-One broker is started per shape (settings, storage, process) and test run, and reset between tests behind the
-same address. Nothing but pytest is imported before a test asks for a broker.
+A test run starts one broker per shape (settings, storage, process), and resets it between tests at the same
+address. The plugin imports nothing but pytest until a test uses a broker.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import pytest
 
 if TYPE_CHECKING:
     from headrace.testing.broker import Broker
+    from headrace.testing.cluster import Cluster
 
 MARKER = """\
 headrace(settings=None, topics=None, storage=None, process=None): how headrace_broker is made for this test; \
 settings by Kafka's names, topics as {name: partitions} or a list, storage "memory" or "disk", process=True \
-for a broker beside the test. The mark closest to the test decides; settings add up."""
+for a broker in its own process. The mark closest to the test wins; settings are merged."""
 
 
 class Shape(NamedTuple):
-    """What makes a broker another broker; topics do not, since a reset makes them again."""
+    """The arguments for which tests need different brokers. Topics are not among them: a reset creates
+    them.
+    """
 
     settings: tuple[tuple[str, str], ...]
     storage: str
@@ -34,7 +37,7 @@ class Shape(NamedTuple):
 
 
 class Wishes(NamedTuple):
-    """What a test asks for, by marks and ini options."""
+    """The broker that a test wants, from its marks and the ini options."""
 
     shape: Shape
     topics: Mapping[str, int] | tuple[str, ...]
@@ -42,17 +45,17 @@ class Wishes(NamedTuple):
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     _spare_the_broker(pluginmanager)
-    parser.addini("headrace_settings", "broker settings, a key=value a line", type="linelist", default=[])
+    parser.addini("headrace_settings", "broker settings, one key=value per line", type="linelist", default=[])
     parser.addini("headrace_storage", "memory (default) or disk", default="memory")
-    parser.addini("headrace_process", "run brokers beside the tests", type="bool", default=False)
+    parser.addini("headrace_process", "run each broker in its own process", type="bool", default=False)
 
 
 def _spare_the_broker(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Leave the broker's modules as they are.
+    """Exclude the broker's modules from pytest's rewriting of asserts.
 
-    pytest rewrites the asserts in every module of a distribution that has a plugin. For a broker that means
-    some seconds at the first run and slower code in all, and nobody reads its asserts in a test's report.
-    There is no public way to say so; where this private one has gone, all works as before, only slower.
+    pytest rewrites the asserts in every module of a distribution that has a plugin. For the broker that
+    takes some seconds at the first run and makes all of its code slower. pytest has no public way to exclude
+    modules; if this private one no longer exists, everything still works, but more slowly.
     """
     rewritten: set[str] = getattr(pluginmanager.rewrite_hook, "_must_rewrite", set())
     rewritten.difference_update({"headrace", "headrace.testing"})
@@ -69,7 +72,7 @@ class Brokers:
         self._running: dict[Shape, Broker] = {}
 
     def lend(self, wishes: Wishes) -> Broker:
-        """A broker as new, with the topics asked for."""
+        """An empty broker with the topics that the test wants."""
         broker = self._running.get(wishes.shape)
         if broker is None or not broker.is_started:
             broker = self._running[wishes.shape] = wishes.shape.broker().start()
@@ -91,7 +94,7 @@ def _headrace_brokers() -> Iterator[Brokers]:
 
 @pytest.fixture
 def headrace_broker(request: pytest.FixtureRequest, _headrace_brokers: Brokers) -> Iterator[Broker]:
-    """A real Kafka broker with nothing in it; `bootstrap_servers` is where clients find it."""
+    """An empty Kafka broker; `bootstrap_servers` is its address."""
     broker = _headrace_brokers.lend(_wishes(request))
     yield broker
     if broker.is_started and (lines := broker.log()):
@@ -100,7 +103,7 @@ def headrace_broker(request: pytest.FixtureRequest, _headrace_brokers: Brokers) 
 
 @pytest.fixture
 def headrace_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Makes brokers with what `headrace.testing.Broker` takes, started; all are stopped after the test."""
+    """Starts brokers with the arguments of `headrace.testing.Broker`, and stops them after the test."""
     from headrace.testing.broker import Broker
 
     made: list[Broker] = []
@@ -113,6 +116,29 @@ def headrace_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable
     yield make
     for broker in made:
         broker.stop()
+
+
+@pytest.fixture
+def headrace_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cluster]]:
+    """Starts clusters with the arguments of `headrace.testing.Cluster`, such as `headrace_cluster(3)`, and
+    stops them after the test.
+    """
+    from headrace.testing.cluster import Cluster
+
+    made: list[Cluster] = []
+
+    def make(nodes: int = 3, settings: Mapping[str, Any] | None = None, **options: Any) -> Cluster:
+        cluster = Cluster(nodes, dict(_ini_settings(request.config)) | dict(settings or {}), **options)
+        made.append(cluster)
+        return cluster.start()
+
+    yield make
+    for cluster in made:
+        if cluster.is_started:
+            lines = [f"node {node} {line}" for node in cluster.nodes for line in cluster.log(node)]
+            if lines:
+                request.node.add_report_section("teardown", "headrace", "".join(lines))
+        cluster.stop()
 
 
 def _wishes(request: pytest.FixtureRequest) -> Wishes:

@@ -1,7 +1,7 @@
-"""Records as a test writes them and as it finds them.
+"""Records that a test writes and reads.
 
-Wherever records are given, each may be a `Record`, a (key, value) pair, or a value alone. Keys and values are
-bytes; text is UTF-8; None is a tombstone; anything else (dict, list, number) is told as JSON.
+A record to write is a `Record`, a (key, value) pair, or only a value. Keys and values are bytes; text is
+encoded as UTF-8; None is a tombstone; anything else (dict, list, number) is encoded as JSON.
 """
 
 import json
@@ -17,7 +17,7 @@ Given = Any
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. Given: a value, and what else matters of it. Found: everything."""
+    """One record. A test sets the value and the fields that matter; a record that was read has all fields."""
 
     value: bytes | None = None
     key: bytes | None = None
@@ -88,7 +88,7 @@ def as_pair(given: Given) -> tuple[Any, Any] | None:
     if not isinstance(given, tuple):
         return None
     if len(given) != 2:
-        raise ValueError(f"a tuple is a (key, value) pair, and {given!r} is none")
+        raise ValueError(f"{given!r}: a tuple must be a (key, value) pair")
     return given
 
 

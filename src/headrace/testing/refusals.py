@@ -1,8 +1,7 @@
-"""An answer that refuses a request: the error code in it is the one that a test asked for.
+"""Error responses to any request, with the error code that a test wants.
 
-Whoever asked about topics, partitions or groups expects each of them in the answer. So the answer mirrors the
-request: the list in it that carries error codes has an entry for each entry of the request's first list, with
-the fields that both have.
+A client expects each topic, partition or group of its request in the response. So the list with error codes
+in the response gets an entry for each entry of the request's first list, with the fields that both have.
 """
 
 from typing import Any
@@ -14,9 +13,9 @@ SYNONYMS = (("name", "topic", "topic_name"), ("index", "partition", "partition_i
 
 
 def refusal(kind: type[Struct], version: int, request: Any, code: int) -> Any:
-    """A message of that kind which answers the request, or one entry of a request, with the code.
+    """A message of this type that answers the request, or one entry of it, with the error code.
 
-    None: in this version such a message cannot carry an error.
+    None: in this version the message has no field for an error.
     """
     carried = [field for field in kind.__fields__ if version in field.versions]
     told = {
@@ -38,7 +37,7 @@ def refusal(kind: type[Struct], version: int, request: Any, code: int) -> Any:
 
 
 def _counterpart(name: str, request: Any) -> Any:
-    """What the request says under this name, or under another name for the same."""
+    """The request's value of the field with this name, or with another name for the same."""
     names = next((synonyms for synonyms in SYNONYMS if name in synonyms), (name,))
     if not isinstance(request, Struct):  # an entry of a plain list: a topic's name, a group, a partition
         return request if len(names) > 1 and isinstance(request, int) == ("index" in names) else None

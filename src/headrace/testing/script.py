@@ -1,6 +1,6 @@
-"""Faults of requests as values: which requests they are meant for, how often, and what befalls those.
+"""Faults of requests as values: which requests they affect, how often, and how.
 
-Plain names and numbers, since they also travel to a broker in another process.
+They are plain names and numbers, because they are also sent to a broker in another process.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class RequestFault:
 
 
 class Script:
-    """The faults in force, oldest first."""
+    """The active faults, oldest first."""
 
     def __init__(self) -> None:
         self._faults: dict[int, RequestFault] = {}
@@ -42,21 +42,21 @@ class Script:
         return number
 
     def remove(self, number: int) -> None:
-        """Also when it has spent itself already."""
+        """Removes a fault; it may have ended already."""
         self._faults.pop(number, None)
 
     def clear(self) -> None:
         self._faults.clear()
 
     def times_left(self, number: int) -> int:
-        """How many more requests it will strike; -1: without end."""
+        """How many more requests the fault will affect; -1: no limit."""
         fault = self._faults.get(number)
         if fault is None:
             return 0
         return -1 if fault.times is None else fault.times
 
     def meet(self, kinds: tuple[FaultKind, ...], api_key: int) -> RequestFault | None:
-        """What befalls a request of that API; counts it."""
+        """The fault that affects a request of this API, or None; counts the request."""
         for number, fault in self._faults.items():
             if fault.kind not in kinds or fault.api_key not in (None, api_key):
                 continue
@@ -75,12 +75,12 @@ def api_key_of(api: str | int) -> int:
     """An API by its number or by Kafka's name for it, in any spelling: "ListOffsets", "LIST_OFFSETS"."""
     if isinstance(api, int):
         if api not in SERVED:
-            raise ValueError(f"there is no API {api} that the broker serves")
+            raise ValueError(f"the broker does not serve an API with key {api}")
         return api
     served = {ApiKey(key).name.replace("_", "").lower(): key for key in SERVED}
     wanted = api.replace("_", "").lower()
     if wanted not in served:
-        raise ValueError(f"there is no API {api!r}{_perhaps(wanted, served)}")
+        raise ValueError(f"the broker does not serve an API {api!r}{_perhaps(wanted, served)}")
     return served[wanted]
 
 
@@ -90,7 +90,7 @@ def error_code_of(code: str | int) -> int:
         return code  # also one that Kafka does not know: clients must live with those
     names = {name: name for name in ErrorCode.__members__}
     if code.upper() not in names:
-        raise ValueError(f"there is no error {code!r}{_perhaps(code.upper(), names)}")
+        raise ValueError(f"Kafka has no error {code!r}{_perhaps(code.upper(), names)}")
     return ErrorCode[code.upper()]
 
 
@@ -99,7 +99,7 @@ def _perhaps(wanted: str, known: dict[str, int] | dict[str, str]) -> str:
     if not close:
         return ""
     meant = known[close[0]]
-    return f": perhaps {meant if isinstance(meant, str) else _spelled(meant)!r} was meant"
+    return f"; did you mean {meant if isinstance(meant, str) else _spelled(meant)!r}?"
 
 
 def _spelled(api_key: int) -> str:

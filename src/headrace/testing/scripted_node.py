@@ -1,6 +1,7 @@
-"""A node whose requests meet a test's faults before they reach it, or their answers before they leave.
+"""A node with faults of a test: they act on requests before the node gets them, or on answers before they
+leave.
 
-While there is no fault in force it hands every call straight on.
+Without an active fault it passes every call on unchanged.
 """
 
 import asyncio
@@ -11,13 +12,13 @@ from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Answer, Close, Effect, Parts
 from headrace.node.node import Node
-from headrace.node.routes import PRODUCE, framed
+from headrace.node.routes import PRODUCE
 from headrace.node.settings import Settings
 from headrace.protocol.api import ApiKey, request_codec, response_codec
 from headrace.protocol.errors import ErrorCode, ProtocolError
-from headrace.protocol.framing import decode_request_header
+from headrace.protocol.framing import answer_frame, decode_request_header
+from headrace.server.connection_limits import Connections
 from headrace.server.driver import Driver
-from headrace.server.gate import Gate
 from headrace.server.outbox import MUTED
 from headrace.testing.refusals import refusal
 from headrace.testing.script import Script
@@ -29,15 +30,18 @@ NO_LEADER = -1
 
 
 class ScriptedNode:
-    def __init__(self, node: Node, script: Script, gate: Gate, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, node: Node, script: Script, connections: Connections, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.node = node
         self._script = script
-        self._gate = gate
+        self._connections = connections
         self._loop = loop
         self._driver: Driver | None = None
         self._dropped: set[int] = set()  # connections that are cut instead of answered, by id
         self.connected = node.connected
         self.completed = node.completed
+        self.answered = node.answered
         self.wake = node.wake
         self.shutdown = node.shutdown
 
@@ -53,6 +57,10 @@ class ScriptedNode:
     @property
     def is_ready(self) -> bool:
         return self.node.is_ready
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.node.is_stopping
 
     @property
     def is_stopped(self) -> bool:
@@ -78,7 +86,7 @@ class ScriptedNode:
 
     def handle(self, now: Now, connection: Connection, frame: memoryview, /) -> Parts | None:
         # a caller without a channel is not a client of the test but a part of the broker: its schema registry
-        if self._script.is_empty or connection.id not in self._gate.channels:
+        if self._script.is_empty or connection.id not in self._connections.channels:
             return self.node.handle(now, connection, frame)
         (api_key,) = _api_key_at(frame, 0)
         delay = self._script.meet(("delay",), api_key)
@@ -87,7 +95,7 @@ class ScriptedNode:
             return None
         return self._handle(now, connection, frame, api_key)
 
-    # --- what befalls a request -------------------------------------------------------------------------
+    # --- faults of a request -------------------------------------------------------------------------
 
     def _handle(self, now: Now, connection: Connection, frame: memoryview, api_key: int) -> Parts | None:
         fault = self._script.meet(("error", "drop"), api_key)
@@ -106,18 +114,18 @@ class ScriptedNode:
         return None
 
     def _postpone(self, connection: Connection, frame: bytearray, delay_s: float) -> None:
-        """Handle it later, and nothing else of its connection before."""
-        self._gate.channels[connection.id].hold(MUTED)
+        """Handles the request later, and no other request of its connection before it."""
+        self._connections.channels[connection.id].hold(MUTED)
         self._loop.call_later(delay_s, self._resume, connection, frame)
 
     def _resume(self, connection: Connection, frame: bytearray) -> None:
-        channel = self._gate.channels.get(connection.id)
+        channel = self._connections.channels.get(connection.id)
         driver = self._driver
         if channel is None or driver is None:
             return  # it has gone meanwhile
         (api_key,) = _api_key_at(frame, 0)
         try:
-            parts = self._handle(self._gate.clock.now(), connection, memoryview(frame), api_key)
+            parts = self._handle(self._connections.clock.now(), connection, memoryview(frame), api_key)
         except Exception as error:
             driver.failed("handle", error)
             channel.close("internal error")
@@ -128,7 +136,7 @@ class ScriptedNode:
         channel.release(MUTED)
 
     def _refuse(self, now: Now, connection: Connection, frame: memoryview, code: int) -> Parts | None:
-        """Answer with the error and do nothing of what was asked for."""
+        """Answers with the error, and does not carry the request out."""
         api_key, version, correlation_id, _, position = decode_request_header(frame)
         body = request_codec(api_key, version).decode(frame, position)
         if api_key == PRODUCE and body.acks == 0:
@@ -138,12 +146,14 @@ class ScriptedNode:
             return self._spoil_topics(now, connection, frame, code)
         reply: Any = refusal(codec.message, version, body, code)
         if reply is None:
-            self.node.reports.close(connection, f"the test wants error {code}, for which there is no place")
+            self.node.reports.close(
+                connection, f"the response has no field for the error {code} that the test injects"
+            )
             return None
-        return self._in_turn(connection, framed(codec, correlation_id, reply))
+        return self._in_turn(connection, answer_frame(codec, correlation_id, reply))
 
     def _spoil_topics(self, now: Now, connection: Connection, frame: memoryview, code: int) -> Parts | None:
-        """The true answer but for the topics: without the brokers in it a client would be lost."""
+        """The real answer with an error for each topic: a client still needs the brokers in it."""
         _, version, correlation_id, _, _ = decode_request_header(frame)
         parts = self.node.handle(now, connection, frame)
         if parts is None:
@@ -157,7 +167,7 @@ class ScriptedNode:
                     partition.error_code, partition.leader_id = code, NO_LEADER
             else:
                 topic.error_code = code
-        return framed(codec, correlation_id, answer)
+        return answer_frame(codec, correlation_id, answer)
 
     def _in_turn(self, connection: Connection, parts: Parts) -> Parts | None:
         if connection.pending:

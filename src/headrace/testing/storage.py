@@ -1,7 +1,7 @@
-"""What a broker under test keeps between two lives: its disks, with snapshots of them and what crashes leave.
+"""Disks of a broker under test, which survive its restarts: snapshots, crashes and injected disk errors.
 
-In memory a snapshot shares its bytes with the disk until one of them changes; on a real directory it is a
-copy beside it. Either way the node sees the disks through a `FaultyDisk`, so that they can be made to fail.
+In memory a snapshot shares its bytes with the disk until one of them changes; for a real directory it is a
+copy. The node uses the disks through a `FaultyDisk`, which can make them fail.
 """
 
 import shutil
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.server.disk import RealDisk
 from headrace.server.lock import DirectoryLock
 from headrace.storage.disk import Disk
@@ -18,25 +18,25 @@ from headrace.storage.memory_disk import MemoryDisk
 
 class Storage(Protocol):
     def disk(self, directory: str) -> Disk:
-        """The disk of a log directory as it is now; made when it is asked for the first time."""
+        """The disk of a log directory; created at its first use."""
         ...
 
     def clear(self) -> None:
-        """Nothing has ever been written."""
+        """Removes everything that was written."""
         ...
 
     def snapshot(self) -> int: ...
 
     def restore(self, snapshot: int) -> None: ...
 
-    def lose_unsynced(self, dice: Dice) -> None:
-        """The machine was lost: what was not synced is gone, or half of it."""
+    def lose_unsynced(self, rng: Randomness) -> None:
+        """Simulates a power failure: data that was not synced is lost, or half of it."""
         ...
 
     def forget_snapshots(self) -> None: ...
 
     def close(self) -> None:
-        """Somebody else may have it now."""
+        """Releases the directory."""
         ...
 
 
@@ -58,8 +58,8 @@ class MemoryStorage:
     def restore(self, snapshot: int) -> None:
         self._disks = _clones(self._snapshots[snapshot])
 
-    def lose_unsynced(self, dice: Dice) -> None:
-        self._disks = {name: disk.crash("lost", dice) for name, disk in self._disks.items()}
+    def lose_unsynced(self, rng: Randomness) -> None:
+        self._disks = {name: disk.crash("lost", rng) for name, disk in self._disks.items()}
 
     def forget_snapshots(self) -> None:
         self._snapshots = []
@@ -100,8 +100,8 @@ class DirectoryStorage:
         self.clear()
         shutil.copytree(self._kept(snapshot), self._data)
 
-    def lose_unsynced(self, dice: Dice) -> None:
-        raise ValueError("what a lost machine loses can be told in memory only: storage='memory'")
+    def lose_unsynced(self, rng: Randomness) -> None:
+        raise ValueError("lose_unsynced needs storage='memory'")
 
     def forget_snapshots(self) -> None:
         shutil.rmtree(self._root / "snapshots", ignore_errors=True)

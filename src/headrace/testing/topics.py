@@ -1,6 +1,6 @@
-"""What the helpers of a broker under test do with topics, as any client would: over its port.
+"""Topic helpers of a broker under test: create, write and read, as clients of its port.
 
-Each call opens a connection of its own and closes it, so that no helper remembers a broker that was reset.
+Each call opens and closes its own connection, so that no state of a broker before a reset remains.
 """
 
 import time
@@ -14,7 +14,8 @@ from headrace.client.threads.consumer import Consumer
 from headrace.client.threads.producer import Producer
 from headrace.protocol.errors import ErrorCode
 from headrace.records._messages import Message
-from headrace.testing.records import Record
+from headrace.testing.expectations import Expectation, Found
+from headrace.testing.records import Given, Record
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
 CLIENT_ID = "headrace-testing"
@@ -25,7 +26,7 @@ POLL_S = 0.05
 
 
 class GroupHasMembers(Exception):
-    """Only a group without members can be read for from outside."""
+    """The helper cannot commit offsets for a group that has members."""
 
 
 class Topics:
@@ -37,21 +38,25 @@ class Topics:
     def _admin(self, timeout_s: float = PATIENCE_S) -> Admin:
         return Admin(self._bootstrap, client_id=CLIENT_ID, default_api_timeout_ms=round(timeout_s * 1000))
 
-    def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    def create(
+        self, name: str, partitions: int, configs: Mapping[str, str], replication_factor: int = -1
+    ) -> None:
         with self._admin() as admin:
-            admin.create_topic(name, partitions=partitions, configs=configs)
+            admin.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, configs=configs
+            )
 
     def delete(self, name: str) -> None:
         with self._admin() as admin:
             admin.delete_topic(name)
 
     def names(self) -> list[str]:
-        """All but the broker's own."""
+        """All topics but internal ones."""
         with self._admin() as admin:
             return [topic.name for topic in admin.list_topics() if not topic.name.startswith("__")]
 
     def partitions(self, name: str) -> int:
-        """How many it has; 0 while there is no such topic."""
+        """The number of partitions; 0 if the topic does not exist."""
         with self._admin() as admin:
             try:
                 return len(admin.describe_topic(name).partitions)
@@ -61,7 +66,7 @@ class Topics:
                 raise
 
     def write(self, topic: str, records: Iterable[Record], timeout_s: float = PATIENCE_S) -> int:
-        """All of them, each acknowledged in that time; how many they were."""
+        """Writes the records; each must be acknowledged within the timeout. Returns their number."""
         timeout_ms = round(timeout_s * 1000)
         producer = Producer(
             self._bootstrap,
@@ -89,14 +94,14 @@ class Topics:
         return len(deliveries)
 
     def read(self, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
-        """All that is there now, by partition and offset."""
+        """All records of the topic, by partition and offset."""
         with self._admin(timeout_s) as admin:
             ends = self._ends(admin, topic, OffsetAt.LATEST, isolation)
             starts = self._ends(admin, topic, OffsetAt.EARLIEST, isolation)
             return self._between(starts, ends, isolation, timeout_s)
 
     def read_as(self, group: str, topic: str, isolation: str, timeout_s: float) -> list[Record]:
-        """What the group has not read yet; committed as read."""
+        """The records after the group's committed offsets; commits their ends."""
         with self._admin(timeout_s) as admin:
             ends = self._ends(admin, topic, OffsetAt.LATEST, isolation)
             committed = {at: known.offset for at, known in admin.list_group_offsets(group).items()}
@@ -110,11 +115,14 @@ class Topics:
             except KafkaError as error:
                 if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
                     raise
-                raise GroupHasMembers(f"group {group!r} has members that read for it: let them") from None
+                raise GroupHasMembers(
+                    f"group {group!r} has members, so its offsets cannot be committed from outside: stop "
+                    "them, or use another group"
+                ) from None
             return found
 
     def read_by(self, group: str, topic: str, isolation: str, timeout_s: float = PATIENCE_S) -> list[Record]:
-        """What the group has committed as read."""
+        """The records before the group's committed offsets."""
         with self._admin(timeout_s) as admin:
             committed = admin.list_group_offsets(group)
             starts = self._ends(admin, topic, OffsetAt.EARLIEST, isolation)
@@ -144,7 +152,7 @@ class Topics:
             consumer.assign(wanted)
             while any(consumer.position(at) < ends[at] for at in wanted):
                 if time.monotonic() >= deadline:
-                    raise TimeoutError(f"the broker did not hand out all records in {timeout_s:g} s")
+                    raise TimeoutError(f"not all records could be read within {timeout_s:g} s")
                 # soon back: the last offsets may be those of markers, which are not records
                 for each in consumer.poll(POLL_S):
                     if each.offset < ends[TopicPartition(each.topic, each.partition)]:
@@ -153,9 +161,33 @@ class Topics:
         return found
 
 
+def await_consumed(
+    topics: Topics,
+    topic: str,
+    expected: list[Given],
+    group: str | None,
+    in_order: bool | None,
+    timeout_s: float,
+    isolation: str,
+) -> list[Record]:
+    """Waits until the topic, or the group's committed part of it, has exactly these records."""
+    what = f"topic {topic!r}" if group is None else f"what group {group!r} has read of {topic!r}"
+    expectation = Expectation(what, expected, in_order=in_order)
+
+    def look() -> Found:
+        partitions = topics.partitions(topic)
+        if not partitions:
+            return Found(0, [])
+        if group is None:
+            return Found(partitions, topics.read(topic, isolation))
+        return Found(partitions, topics.read_by(group, topic, isolation))
+
+    return expectation.await_from(look, timeout_s)
+
+
 def _check_isolation(name: str) -> None:
     if name not in ISOLATIONS:
-        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {name!r}")
+        raise ValueError(f"isolation={name!r}: must be one of {', '.join(ISOLATIONS)}")
 
 
 def _as_record(message: Message) -> Record:

@@ -39,7 +39,7 @@ func join(ctx context.Context, bootstrap, group, topic string, options ...kgo.Op
 		}
 	}
 	it.client = must(kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.ClientID("story"),
+		seeds(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.ClientID("story"),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(200 * time.Millisecond),
 		kgo.FetchMaxWait(100 * time.Millisecond), kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsRevoked(change(false)), kgo.OnPartitionsLost(change(false)),
@@ -94,9 +94,9 @@ func fill(ctx context.Context, client *kgo.Client, topic string, count int) {
 }
 
 func prepare(ctx context.Context, bootstrap, topic string, count int) (*kgo.Client, *kadm.Client) {
-	client := must(kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner())))
+	client := must(kgo.NewClient(seeds(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner())))
 	admin := kadm.NewClient(client)
-	check(must(admin.CreateTopics(ctx, partitions, 1, nil, topic))[topic].Err)
+	check(must(admin.CreateTopics(ctx, partitions, -1, nil, topic))[topic].Err)
 	until(func() any { return len(must(admin.ListTopics(ctx, topic))[topic].Partitions) }, partitions)
 	fill(ctx, client, topic, count)
 	return client, admin

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func check(err error) {
@@ -48,6 +50,11 @@ func until(ask func() any, expected any) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// seeds: BOOTSTRAP may name several brokers.
+func seeds(bootstrap string) kgo.Opt {
+	return kgo.SeedBrokers(strings.Split(bootstrap, ",")...)
 }
 
 func main() {

@@ -19,7 +19,7 @@ func member(ctx context.Context, bootstrap, topic string) {
 		sort.Slice(now[topic], func(a, b int) bool { return now[topic][a] < now[topic][b] })
 		tell("assigned", now[topic])
 	}
-	client := must(kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+	client := must(kgo.NewClient(seeds(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 		kgo.Balancers(balancer), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.OnPartitionsAssigned(assigned),
 		kgo.HeartbeatInterval(300*time.Millisecond), kgo.FetchMaxWait(100*time.Millisecond), kgo.DisableAutoCommit()))
 	go func() {

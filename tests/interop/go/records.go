@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -28,11 +29,11 @@ type row struct {
 func administer(ctx context.Context, admin *kadm.Client, topic string) {
 	partitions := func() any { return len(must(admin.ListTopics(ctx, topic))[topic].Partitions) }
 	retention := "-1" // the records are old
-	created := must(admin.CreateTopics(ctx, 2, 1, map[string]*string{"retention.ms": &retention}, topic))
+	created := must(admin.CreateTopics(ctx, 2, -1, map[string]*string{"retention.ms": &retention}, topic))
 	tell("create", code(created[topic].Err))
-	again := must(admin.CreateTopics(ctx, 2, 1, nil, topic))
+	again := must(admin.CreateTopics(ctx, 2, -1, nil, topic))
 	tell("create again", code(again[topic].Err))
-	tell("three replicas", code(must(admin.CreateTopics(ctx, 1, 3, nil, topic+"-rf"))[topic+"-rf"].Err))
+	tell("four replicas", code(must(admin.CreateTopics(ctx, 1, 4, nil, topic+"-rf"))[topic+"-rf"].Err))
 	until(partitions, 2)
 	tell("widen", code(must(admin.UpdatePartitions(ctx, 3, topic))[topic].Err))
 	until(partitions, 3)
@@ -58,7 +59,7 @@ func administer(ctx context.Context, admin *kadm.Client, topic string) {
 }
 
 func produce(ctx context.Context, bootstrap, topic, name string, options ...kgo.Opt) {
-	options = append(options, kgo.SeedBrokers(bootstrap), kgo.DefaultProduceTopic(topic),
+	options = append(options, seeds(bootstrap), kgo.DefaultProduceTopic(topic),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond))
 	client := must(kgo.NewClient(options...))
 	defer client.Close()
@@ -86,7 +87,7 @@ func produce(ctx context.Context, bootstrap, topic, name string, options ...kgo.
 
 func consume(ctx context.Context, bootstrap, topic string, from kgo.Offset, count int) []row {
 	where := map[string]map[int32]kgo.Offset{topic: {0: from, 1: from, 2: from}}
-	client := must(kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ConsumePartitions(where)))
+	client := must(kgo.NewClient(seeds(bootstrap), kgo.ConsumePartitions(where)))
 	defer client.Close()
 	var rows []row
 	for len(rows) < count {
@@ -115,7 +116,7 @@ func offsets(listed kadm.ListedOffsets) map[string]any {
 
 // records: every codec, consuming by partition, and what an admin asks of topics.
 func records(ctx context.Context, bootstrap, topic string) {
-	client := must(kgo.NewClient(kgo.SeedBrokers(bootstrap)))
+	client := must(kgo.NewClient(seeds(bootstrap)))
 	defer client.Close()
 	admin := kadm.NewClient(client)
 	administer(ctx, admin, topic)
@@ -134,7 +135,7 @@ func records(ctx context.Context, bootstrap, topic string) {
 	total := perCode * (len(codecs) + 1)
 	tell("consume", consume(ctx, bootstrap, topic, kgo.NewOffset().AtStart(), total))
 	tell("from the end", len(consume(ctx, bootstrap, topic, kgo.NewOffset().AtEnd().Relative(-5), 15)))
-	tell("after a time", len(consume(ctx, bootstrap, topic, kgo.NewOffset().AfterMilli(base+150), 100)))
+	tell("after a time", len(consume(ctx, bootstrap, topic, kgo.NewOffset().AfterMilli(base+150), 1650)))
 
 	tell("start", offsets(must(admin.ListStartOffsets(ctx, topic))))
 	tell("end", offsets(must(admin.ListEndOffsets(ctx, topic))))
@@ -152,7 +153,8 @@ func records(ctx context.Context, bootstrap, topic string) {
 		tell("delete records", []any{answer.LowWatermark, code(answer.Err)})
 	}
 	metadata := must(admin.Metadata(ctx, topic))
-	tell("cluster", []any{metadata.Brokers.NodeIDs(), metadata.Controller, len(metadata.Cluster)})
+	known := slices.Contains(metadata.Brokers.NodeIDs(), metadata.Controller)
+	tell("cluster", []any{known, len(metadata.Cluster)})
 	for _, described := range must(admin.DescribeProducers(ctx, kadm.TopicsSet{topic: {0: {}}}))[topic].Partitions {
 		tell("producers", []any{described.Partition, len(described.ActiveProducers), code(described.Err)})
 	}

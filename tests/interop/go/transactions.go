@@ -52,7 +52,7 @@ func transactions(ctx context.Context, bootstrap, topic string) {
 }
 
 func transactional(bootstrap, topic string) *kgo.Client {
-	return must(kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.TransactionalID(topic+"-id"),
+	return must(kgo.NewClient(seeds(bootstrap), kgo.TransactionalID(topic+"-id"),
 		kgo.TransactionTimeout(30*time.Second), kgo.RecordPartitioner(kgo.ManualPartitioner())))
 }
 
@@ -97,7 +97,7 @@ func read(ctx context.Context, bootstrap, topic string, count int, level kgo.Iso
 	for partition := range int32(partitions) {
 		where[partition] = start
 	}
-	client := must(kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.FetchIsolationLevel(level),
+	client := must(kgo.NewClient(seeds(bootstrap), kgo.FetchIsolationLevel(level),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: where})))
 	defer client.Close()
 	var rows []string
@@ -117,11 +117,11 @@ func read(ctx context.Context, bootstrap, topic string, count int, level kgo.Iso
 // copies: two sessions of one group copy everything, one gives up its first transaction.
 func copies(ctx context.Context, bootstrap, topic string, admin *kadm.Client) {
 	target, group := topic+"-copies", topic+"-copiers"
-	check(must(admin.CreateTopics(ctx, partitions, 1, nil, target))[target].Err)
+	check(must(admin.CreateTopics(ctx, partitions, -1, nil, target))[target].Err)
 	until(func() any { return len(must(admin.ListTopics(ctx, target))[target].Partitions) }, partitions)
 	committed := make(chan int)
 	copier := func(name string, end kgo.TransactionEndTry) *kgo.GroupTransactSession {
-		session := must(kgo.NewGroupTransactSession(kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		session := must(kgo.NewGroupTransactSession(seeds(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 			kgo.TransactionalID(group+name), kgo.DefaultProduceTopic(target), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 			kgo.RequireStableFetchOffsets(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 			kgo.HeartbeatInterval(200*time.Millisecond), kgo.FetchMaxWait(100*time.Millisecond)))

@@ -75,6 +75,7 @@ async function story(kafka, topic) {
 
   await admin.setOffsets({ groupId: group, topic, partitions: [{ partition: 0, offset: '70' }, { partition: 3, offset: '5' }] })
   tell('set', await committed())
+  await until(async () => (await described())[1], 'Empty')
   await admin.resetOffsets({ groupId: group, topic, earliest: true })
   tell('reset', await committed())
 

@@ -21,7 +21,7 @@ async function until(ask, expected) {
 function run(story) {
   const [bootstrap, topic] = process.argv.slice(2)
   const retry = { initialRetryTime: 30, maxRetryTime: 500, retries: 8 }
-  const kafka = new Kafka({ clientId: 'story', brokers: [bootstrap], logLevel: logLevel.NOTHING, retry })
+  const kafka = new Kafka({ clientId: 'story', brokers: bootstrap.split(','), logLevel: logLevel.NOTHING, retry })
   story(kafka, topic).catch((error) => {
     console.error(error)
     process.exit(1)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.consumer_world import TOPIC, Reader, World
+from harness.consumer_simulation import TOPIC, ConsumerSimulation, Reader
 from headrace.client.assignors import ASSIGNORS
 from headrace.client.cluster import TopicPartition
 from headrace.client.membership.events import Assigned, Lost, Revoked
@@ -36,25 +36,25 @@ action = st.one_of(
 
 
 class Model:
-    def __init__(self, world: World, reader: Reader) -> None:
-        self.world = world
+    def __init__(self, simulation: ConsumerSimulation, reader: Reader) -> None:
+        self.simulation = simulation
         self.reader = reader
         self.written = [0] * PARTITIONS
         self.next = [0] * PARTITIONS
         self.paused: set[int] = set()
 
     def do(self, kind: str, number: int, amount: int) -> None:
-        world, session = self.world, self.reader.session
+        simulation, session = self.simulation, self.reader.session
         at = TopicPartition(TOPIC, number)
         match kind:
             case "write":
-                world.write(number, *(b"%d" % (self.written[number] + step) for step in range(amount)))
+                simulation.write(number, *(b"%d" % (self.written[number] + step) for step in range(amount)))
                 self.written[number] += amount
             case "poll":
                 self.poll(amount)
             case "seek":
                 self.next[number] = amount % (self.written[number] + 1)
-                session.seek(world.now, at, self.next[number])
+                session.seek(simulation.now, at, self.next[number])
             case "pause":
                 self.paused.add(number)
                 session.pause([at])
@@ -63,17 +63,17 @@ class Model:
                 session.resume([at])
             case "storm":
                 for _ in range(amount):
-                    self.reader.mischief(world.dice)
+                    self.reader.cause_trouble(simulation.rng)
             case "wait":
-                world.desk.advance(amount / 10)
+                simulation.host.advance(amount / 10)
             case "reassign":
                 others = {TopicPartition(TOPIC, each) for each in range(PARTITIONS)} - {at}
-                session.assign(world.now, others)
+                session.assign(simulation.now, others)
                 self.next[number] = amount % (self.written[number] + 1)
                 self.paused.discard(number)
-                session.assign(world.now, {**dict.fromkeys(others), at: self.next[number]})
+                session.assign(simulation.now, {**dict.fromkeys(others), at: self.next[number]})
             case "crash":
-                world.crash()
+                simulation.crash()
         self.check()
 
     def poll(self, count: int) -> None:
@@ -94,17 +94,17 @@ class Model:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(action, max_size=40), st.integers(0, 1 << 16), st.sampled_from([200, 2000, 1 << 20]))
 def test_a_consumer_reads_what_a_list_would_give(actions: list[Any], seed: int, bytes_max: int) -> None:
-    world = World(seed, partitions=PARTITIONS)
-    reader = world.reader(partition_bytes_max=bytes_max, fetch_bytes_max=3 * bytes_max)
-    reader.session.assign(world.now, {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)})
-    model = Model(world, reader)
+    simulation = ConsumerSimulation(seed, partitions=PARTITIONS)
+    reader = simulation.reader(partition_bytes_max=bytes_max, fetch_bytes_max=3 * bytes_max)
+    reader.session.assign(simulation.now, {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)})
+    model = Model(simulation, reader)
     for each in actions:
         model.do(*each)
     for number in range(PARTITIONS):
         model.do("resume", number, 0)
     reader.polls = False
     for _ in range(200):
-        world.run(0.1)
+        simulation.run(0.1)
         reader.polls = True
         model.poll(50)
         reader.polls = False
@@ -126,19 +126,19 @@ def test_a_group_in_a_storm_leaves_nothing_out(seed: int) -> None:
     """Members come, go and are cut off, the node crashes: every record is handed out to somebody, and within
     an assignment nobody skips or goes back.
     """
-    dice = Random(seed)
-    world = World(seed, partitions=PARTITIONS)
+    rng = Random(seed)
+    simulation = ConsumerSimulation(seed, partitions=PARTITIONS)
     way = WAYS[seed % len(WAYS)] | {"session_timeout_s": 6.0, "heartbeat_interval_s": 1.0}
     written = [0] * PARTITIONS
 
     def join() -> None:
-        reader = world.reader("g", auto_commit_interval_s=0.5, partition_bytes_max=300, **way)
+        reader = simulation.reader("g", auto_commit_interval_s=0.5, partition_bytes_max=300, **way)
         reader.max_records = 3
         reader.subscribe()
 
     def write() -> None:
-        number = dice.randrange(PARTITIONS)
-        world.write(number, *(b"%d" % (written[number] + step) for step in range(5)))
+        number = rng.randrange(PARTITIONS)
+        simulation.write(number, *(b"%d" % (written[number] + step) for step in range(5)))
         written[number] += 5
 
     seen: list[set[int]] = [set() for _ in range(PARTITIONS)]
@@ -159,25 +159,25 @@ def test_a_group_in_a_storm_leaves_nothing_out(seed: int) -> None:
 
     join()
     for _ in range(400):
-        roll = dice.randrange(200)
-        if roll < 2 and len(world.readers) < 3:
+        roll = rng.randrange(200)
+        if roll < 2 and len(simulation.readers) < 3:
             join()
         elif roll < 3:
-            world.crash()
+            simulation.crash()
         elif roll < 40:
             write()
         elif roll < 80:
-            judge(dice.choice(world.readers))
+            judge(rng.choice(simulation.readers))
         elif roll < 110:
-            world.desk.advance(dice.random() * 0.5)
+            simulation.host.advance(rng.random() * 0.5)
         else:
-            dice.choice(world.readers).mischief(dice)
+            rng.choice(simulation.readers).cause_trouble(rng)
     for _ in range(600):
-        for reader in world.readers:
+        for reader in simulation.readers:
             judge(reader)
-            while reader.exchange():
+            while reader.network.exchange():
                 pass
         if [len(each) for each in seen] == written:
             break
-        world.desk.advance(0.1)
+        simulation.host.advance(0.1)
     assert [sorted(each) for each in seen] == [list(range(count)) for count in written]

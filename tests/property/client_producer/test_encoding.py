@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.producer_stage import NobodyWaits
+from harness.producer_simulation import NobodyWaits
 from headrace.client.producer._accumulator import Accumulator
 from headrace.records.batch import HEADER_BYTES
 from headrace.records.builder import build_batch

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.producer_stage import TOPIC, Stage
+from harness.producer_simulation import TOPIC, ProducerSimulation
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, ProducerUnusable, TransactionMustAbort
-from headrace.client.membership.events import CommittedOffset
-from headrace.client.pending import Pending
-from headrace.client.producer.transaction_session import GroupMembership
+from headrace.client.membership.events import CommittedOffset, GroupMembership
+from headrace.client.steps import Pending
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -26,20 +25,20 @@ TRANSACTIONS = 6
 GROUP = "g"
 
 
-def play(stage: Stage, pending: Pending[None]) -> ClientError | None:
+def play(simulation: ProducerSimulation, pending: Pending[None]) -> ClientError | None:
     """Through the storm until it is done; then the storm is over, if it takes too long."""
     for _ in range(400):
         if pending.is_done:
             return pending.error
-        stage.mischief()
+        simulation.cause_trouble()
     try:
-        stage.run(pending)
+        simulation.run(pending)
     except ClientError as error:
         return error
     return None
 
 
-def committed_offset(stage: Stage) -> int:
+def committed_offset(simulation: ProducerSimulation) -> int:
     request = OffsetFetchRequest(
         groups=[
             OffsetFetchRequestGroup(
@@ -49,46 +48,48 @@ def committed_offset(stage: Stage) -> int:
         require_stable=True,
     )
     # who never had offsets has no coordinator yet either
-    stage.desk.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
+    simulation.host.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
     for _ in range(50):
-        (group,) = stage.desk.ask(request, 8).groups
+        (group,) = simulation.host.ask(request, 8).groups
         if not group.error_code and not group.topics[0].partitions[0].error_code:
             return int(group.topics[0].partitions[0].committed_offset)
-        stage.desk.advance(0.5)
+        simulation.host.advance(0.5)
     raise AssertionError("the group's offsets cannot be read")
 
 
-def transaction(stage: Stage, number: int, offset: int | None, sent: dict[int, list[bytes]]) -> bool:
+def transaction(
+    simulation: ProducerSimulation, number: int, offset: int | None, sent: dict[int, list[bytes]]
+) -> bool:
     """Whether it was committed; `sent` is filled with what belongs to it."""
-    session = stage.session
+    session = simulation.session
     session.begin()
-    for partition in range(stage.partitions):
-        for place in range(stage.dice.randrange(4)):
+    for partition in range(simulation.partitions):
+        for place in range(simulation.rng.randrange(4)):
             value = b"%d.%d.%d" % (number, partition, place)
-            stage.send(partition, value)
+            simulation.send(partition, value)
             sent.setdefault(partition, []).append(value)
-            if stage.dice.randrange(3) == 0:
-                stage.mischief()
+            if simulation.rng.randrange(3) == 0:
+                simulation.cause_trouble()
     error: ClientError | None = None
     try:
         if offset is not None:
             offsets = {TopicPartition(TOPIC, 0): CommittedOffset(offset)}
-            error = play(stage, session.send_offsets(offsets, GroupMembership(GROUP)))
-        if error is None and stage.dice.randrange(4):
-            error = play(stage, session.commit())
+            error = play(simulation, session.send_offsets(offsets, GroupMembership(GROUP)))
+        if error is None and simulation.rng.randrange(4):
+            error = play(simulation, session.commit())
             if error is None:
                 return True
     except TransactionMustAbort as doomed:
         error = doomed
     assert not session.is_fatal, session.error
-    assert play(stage, session.abort()) is None
+    assert play(simulation, session.abort()) is None
     return False
 
 
 @pytest.mark.parametrize("transaction_version", [1, 2])
 @pytest.mark.parametrize("seed", range(16))
 def test_transactions_are_all_or_nothing(seed: int, transaction_version: int) -> None:
-    stage = Stage(
+    simulation = ProducerSimulation(
         seed,
         partitions=3,
         transaction_version=transaction_version,
@@ -97,31 +98,31 @@ def test_transactions_are_all_or_nothing(seed: int, transaction_version: int) ->
         batch_bytes=150,
         delivery_s=60.0,
     )
-    stage.learn_topic()
-    assert play(stage, stage.session.init()) is None
+    simulation.learn_topic()
+    assert play(simulation, simulation.session.init()) is None
     expected: dict[int, list[bytes]] = {partition: [] for partition in range(3)}
     expected_offset = -1
     for number in range(TRANSACTIONS):
         sent: dict[int, list[bytes]] = {}
-        offset = number if stage.dice.randrange(2) else None
-        if transaction(stage, number, offset, sent):
+        offset = number if simulation.rng.randrange(2) else None
+        if transaction(simulation, number, offset, sent):
             for partition, values in sent.items():
                 expected[partition] += values
             if offset is not None:
                 expected_offset = offset
-    for ghost in stage.ghosts:
-        while stage.deliver(ghost):
+    for ghost in simulation.network.ghosts:
+        while simulation.network.deliver(ghost):
             pass
-    stage.desk.advance(5.0)
-    seen = {partition: stage.values(partition, committed_only=True) for partition in range(3)}
+    simulation.host.advance(5.0)
+    seen = {partition: simulation.values(partition, committed_only=True) for partition in range(3)}
     assert seen == expected
-    assert committed_offset(stage) == expected_offset
+    assert committed_offset(simulation) == expected_offset
 
 
 @pytest.mark.parametrize("transaction_version", [1, 2])
 @pytest.mark.parametrize("seed", range(8))
 def test_who_takes_over_fences_who_was_there(seed: int, transaction_version: int) -> None:
-    first = Stage(
+    first = ProducerSimulation(
         seed, partitions=2, transaction_version=transaction_version, transactional_id="tx", linger_s=0.0
     )
     first.learn_topic()
@@ -129,8 +130,8 @@ def test_who_takes_over_fences_who_was_there(seed: int, transaction_version: int
     first.session.begin()
     first.send(0, b"of the first")
     for _ in range(seed):
-        first.mischief()
-    second = Stage(seed, partitions=2, desk=first.desk, transactional_id="tx", linger_s=0.0)
+        first.cause_trouble()
+    second = ProducerSimulation(seed, partitions=2, host=first.host, transactional_id="tx", linger_s=0.0)
     second.learn_topic()
     second.run(second.session.init())
     second.session.begin()

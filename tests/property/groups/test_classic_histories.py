@@ -86,7 +86,7 @@ class ClassicHistories(RuleBasedStateMachine):
         }
         self.tickets: dict[int, tuple[str, int]] = {}
         self.issued = 0
-        # By group, generation and owner, as the share itself names them: who was told of it.
+        # By group, generation and owner, as the share itself names them: who received it.
         self.owners: dict[tuple[str, bytes], tuple[str, int]] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
         self.pending: dict[int, dict[tuple[str, int], tuple[int, int]]] = {}

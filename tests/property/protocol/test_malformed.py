@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from fuzz import fuzz_frames
-from harness.fuzz_cases import run_cases
+from harness import mutated_frames
 from harness.messages import every_type, every_version, name_of, sample
+from harness.seeded_cases import run_cases
 from headrace.protocol.compiler import codec
 from headrace.protocol.errors import MalformedMessage
 from headrace.protocol.notation import Message
@@ -65,4 +65,4 @@ def test_lie_anywhere_allocates_little(kind: type[Message], version: int) -> Non
 
 
 def test_mangled_frames_raise_nothing_else() -> None:
-    assert run_cases(fuzz_frames.drawn, fuzz_frames.one, seed=4, cases=10_000) == 10_000
+    assert run_cases(mutated_frames.drawn, mutated_frames.one, seed=4, cases=10_000) == 10_000

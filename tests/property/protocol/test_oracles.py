@@ -12,7 +12,7 @@ import pkgutil
 import random
 import uuid
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from kafka.protocol.api_message import ApiMessage
@@ -57,7 +57,9 @@ KAFKA_PYTHON = kafka_python_types()
 
 
 def kio_type(kind: type[Message], version: int) -> Any:
-    entity = EntityType.request if kind.__name__.endswith("Request") else EntityType.response
+    entity: Literal[EntityType.request, EntityType.response] = (
+        EntityType.request if kind.__name__.endswith("Request") else EntityType.response
+    )
     try:
         return getattr(load_payload_module(kind.KEY, version, entity), kind.__name__)
     except (UnknownAPIKey, UnknownEntity):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.messages import every_version, messages, name_of
 from headrace.protocol.compiler import codec
 from headrace.protocol.notation import Message
+from headrace.simulator.frames import joined
 
 QUICK = settings(
     max_examples=6,
@@ -30,7 +31,7 @@ def test_message_comes_back_equal(kind: type[Message], version: int) -> None:
     @given(message=messages(kind, version), before=st.binary(max_size=3))
     def comes_back(message: Any, before: bytes) -> None:
         encoded = compiled.encode(message)
-        assert b"".join(map(bytes, compiled.encode_parts(message))) == encoded
+        assert joined(compiled.encode_parts(message)) == encoded
         for buffer in (before + encoded, memoryview(before + encoded), bytearray(before + encoded)):
             assert compiled.decode(buffer, len(before)) == message
         assert _at_once(compiled.decode_steps(before + encoded, len(before))) == message

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz.fuzz_batches import batch_of, mutated
 from harness.interpreted import interpreted
+from harness.mutated_batches import batch_of, mutated
 from headrace.client.consumer.arrow import table_of
 from headrace.records import _columns, _messages, fetched
 from headrace.records.batch import HEADER_BYTES, read_header
@@ -137,11 +137,11 @@ def test_columns_of_several_partitions(
 @FORMS
 def test_rubbish_is_handed_out_up_to_the_damage_and_then_refused(form: Any) -> None:
     """Messages, columns and decode_rows say the same of every batch, sound or not, and in the same words."""
-    dice = random.Random(11)
+    rng = random.Random(11)
     sound = build_batch([(1, b"k", b"v", (("h", b"x"),))] * 3)
     refusals = 0
     for _ in range(400):
-        log = sound + mutated(batch_of(dice), dice)
+        log = sound + mutated(batch_of(rng), rng)
         try:
             list(batches(log, check=False))
         except BadRecords:

@@ -3,6 +3,8 @@
 kafka-python comes without the libraries for snappy, lz4 and zstd, so those are aiokafka's to judge.
 """
 
+from typing import Any
+
 import pytest
 from aiokafka.record import default_records as aiokafka_records
 from hypothesis import given, settings
@@ -36,7 +38,7 @@ records = st.lists(
 )
 
 
-def theirs(module: object, codec: Codec, rows: list[Record], producer: tuple[int, int, int]) -> bytes:
+def theirs(module: Any, codec: Codec, rows: list[Record], producer: tuple[int, int, int]) -> bytes:
     builder = module.DefaultRecordBatchBuilder(2, int(codec), True, *producer, 1 << 24)
     for offset, (timestamp, key, value, headers) in enumerate(rows):
         assert builder.append(offset, timestamp, key, value, list(headers)) is not None
@@ -46,7 +48,7 @@ def theirs(module: object, codec: Codec, rows: list[Record], producer: tuple[int
 @pytest.mark.parametrize(("module", "codec"), JUDGES)
 @settings(max_examples=30, deadline=None)
 @given(rows=records)
-def test_we_read_what_they_write(module: object, codec: Codec, rows: list[Record]) -> None:
+def test_we_read_what_they_write(module: Any, codec: Codec, rows: list[Record]) -> None:
     raw = theirs(module, codec, rows, (12, 3, 77))
     (header,) = check_batches(memoryview(raw), 1 << 24)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (12, 3, 77)
@@ -57,7 +59,7 @@ def test_we_read_what_they_write(module: object, codec: Codec, rows: list[Record
 @pytest.mark.parametrize(("module", "codec"), JUDGES)
 @settings(max_examples=30, deadline=None)
 @given(rows=records)
-def test_they_read_what_we_write(module: object, codec: Codec, rows: list[Record]) -> None:
+def test_they_read_what_we_write(module: Any, codec: Codec, rows: list[Record]) -> None:
     raw = build_batch(rows, codec=codec, base_offset=40, producer_id=12, producer_epoch=3, base_sequence=77)
     batch = module.DefaultRecordBatch(bytearray(raw))
     assert batch.validate_crc()
@@ -71,7 +73,7 @@ def test_they_read_what_we_write(module: object, codec: Codec, rows: list[Record
 @pytest.mark.parametrize("module", [kafka_python_records, aiokafka_records], ids=["kafka-python", "aiokafka"])
 @settings(max_examples=30, deadline=None)
 @given(rows=records)
-def test_uncompressed_bytes_are_the_same(module: object, rows: list[Record]) -> None:
+def test_uncompressed_bytes_are_the_same(module: Any, rows: list[Record]) -> None:
     raw = bytearray(build_batch(rows, producer_id=12, producer_epoch=3, base_sequence=77, transactional=True))
     other = theirs(module, Codec.NONE, rows, (12, 3, 77))
     raw[12:16] = other[12:16]  # the leader epoch before there is a leader: everybody writes what they like

@@ -281,31 +281,31 @@ def test_any_story_ends_with_the_newest_values(operations: list[tuple[Any, ...]]
     told(operations)
 
 
-def by_dice(dice: Random) -> Iterator[tuple[Any, ...]]:
+def random_steps(rng: Random) -> Iterator[tuple[Any, ...]]:
     """A long story in which everything comes often enough to meet everything else."""
     for _ in range(80):
-        pairs = tuple((dice.choice(KEYS), dice.random() < 0.4) for _ in range(dice.randint(1, 3)))
-        producer = dice.choice(PRODUCERS)
+        pairs = tuple((rng.choice(KEYS), rng.random() < 0.4) for _ in range(rng.randint(1, 3)))
+        producer = rng.choice(PRODUCERS)
         stories: dict[tuple[Any, ...], float] = {
-            ("put", pairs, dice.randrange(5)): 3,
+            ("put", pairs, rng.randrange(5)): 3,
             ("transact", producer, pairs): 3,
             ("idempotent", pairs): 1,
-            ("end", producer, dice.choice([COMMIT, ABORT])): 2,
+            ("end", producer, rng.choice([COMMIT, ABORT])): 2,
             ("roll",): 1,
-            ("wait", dice.randint(1, 30)): 2,
-            ("clean", dice.choice([1, 400])): 1,
+            ("wait", rng.randint(1, 30)): 2,
+            ("clean", rng.choice([1, 400])): 1,
             ("clean", 1 << 20): 2,
-            ("reopen", dice.random() < 0.5): 0.5,
-            ("start reading", dice.random()): 2,
+            ("reopen", rng.random() < 0.5): 0.5,
+            ("start reading", rng.random()): 2,
             ("finish reading",): 1,
-            ("delete", dice.random() / 4): 0.2,
+            ("delete", rng.random() / 4): 0.2,
         }
-        yield dice.choices(list(stories), list(stories.values()))[0]
+        yield rng.choices(list(stories), list(stories.values()))[0]
 
 
-def test_stories_by_dice() -> None:
+def test_random_stories() -> None:
     for seed in range(150):
         try:
-            told(by_dice(Random(seed)))
+            told(random_steps(Random(seed)))
         except Exception as problem:
             raise AssertionError(f"seed {seed}: {problem!r}") from problem

@@ -1,7 +1,9 @@
 """The memory disk keeps what it promises to keep, and the faulty one breaks where it was told to."""
 
 import errno
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -135,7 +137,7 @@ def test_copies_do_not_see_each_other() -> None:
         (lambda d: d.sync_dir("none"), errno.ENOENT),
     ],
 )
-def test_errors_are_those_of_a_real_disk(call, code) -> None:
+def test_errors_are_those_of_a_real_disk(call: Callable[[MemoryDisk], object], code: int) -> None:
     with pytest.raises(OSError) as raised:
         call(disk_with("p/a", b"1"))
     assert raised.value.errno == code
@@ -155,7 +157,7 @@ steps = st.lists(
 )
 
 
-def play(disk: MemoryDisk, step: tuple) -> None:
+def play(disk: MemoryDisk, step: tuple[Any, ...]) -> None:
     match step:
         case ("append", name, data):
             disk.open(name, create=True).append(data)
@@ -172,7 +174,9 @@ def play(disk: MemoryDisk, step: tuple) -> None:
 
 
 @given(steps, st.integers(0, 1 << 32))
-def test_all_synced_is_all_kept_and_a_loss_repeats_with_its_seed(story: list[tuple], seed: int) -> None:
+def test_all_synced_is_all_kept_and_a_loss_repeats_with_its_seed(
+    story: list[tuple[Any, ...]], seed: int
+) -> None:
     disk = MemoryDisk()
     for step in story:
         play(disk, step)

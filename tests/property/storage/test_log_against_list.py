@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,7 @@ from headrace.storage.log import PartitionLog
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.recovery import Recovery, Trust
+from headrace.storage.segment_removal import Doomed
 
 DIRECTORY = "orders-0"
 START_MS = 1_700_000_000_000
@@ -207,11 +209,11 @@ class LogMachine(RuleBasedStateMachine):
         self.configure(retention_ms=-1, retention_bytes=-1)
         self.remove(doomed)
 
-    def remove(self, doomed: list) -> None:
+    def remove(self, doomed: list[Doomed]) -> None:
         for one in doomed:
             one.remove_job().run(self.disk)
 
-    def configure(self, **changes: int) -> None:
+    def configure(self, **changes: Any) -> None:
         self.config = replace(self.config, **changes)
         self.log.configure(self.config)
 
@@ -258,7 +260,7 @@ class LogMachine(RuleBasedStateMachine):
             self.flush()
 
     def survivors(self) -> list[Stored]:
-        """What a lost machine left: all of it from one history, and all that was flushed."""
+        """What a lost host left: all of it from one history, and all that was flushed."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         assert start == self.model.start
         if self.model.flushed < start == end and not self.log.producers():
@@ -271,7 +273,7 @@ class LogMachine(RuleBasedStateMachine):
                 kept
             ):
                 return kept
-        raise AssertionError(f"the log holds {start} to {end}, and that is no prefix of what was written")
+        raise AssertionError(f"the log holds {start} to {end}, which is not a prefix of what was written")
 
     # --- reading ----------------------------------------------------------------------------------
 

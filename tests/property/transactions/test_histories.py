@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 
 from harness.transaction_machine import OFFSETS_PARTITION, MachineCoordinator
 from headrace.machines.coordination import Decision
+from headrace.machines.transactions.ending import End
+from headrace.machines.transactions.initialization import Initialization, ProducerEpoch
 from headrace.machines.transactions.settings import TransactionSettings
 from headrace.machines.transactions.transaction import MAX_EPOCH, State, Transaction, recorded
 from headrace.machines.transactions.transactions import Transactions
 from headrace.protocol.coordinator_records import Record
-from headrace.protocol.coordinator_records.transactions import TransactionLogValue
+from headrace.protocol.coordinator_records.transactions import TransactionLogKey, TransactionLogValue
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from headrace.protocol.messages.end_txn import EndTxnRequest
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 
 IDS = ("a", "b")
 TIMEOUT_MS = 10_000
@@ -72,9 +71,18 @@ class Message:
     partitions: tuple[tuple[str, int], ...] = ()
 
 
+def outcome_of(decision: Decision, nothing: tuple[int, int]) -> tuple[ErrorCode, tuple[int, int]]:
+    """The error, and the producer id and epoch that were told."""
+    reply: ErrorCode | ProducerEpoch = decision.reply
+    if isinstance(reply, ErrorCode):
+        return reply, nothing
+    producer_id, epoch = reply
+    return ErrorCode.NONE, (producer_id, epoch)
+
+
 class History:
     def __init__(self, seed: int, *, versions: tuple[int, ...], server_version: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.versions = versions  # that producers speak
         self.coordinator = MachineCoordinator(
             TransactionSettings(
@@ -98,6 +106,7 @@ class History:
         self.coordinator.carry_out(decision)
 
     def judge(self, record: Record) -> None:
+        assert isinstance(record.key, TransactionLogKey)
         transactional_id = record.key.transactional_id
         before = self.coordinator.machine.state().get(transactional_id)
         state = before.state if before else None
@@ -134,15 +143,9 @@ class History:
         transactional_id, version = message.producer.transactional_id, message.producer.version
         (producer_id, epoch), nothing = message.held, (-1, -1)
         if message.kind == "init":
-            init = InitProducerIdRequest(
-                transactional_id=transactional_id,
-                transaction_timeout_ms=TIMEOUT_MS,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-            )
-            decision = machine.init_producer_id(now, init, 5, self.coordinator.fresh_id)
-            told = decision.reply.producer_id, decision.reply.producer_epoch
-            return decision, ErrorCode(decision.reply.error_code), told
+            init = Initialization(transactional_id, TIMEOUT_MS, producer_id, epoch)
+            decision = machine.init_producer_id(now, init, self.coordinator.fresh_id)
+            return decision, *outcome_of(decision, nothing)
         if message.kind == "add":
             wanted = list(message.partitions)
             decision = machine.add_partitions(
@@ -156,20 +159,12 @@ class History:
             )
             return decision, decision.reply[wanted[0]], nothing
         if message.kind == "offsets":
-            offsets = AddOffsetsToTxnRequest(
-                transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id="g"
-            )
-            decision = machine.add_offsets(now, offsets, OFFSETS_PARTITION, version=4)
-            return decision, ErrorCode(decision.reply.error_code), nothing
-        end = EndTxnRequest(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            committed=message.kind == "commit",
-        )
-        decision = machine.end(now, end, 5 if version == 2 else 4, self.coordinator.fresh_id)
-        told = (decision.reply.producer_id, decision.reply.producer_epoch) if version == 2 else message.held
-        return decision, ErrorCode(decision.reply.error_code), told
+            decision = machine.add_offsets(now, transactional_id, producer_id, epoch, OFFSETS_PARTITION)
+            return decision, decision.reply, nothing
+        end = End(transactional_id, producer_id, epoch, message.kind == "commit", version)
+        decision = machine.end(now, end, self.coordinator.fresh_id)
+        error, told = outcome_of(decision, nothing)
+        return decision, error, told if version == 2 else message.held
 
     def judge_right(self, message: Message, before: Transaction | None) -> None:
         """owner_alone: whoever changes something holds the newest epoch, or starts again."""
@@ -203,12 +198,12 @@ class History:
 
     def send(self, producer: Producer, kind: str, held: tuple[int, int] | None = None) -> None:
         """The producer learns from the answer, if it comes; what is delayed may arrive later, or never."""
-        partitions = ((self.dice.choice("st"), 0), ("t", 1)) if kind == "add" else ()
+        partitions = ((self.rng.choice("st"), 0), ("t", 1)) if kind == "add" else ()
         message = Message(
             producer, kind, producer.held if held is None else held, producer.serial, partitions
         )
         self.sent.append(message)
-        fate = self.dice.choices(("answered", "answer lost", "delayed"), (8, 1, 1))[0]
+        fate = self.rng.choices(("answered", "answer lost", "delayed"), (8, 1, 1))[0]
         if fate == "delayed":
             return
         error, told = self.deliver(message)
@@ -222,19 +217,19 @@ class History:
 
     def start(self, transactional_id: str | None = None) -> None:
         """A new process; the one before does not know, and goes on in what it has sent."""
-        transactional_id = transactional_id or self.dice.choice(IDS)
-        producer = Producer(transactional_id, self.dice.choice(self.versions))
+        transactional_id = transactional_id or self.rng.choice(IDS)
+        producer = Producer(transactional_id, self.rng.choice(self.versions))
         self.producers[transactional_id] = producer
         self.send(producer, "init", (-1, -1))
 
     def act(self) -> None:
         kinds = ("init", "add", "offsets", "commit", "abort")
-        producer = self.dice.choice(list(self.producers.values()))
-        self.send(producer, self.dice.choices(kinds, (1, 4, 1, 2, 2))[0])
+        producer = self.rng.choice(list(self.producers.values()))
+        self.send(producer, self.rng.choices(kinds, (1, 4, 1, 2, 2))[0])
 
     def arrive_late(self) -> None:
         """Something sent before arrives now, perhaps again; nobody waits for the answer any more."""
-        self.deliver(self.dice.choice(self.sent))
+        self.deliver(self.rng.choice(self.sent))
 
     def write_markers(self) -> None:
         orders, self.coordinator.orders = self.coordinator.orders, []
@@ -243,7 +238,7 @@ class History:
                 self.carry_out(self.coordinator.machine.markers_written(self.coordinator.clock.now(), order))
 
     def pass_time(self) -> None:
-        self.coordinator.clock.advance(self.dice.choices((0.5, 3.0, 9.0, 70.0), (8, 4, 2, 1))[0])
+        self.coordinator.clock.advance(self.rng.choices((0.5, 3.0, 9.0, 70.0), (8, 4, 2, 1))[0])
         self.wake()
 
     def wake(self) -> None:
@@ -254,7 +249,7 @@ class History:
 
     def crash(self) -> None:
         stale = self.coordinator.orders
-        self.coordinator.clock.advance(self.dice.choice((0.0, 6.0)))
+        self.coordinator.clock.advance(self.rng.choice((0.0, 6.0)))
         self.coordinator.crash()
         for order in stale:
             assert not self.coordinator.machine.is_writing(order), "one_outcome: markers of a machine gone"
@@ -265,7 +260,7 @@ class History:
     def run(self, steps: int) -> None:
         happenings = (self.act, self.arrive_late, self.write_markers, self.pass_time, self.start, self.crash)
         self.start()
-        for happening in self.dice.choices(happenings, (12, 4, 6, 2, 1, 1), k=steps):
+        for happening in self.rng.choices(happenings, (12, 4, 6, 2, 1, 1), k=steps):
             happening()
             self.judge_time()
             self.judge_rebuilt()
@@ -284,7 +279,7 @@ class History:
                 assert now_ms - transaction.start_ms < transaction.timeout_ms, f"in_time: {transaction}"
 
     def judge_rebuilt(self) -> None:
-        newest = {record.key.transactional_id: record for record in self.coordinator.records}
+        newest = {repr(record.key): record for record in self.coordinator.records}
         machine = Transactions(TransactionSettings(), 0)
         for record in newest.values():
             machine.replay(record)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.node.coordinators.test_transactions import Producer
 
-from harness.desk import Desk
+from harness.node_transactions import Producer
 from headrace.node.coordinators import markers
 from headrace.protocol.errors import ErrorCode
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
+from headrace.simulator.manual_host import ManualHost
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.partition_producers import end_marker_of
@@ -34,8 +34,8 @@ STEPS = 60
 class OldProducer(Producer):
     """One that speaks the first protocol, and what it knows of its transactions."""
 
-    def __init__(self, desk: Desk, name: str) -> None:
-        super().__init__(desk, name, timeout_ms=600_000)
+    def __init__(self, host: ManualHost, name: str) -> None:
+        super().__init__(host, name, timeout_ms=600_000)
         self.sequences = dict.fromkeys(TOPICS, 0)
         self.number = 0  # of the transaction
         self.wanted: dict[int, bool] = {}  # by number: it asked for a commit
@@ -44,15 +44,15 @@ class OldProducer(Producer):
         if self.number in self.wanted or self.add(topic):
             return  # it is ending, or the coordinator has other troubles
         batch = build_batch(
-            [(self.desk.clock.now().wall_ms, self.name.encode(), b"%d" % self.number, ())],
+            [(self.host.clock.now().wall_ms, self.name.encode(), b"%d" % self.number, ())],
             producer_id=self.id,
             producer_epoch=self.epoch,
             base_sequence=self.sequences[topic],
             transactional=True,
         )
-        request = self.desk.produce_request(topic, bytearray(batch))
+        request = self.host.produce_request(topic, bytearray(batch))
         request.transactional_id = self.name
-        (told,) = self.desk.ask(request, 9).responses
+        (told,) = self.host.ask(request, 9).responses
         self.sequences[topic] += not told.partition_responses[0].error_code
 
     def finish(self, is_commit: bool) -> None:
@@ -67,23 +67,23 @@ class OldProducer(Producer):
 
 class History:
     def __init__(self, seed: int) -> None:
-        self.dice = Random(seed)
+        self.rng = Random(seed)
         self.disk = FaultyDisk(MemoryDisk())
-        self.desk = Desk(
+        self.host = ManualHost(
             {"log.dirs": "data", "metadata.log.dir": "meta", "transaction.state.log.num.partitions": "1"},
             disks={"meta": MemoryDisk(), "data": self.disk},
         )
         for topic in TOPICS:
-            self.desk.create_topic(topic)
-        self.producers = {name: OldProducer(self.desk, name) for name in ("a", "b")}
+            self.host.create_topic(topic)
+        self.producers = {name: OldProducer(self.host, name) for name in ("a", "b")}
 
     def run(self) -> None:
         acts = {self.write: 8, self.finish: 4, self.fill: 1, self.free: 1, self.wait: 6, self.starve: 1}
-        for act in self.dice.choices(list(acts), list(acts.values()), k=STEPS):
+        for act in self.rng.choices(list(acts), list(acts.values()), k=STEPS):
             act()
             self.judge()
         self.free()
-        self.desk.advance(5)
+        self.host.advance(5)
         self.judge()
         for name, producer in self.producers.items():
             assert producer.state() in ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort"), name
@@ -94,23 +94,23 @@ class History:
         """
         for act in (self.write, self.fill, self.finish, self.wait, self.reload, self.write, self.wait):
             act()
-        self.desk.advance(1.1)
+        self.host.advance(1.1)
         self.free()
         for act in (self.wait, self.write, self.write, self.wait):
             act()
             self.judge()
 
     def producer(self) -> OldProducer:
-        return self.producers[self.dice.choice("ab")]
+        return self.producers[self.rng.choice("ab")]
 
     def write(self) -> None:
-        self.producer().write_to(self.dice.choice(TOPICS))
+        self.producer().write_to(self.rng.choice(TOPICS))
 
     def finish(self) -> None:
-        self.producer().finish(self.dice.random() < 0.5)
+        self.producer().finish(self.rng.random() < 0.5)
 
     def fill(self) -> None:
-        fault = Fault(Fail(errno.ENOSPC), "append", f"{self.dice.choice(TOPICS)}-0", times=1_000_000)
+        fault = Fault(Fail(errno.ENOSPC), "append", f"{self.rng.choice(TOPICS)}-0", times=1_000_000)
         self.disk.faults.append(fault)
 
     def free(self) -> None:
@@ -121,12 +121,12 @@ class History:
         self.disk.faults.append(Fault(Fail(errno.ENOSPC), "append", COORDINATOR))
 
     def wait(self) -> None:
-        self.desk.advance(self.dice.choice((0.05, 0.3, 0.6, 1.1)))
+        self.host.advance(self.rng.choice((0.05, 0.3, 0.6, 1.1)))
 
     def judge(self) -> None:
         names = {producer.id: name for name, producer in self.producers.items()}
         for topic in TOPICS:
-            (partition,) = self.desk.node.broker.partitions.of_name(topic) or ()
+            (partition,) = self.host.partitions(topic)
             log = partition.log
             span = log and log.read(0, max_bytes=1 << 20, limit_offset=log.log_end_offset, at_least_one=True)
             view = span.read() if span else b""

@@ -11,27 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.cli import main
+from headrace.cli.__main__ import main as begin
 from headrace.cli.doctor import examine
 from headrace.cli.main import COMMANDS, headrace, run
 from headrace.cli.options import KEY_VALUE, SIZE
 from headrace.cli.terminal import bytes_text, count_text
-
-NOWHERE = "127.0.0.1:1"  # a port that nobody listens on
-
-
-def all_commands() -> list[tuple[str, ...]]:
-    context = click.Context(headrace)
-    return [words for name in COMMANDS for words in _below((name,), headrace.get_command(context, name))]
-
-
-def _below(words: tuple[str, ...], command: click.Command | None) -> list[tuple[str, ...]]:
-    if not isinstance(command, click.Group):
-        return [words]
-    inner = command.commands.items()
-    return [words, *(found for name, each in inner for found in _below((*words, name), each))]
-
-
-GROUPS = (("topic",), ("group",), ("config",), ("cluster",), ("cluster", "sinks"), ("schema",))
+from unit.cli.commands import GROUPS, NOWHERE, all_commands
 
 
 @pytest.mark.parametrize("words", all_commands(), ids=" ".join)
@@ -98,7 +83,6 @@ def test_help_lists_all_commands_without_importing_them() -> None:
         ["produce", "t", "--key-separator", ""],
         ["produce", "t", "--acks", "2"],
         ["produce", "t", "--rate", "0"],
-        ["up", "--brokers", "3"],
         ["serve"],
         ["serve", "/nowhere/at/all.toml"],
     ],
@@ -118,11 +102,6 @@ def test_a_state_that_does_not_exist_is_told_with_those_that_do(capsys: pytest.C
     said = capsys.readouterr().err
     assert "'stabel' is not one of Stable, Empty, Dead, PreparingRebalance," in said
     assert "did you mean Stable?" in said
-
-
-def test_more_brokers_are_promised_and_not_faked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["up", "--brokers", "3"]) == 2
-    assert "Headrace has no clusters yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -157,7 +136,7 @@ def test_a_host_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic", "list", "--bootstrap", "a:b"]) == 1
-    assert "'a:b' is not host:port" in capsys.readouterr().err
+    assert "'a:b' is not of the form host:port" in capsys.readouterr().err
 
 
 def test_interruptions_are_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,3 +211,29 @@ class TestDoctor:
         (tmp_path / "file").write_text("x")
         found = {finding.check: finding for finding in examine(tmp_path / "file", 1)}
         assert found["disk"].state == "problem"
+
+
+def test_serve_without_options_starts_a_node_and_loads_no_parser(tmp_path: Path) -> None:
+    """The settings are refused, which shows that a node read them."""
+    settings = tmp_path / "server.properties"
+    settings.write_text("node.id=none\n")
+    script = (
+        "import sys; from headrace.cli.__main__ import main; code = main();"
+        "print(code, 'click' in sys.modules, 'headrace.server.config' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "serve", str(settings)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 False True\n"
+    assert "cannot_start" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["serve"], ["serve", "absent.toml"], ["serve", "--help"], ["serve", "."]])
+def test_what_is_not_a_settings_file_goes_to_the_parser(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["headrace", *words])
+    code = begin()
+    shown = capsys.readouterr()
+    assert "Usage: headrace serve" in shown.out + shown.err
+    assert code == (0 if "--help" in words else 2)

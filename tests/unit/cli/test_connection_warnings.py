@@ -20,8 +20,8 @@ def test_who_sees_them(
     as_json: bool, lasted_s: float, is_shown: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with shown_warnings(as_json=as_json):
-        log.warning("%s (for %.0f s now). %s", "cannot connect", lasted_s, "Check.")
+        log.warning("%s (for %.0f s). %s", "cannot connect", lasted_s, "Check.")
     shown = capsys.readouterr().err
-    text = f"cannot connect (for {lasted_s:.0f} s now). Check."
+    text = f"cannot connect (for {lasted_s:.0f} s). Check."
     expected = json.dumps({"warning": text}) if as_json else f"Warning: {text}"
     assert shown == (f"{expected}\n" if is_shown else "")

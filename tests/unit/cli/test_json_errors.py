@@ -14,7 +14,7 @@ from headrace.cli.main import run
 from headrace.cli.reporting import wants_json
 from headrace.client.errors import ClientError, KafkaError, PartlyFailed, TimedOut
 from headrace.protocol.errors import ErrorCode
-from unit.cli.test_command_line import GROUPS, NOWHERE, all_commands
+from unit.cli.commands import GROUPS, NOWHERE, all_commands
 
 FIELDS = {"error", "message", "advice", "code", "retriable", "exit_code"}
 

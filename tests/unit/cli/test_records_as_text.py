@@ -1,4 +1,4 @@
-"""Format strings, JSON envelopes and lines: records on their way from and to text."""
+"""Format strings, JSON lines: records on their way from and to text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headrace.cli.formats import compile_format
 from headrace.cli.lines import LINE_BYTES_MAX, LineTooLong, read_lines
-from headrace.client.envelope import read_envelope, write_envelope
 from headrace.records._messages import Message
+from headrace.records.json_lines import read_json_line, write_json_line
 
 HEADERS = (("a", b"1"), ("b", None))
 RECORD = Message("orders", 2, 17, 1_767_225_600_000, key=b"k1", value=b"v\xff", headers=HEADERS)
@@ -55,9 +55,9 @@ class TestFormats:
         assert compile_format("%h")(Message("orders", 0, 0, headers=((name, b"v"),))) == b"\xff=v"
 
 
-class TestEnvelopes:
+class TestJsonLines:
     def test_text_is_text_and_other_bytes_are_base64(self) -> None:
-        assert json.loads(write_envelope(RECORD)) == {
+        assert json.loads(write_json_line(RECORD)) == {
             "topic": "orders",
             "partition": 2,
             "offset": 17,
@@ -73,20 +73,20 @@ class TestEnvelopes:
         self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
     ) -> None:
         record = Message("t", 1, 2, 3, key=key, value=value, headers=tuple(headers))
-        line = write_envelope(record)
+        line = write_json_line(record)
         assert b"\n" not in line
-        read = read_envelope(line)
+        read = read_json_line(line)
         assert (read.key, read.value, read.headers) == (key, value, tuple(headers))
         assert (read.partition, read.timestamp_ms) == (1, 3)
 
     def test_a_header_name_that_is_no_utf8_is_still_json(self) -> None:
         name = b"\xff".decode("utf-8", "surrogateescape")
-        assert read_envelope(write_envelope(Message("orders", 0, 0, headers=((name, b"v"),)))).headers == (
+        assert read_json_line(write_json_line(Message("orders", 0, 0, headers=((name, b"v"),)))).headers == (
             (name, b"v"),
         )
 
     def test_handy_forms(self) -> None:
-        read = read_envelope(b'{"value": {"id": 1, "ok": true}, "headers": {"a": "b"}}')
+        read = read_json_line(b'{"value": {"id": 1, "ok": true}, "headers": {"a": "b"}}')
         assert read.value == b'{"id":1,"ok":true}'
         assert read.headers == (("a", b"b"),)
         assert read.key is None
@@ -103,12 +103,12 @@ class TestEnvelopes:
             (b'{"headers": "a"}', "headers must be"),
             (b'{"headers": [["a"]]}', r"a header must be \[name, value\]"),
             (b'{"value": {"base64": "***"}}', "base64"),
-            (b"[" * 100_000, "not JSON"),
+            (b"[" * 100_000, "nested too deeply"),
         ],
     )
     def test_what_is_wrong_is_said(self, line: bytes, told: str) -> None:
         with pytest.raises(ValueError, match=told):
-            read_envelope(line)
+            read_json_line(line)
 
 
 class TestLines:

@@ -29,7 +29,7 @@ Caused by: org.apache.spark.SparkException"""
 OF_A_USER = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
   File "/lib/headrace/spark/source.py", line 3, in read
-ValueError: headrace.spark.errors.InvalidOption is in the text, but it is no error of ours"""
+ValueError: headrace.spark.errors.InvalidOption is in the text, but it is not an error of ours"""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_line_is_that_of_the_program():
 
 PROGRAM = """
 import os, subprocess, sys
-from headrace.cli.quiet_start import quiet_start
+from headrace.cli.spark_start import quiet_start
 
 SAYS = '''
 import sys

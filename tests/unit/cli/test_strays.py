@@ -116,7 +116,7 @@ def test_the_doctor_sees_strays_and_damaged_metadata(data: Path) -> None:
 
 
 def test_the_doctor_accepts_what_the_node_accepts(tmp_path: Path) -> None:
-    """A batch that a kill has cut short is no damage; a log that is shorter than its checkpoint says is."""
+    """A batch that a kill has cut short is not damage; a log that is shorter than its checkpoint says is."""
     with Broker(storage="disk", path=tmp_path, topics=["orders"]):
         pass
     log = next(tmp_path.glob("**/__cluster_metadata-0/*.log"))

@@ -45,7 +45,7 @@ def script() -> Script:
 
 
 @pytest.fixture
-def dice() -> random.Random:
+def rng() -> random.Random:
     return random.Random(7)
 
 
@@ -53,7 +53,7 @@ def dice() -> random.Random:
 def ready(script: Script) -> Callable[..., Connection]:
     """Makes a connection that has negotiated."""
 
-    def make(*, response_bytes_max: int = 1_000_000, **offered: tuple[int, int]) -> Connection:
+    def make(*, response_bytes_max: int = 1_000_000, **offered: Any) -> Connection:
         connection = Connection(
             client_id="test", software_version="1.0", response_bytes_max=response_bytes_max
         )

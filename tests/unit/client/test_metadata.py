@@ -12,7 +12,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.errors import BadResponse, ClientError, ConnectionLost, KafkaError
 from headrace.client.metadata import UNKNOWN_ID_RETRY_S, Lookup, Metadata, Refusals, Update
-from headrace.client.request_queue import Outgoing, RequestQueue
+from headrace.client.session import Outgoing, RequestQueue
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -68,7 +68,7 @@ class Listener:
         self.heard.append(error)
 
 
-class Stage:
+class MetadataCache:
     def __init__(self, *subscribers: Listener, **options: Any) -> None:
         self.now = Instant(10.0)
         self.request_queue = RequestQueue()
@@ -129,326 +129,326 @@ def within(pause_s: float, wanted_s: float) -> bool:
 
 class TestRequests:
     def test_nobody_wants_anything(self) -> None:
-        stage = Stage(Listener())
-        assert stage.asked() is None
-        assert stage.metadata.deadline() == NEVER
+        cache = MetadataCache(Listener())
+        assert cache.asked() is None
+        assert cache.metadata.deadline() == NEVER
 
     def test_the_interests_of_all_subscribers_travel_together(self) -> None:
-        stage = Stage(Listener("b", "a"), Listener("c", "a"))
-        assert stage.asked() == ["a", "b", "c"]
+        cache = MetadataCache(Listener("b", "a"), Listener("c", "a"))
+        assert cache.asked() == ["a", "b", "c"]
 
     def test_one_request_is_under_way_at_a_time(self) -> None:
         listener = Listener("a")
-        stage = Stage(listener)
-        assert stage.asked() == ["a"]
+        cache = MetadataCache(listener)
+        assert cache.asked() == ["a"]
         listener.wanted.add("b")
-        stage.metadata.want("b")
-        assert stage.asked() is None
-        assert stage.metadata.deadline() == NEVER
-        stage.reply(answer(described("a", 1)))
-        assert stage.asked() is None, "brokers are not asked in a tight loop"
-        stage.wait()
-        assert stage.asked() == ["b"]
+        cache.metadata.want("b")
+        assert cache.asked() is None
+        assert cache.metadata.deadline() == NEVER
+        cache.reply(answer(described("a", 1)))
+        assert cache.asked() is None, "brokers are not asked in a tight loop"
+        cache.wait()
+        assert cache.asked() == ["b"]
 
     def test_what_nobody_wants_any_more_is_not_asked_for(self) -> None:
         listener = Listener("a", "b")
-        stage = Stage(listener)
+        cache = MetadataCache(listener)
         listener.wanted.remove("a")
-        assert stage.asked() == ["b"]
+        assert cache.asked() == ["b"]
 
     def test_only_what_is_stale_is_asked_for_again(self) -> None:
-        stage = Stage(Listener("a", "b"))
-        stage.asked()
-        stage.reply(answer(described("a", 1), described("b", 1)))
-        stage.cluster.mark_stale("b")
-        assert stage.asked() is None
-        assert within(stage.wait(), FIRST_S)
-        assert stage.asked() == ["b"]
+        cache = MetadataCache(Listener("a", "b"))
+        cache.asked()
+        cache.reply(answer(described("a", 1), described("b", 1)))
+        cache.cluster.mark_stale("b")
+        assert cache.asked() is None
+        assert within(cache.wait(), FIRST_S)
+        assert cache.asked() == ["b"]
 
     def test_a_topic_that_is_new_need_not_wait(self) -> None:
         listener = Listener("a")
-        stage = Stage(listener)
-        stage.asked()
-        stage.reply(answer(described("a", 1)))
+        cache = MetadataCache(listener)
+        cache.asked()
+        cache.reply(answer(described("a", 1)))
         listener.wanted.add("b")
-        stage.metadata.want("b")
-        assert stage.asked() == ["b"]
+        cache.metadata.want("b")
+        assert cache.asked() == ["b"]
 
     def test_a_topic_that_is_known_and_fresh_is_not_asked_for(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.asked()
-        stage.reply(answer(described("a", 1)))
-        stage.metadata.want("a")
-        stage.now = Instant(stage.now + 10)
-        assert stage.asked() is None
+        cache = MetadataCache(Listener("a"))
+        cache.asked()
+        cache.reply(answer(described("a", 1)))
+        cache.metadata.want("a")
+        cache.now = Instant(cache.now + 10)
+        assert cache.asked() is None
 
     def test_all_that_is_wanted_is_asked_for_when_something_is_too_old(self) -> None:
         listener = Listener("a", "b")
-        stage = Stage(listener)
-        stage.asked()
-        stage.reply(answer(described("a", 1), described("b", 1)))
-        stage.now = Instant(stage.now + 100)
-        stage.cluster.mark_stale("a")
-        assert stage.asked() == ["a"]
-        stage.reply(answer(described("a", 1)))
-        assert stage.wait() == AGE_S - 100, "b is as old as before"
-        assert stage.asked() == ["a", "b"]
+        cache = MetadataCache(listener)
+        cache.asked()
+        cache.reply(answer(described("a", 1), described("b", 1)))
+        cache.now = Instant(cache.now + 100)
+        cache.cluster.mark_stale("a")
+        assert cache.asked() == ["a"]
+        cache.reply(answer(described("a", 1)))
+        assert cache.wait() == AGE_S - 100, "b is as old as before"
+        assert cache.asked() == ["a", "b"]
 
     def test_a_topic_that_is_wanted_again_after_long_is_asked_for(self) -> None:
         listener = Listener("a")
-        stage = Stage(listener)
-        stage.asked()
-        stage.reply(answer(described("a", 1)))
+        cache = MetadataCache(listener)
+        cache.asked()
+        cache.reply(answer(described("a", 1)))
         listener.wanted.clear()
-        stage.now = Instant(stage.now + AGE_S)
-        assert stage.asked() is None
+        cache.now = Instant(cache.now + AGE_S)
+        assert cache.asked() is None
         listener.wanted.add("a")
-        stage.metadata.want("a")
-        assert stage.asked() == ["a"]
+        cache.metadata.want("a")
+        assert cache.asked() == ["a"]
 
     @pytest.mark.parametrize("may_create", [True, False])
     def test_topics_are_created_only_where_that_is_allowed(self, may_create: bool) -> None:
-        stage = Stage(Listener("a"), creates_topics=may_create)
-        stage.asked()
-        assert stage.creates_topics == may_create
+        cache = MetadataCache(Listener("a"), creates_topics=may_create)
+        cache.asked()
+        assert cache.creates_topics == may_create
 
     def test_no_other_request_creates_topics(self) -> None:
-        stage = Stage(creates_topics=True)
-        stage.metadata.want_all(True)
-        assert stage.asked() == "all"
-        assert not stage.creates_topics
-        stage.reply(answer())
-        stage.metadata.want_ids([topic_id("a")])
-        stage.wait()
-        assert stage.asked() == ["id a0--------------"]
-        assert not stage.creates_topics
+        cache = MetadataCache(creates_topics=True)
+        cache.metadata.want_all(True)
+        assert cache.asked() == "all"
+        assert not cache.creates_topics
+        cache.reply(answer())
+        cache.metadata.want_ids([topic_id("a")])
+        cache.wait()
+        assert cache.asked() == ["id a0--------------"]
+        assert not cache.creates_topics
 
 
 class TestAllTopics:
     def test_the_list_of_all_serves_those_who_want_some(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.metadata.want_all(True)
-        assert stage.asked() == "all"
-        stage.reply(answer(described("a", 1), described("b", 1)))
-        assert stage.metadata.has_all
-        assert set(stage.cluster.topics) == {"a", "b"}
-        stage.now = Instant(stage.now + 10)
-        assert stage.asked() is None
+        cache = MetadataCache(Listener("a"))
+        cache.metadata.want_all(True)
+        assert cache.asked() == "all"
+        cache.reply(answer(described("a", 1), described("b", 1)))
+        assert cache.metadata.has_all
+        assert set(cache.cluster.topics) == {"a", "b"}
+        cache.now = Instant(cache.now + 10)
+        assert cache.asked() is None
 
     def test_a_wanted_topic_that_the_list_leaves_out_is_asked_for_by_name(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.metadata.want_all(True)
-        stage.asked()
-        stage.reply(answer(described("b", 1)))
-        assert stage.metadata.is_told(["a"])
-        stage.wait()
-        assert stage.asked() == ["a"]
+        cache = MetadataCache(Listener("a"))
+        cache.metadata.want_all(True)
+        cache.asked()
+        cache.reply(answer(described("b", 1)))
+        assert cache.metadata.is_told(["a"])
+        cache.wait()
+        assert cache.asked() == ["a"]
 
     def test_a_topic_that_is_stale_is_asked_for_alone(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.metadata.want_all(True)
-        stage.asked()
-        stage.reply(answer(described("a", 1), described("b", 1)))
-        stage.cluster.mark_stale("a")
-        stage.wait()
-        assert stage.asked() == ["a"]
+        cache = MetadataCache(Listener("a"))
+        cache.metadata.want_all(True)
+        cache.asked()
+        cache.reply(answer(described("a", 1), described("b", 1)))
+        cache.cluster.mark_stale("a")
+        cache.wait()
+        assert cache.asked() == ["a"]
 
     def test_the_list_is_refreshed_when_it_is_too_old(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.metadata.want_all(True)
-        stage.asked()
-        stage.reply(answer(described("a", 1), described("b", 1)))
-        stage.now = Instant(stage.now + 100)
-        stage.cluster.mark_stale("a")
-        stage.asked()
-        stage.reply(answer(described("a", 1)))
-        assert stage.wait() == AGE_S - 100
-        assert stage.asked() == "all"
-        stage.reply(answer(described("a", 1)))
-        assert set(stage.cluster.topics) == {"a"}
+        cache = MetadataCache(Listener("a"))
+        cache.metadata.want_all(True)
+        cache.asked()
+        cache.reply(answer(described("a", 1), described("b", 1)))
+        cache.now = Instant(cache.now + 100)
+        cache.cluster.mark_stale("a")
+        cache.asked()
+        cache.reply(answer(described("a", 1)))
+        assert cache.wait() == AGE_S - 100
+        assert cache.asked() == "all"
+        cache.reply(answer(described("a", 1)))
+        assert set(cache.cluster.topics) == {"a"}
 
     def test_whoever_stops_to_want_all_is_served_no_longer(self) -> None:
-        stage = Stage()
-        stage.metadata.want_all(True)
-        stage.asked()
-        stage.reply(answer())
-        stage.metadata.want_all(False)
-        stage.now = Instant(stage.now + 2 * AGE_S)
-        assert stage.asked() is None
+        cache = MetadataCache()
+        cache.metadata.want_all(True)
+        cache.asked()
+        cache.reply(answer())
+        cache.metadata.want_all(False)
+        cache.now = Instant(cache.now + 2 * AGE_S)
+        assert cache.asked() is None
 
 
 class TestIds:
     def test_an_id_that_nobody_knows_is_asked_for_now_and_then(self) -> None:
-        stage = Stage()
-        stage.metadata.want_ids([topic_id("a")])
-        assert stage.asked() == ["id a0--------------"]
-        stage.reply(answer(MetadataResponseTopic(name=None, error_code=ErrorCode.UNKNOWN_TOPIC_ID)))
-        assert stage.wait() == UNKNOWN_ID_RETRY_S
-        assert stage.asked() == ["id a0--------------"]
-        stage.reply(answer(described("a", 1)))
-        assert stage.metadata.deadline() == NEVER
-        assert stage.cluster.names_by_id == {topic_id("a"): "a"}
+        cache = MetadataCache()
+        cache.metadata.want_ids([topic_id("a")])
+        assert cache.asked() == ["id a0--------------"]
+        cache.reply(answer(MetadataResponseTopic(name=None, error_code=ErrorCode.UNKNOWN_TOPIC_ID)))
+        assert cache.wait() == UNKNOWN_ID_RETRY_S
+        assert cache.asked() == ["id a0--------------"]
+        cache.reply(answer(described("a", 1)))
+        assert cache.metadata.deadline() == NEVER
+        assert cache.cluster.names_by_id == {topic_id("a"): "a"}
 
     def test_names_go_first(self) -> None:
-        stage = Stage(Listener("b"))
-        stage.metadata.want_ids([topic_id("a")])
-        assert stage.asked() == ["b"]
-        stage.reply(answer(described("b", 1)))
-        stage.wait()
-        assert stage.asked() == ["id a0--------------"]
+        cache = MetadataCache(Listener("b"))
+        cache.metadata.want_ids([topic_id("a")])
+        assert cache.asked() == ["b"]
+        cache.reply(answer(described("b", 1)))
+        cache.wait()
+        assert cache.asked() == ["id a0--------------"]
 
 
 class TestAnswers:
     def test_every_subscriber_hears_of_every_answer(self) -> None:
         one, two = Listener("a", "gone"), Listener("b")
-        stage = Stage(one, two)
-        stage.asked()
+        cache = MetadataCache(one, two)
+        cache.asked()
         unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        stage.reply(answer(described("a", 1), described("b", 2), described("gone", error=unknown)))
+        cache.reply(answer(described("a", 1), described("b", 2), described("gone", error=unknown)))
         assert one.heard == two.heard == [({"a", "b", "gone"}, {"gone": unknown}, False)]
-        assert stage.metadata.lookups["a"] == Lookup(stage.now)
-        assert stage.metadata.is_told(["a", "b", "gone"])
-        assert not stage.metadata.is_told(["a", "other"])
+        assert cache.metadata.lookups["a"] == Lookup(cache.now)
+        assert cache.metadata.is_told(["a", "b", "gone"])
+        assert not cache.metadata.is_told(["a", "other"])
 
     def test_a_missing_topic_is_asked_for_more_and_more_slowly(self) -> None:
-        stage = Stage(Listener("gone", "lost"))
+        cache = MetadataCache(Listener("gone", "lost"))
         pauses = []
         for _ in range(6):
-            assert stage.asked() == ["gone", "lost"], "together"
-            stage.reply(
+            assert cache.asked() == ["gone", "lost"], "together"
+            cache.reply(
                 answer(
                     described("gone", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                     described("lost", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                 )
             )
-            pauses.append(stage.wait())
+            pauses.append(cache.wait())
         expected = (0.1, 0.2, 0.4, 0.8, 1.0, 1.0)
         assert all(map(within, pauses, expected)), pauses
 
     def test_a_missing_topic_does_not_slow_down_the_others(self) -> None:
-        stage = Stage(Listener("a", "gone"))
-        stage.asked()
+        cache = MetadataCache(Listener("a", "gone"))
+        cache.asked()
         missing = described("gone", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        stage.reply(answer(described("a", 1), missing))
+        cache.reply(answer(described("a", 1), missing))
         for _ in range(5):
-            stage.wait()
-            assert stage.asked() == ["gone"]
-            stage.reply(answer(missing))
-        stage.cluster.mark_stale("a")
-        assert within(stage.wait(), FIRST_S)
-        assert stage.asked() == ["a"]
+            cache.wait()
+            assert cache.asked() == ["gone"]
+            cache.reply(answer(missing))
+        cache.cluster.mark_stale("a")
+        assert within(cache.wait(), FIRST_S)
+        assert cache.asked() == ["a"]
 
     def test_a_topic_that_appears_is_retried_from_the_start_next_time(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.asked()
+        cache = MetadataCache(Listener("a"))
+        cache.asked()
         for _ in range(3):
-            stage.reply(answer(described("a", error=ErrorCode.LEADER_NOT_AVAILABLE)))
-            stage.wait()
-            stage.asked()
-        stage.reply(answer(described("a", 1)))
-        stage.cluster.mark_stale("a")
-        stage.wait()
-        stage.asked()
-        stage.reply(answer(described("a", error=ErrorCode.LEADER_NOT_AVAILABLE)))
-        assert within(stage.wait(), FIRST_S)
+            cache.reply(answer(described("a", error=ErrorCode.LEADER_NOT_AVAILABLE)))
+            cache.wait()
+            cache.asked()
+        cache.reply(answer(described("a", 1)))
+        cache.cluster.mark_stale("a")
+        cache.wait()
+        cache.asked()
+        cache.reply(answer(described("a", error=ErrorCode.LEADER_NOT_AVAILABLE)))
+        assert within(cache.wait(), FIRST_S)
 
     def test_a_topic_without_a_leader_is_asked_for_again(self) -> None:
         listener = Listener("a")
         listener.leaderless = {"a"}
-        stage = Stage(listener)
-        stage.asked()
-        stage.reply(answer(described("a", -1)))
-        assert within(stage.wait(), FIRST_S)
-        assert stage.asked() == ["a"]
+        cache = MetadataCache(listener)
+        cache.asked()
+        cache.reply(answer(described("a", -1)))
+        assert within(cache.wait(), FIRST_S)
+        assert cache.asked() == ["a"]
         listener.leaderless = set()
-        stage.reply(answer(described("a", 1)))
-        assert stage.cluster.stale == set()
+        cache.reply(answer(described("a", 1)))
+        assert cache.cluster.stale == set()
 
     def test_a_topic_that_the_broker_leaves_out_is_asked_for_again(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.asked()
-        stage.reply(answer())
-        assert within(stage.wait(), FIRST_S)
-        assert stage.asked() == ["a"]
+        cache = MetadataCache(Listener("a"))
+        cache.asked()
+        cache.reply(answer())
+        assert within(cache.wait(), FIRST_S)
+        assert cache.asked() == ["a"]
 
 
 class TestFailures:
     def test_the_pause_after_failed_requests_grows_for_all(self) -> None:
         listener = Listener("a")
-        stage = Stage(listener)
+        cache = MetadataCache(listener)
         pauses = []
         for _ in range(6):
-            assert stage.asked() == ["a"]
-            stage.reply(ConnectionLost("gone"))
-            assert stage.asked() is None
-            pauses.append(stage.wait())
+            assert cache.asked() == ["a"]
+            cache.reply(ConnectionLost("gone"))
+            assert cache.asked() is None
+            pauses.append(cache.wait())
         assert all(map(within, pauses, (0.1, 0.2, 0.4, 0.8, 1.0, 1.0))), pauses
         assert len(listener.heard) == 6
-        assert isinstance(stage.metadata.error, ConnectionLost)
-        assert stage.metadata.lookups["a"].error is stage.metadata.error
-        assert not stage.metadata.is_told(["a"])
+        assert isinstance(cache.metadata.error, ConnectionLost)
+        assert cache.metadata.lookups["a"].error is cache.metadata.error
+        assert not cache.metadata.is_told(["a"])
 
     def test_an_answer_ends_the_failure(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.asked()
-        stage.reply(ConnectionLost("gone"))
-        stage.wait()
-        stage.asked()
-        stage.reply(answer(described("a", 1)))
-        assert stage.metadata.error is None
-        stage.cluster.mark_stale("a")
-        assert within(stage.wait(), FIRST_S)
+        cache = MetadataCache(Listener("a"))
+        cache.asked()
+        cache.reply(ConnectionLost("gone"))
+        cache.wait()
+        cache.asked()
+        cache.reply(answer(described("a", 1)))
+        assert cache.metadata.error is None
+        cache.cluster.mark_stale("a")
+        assert within(cache.wait(), FIRST_S)
 
     def test_an_answer_that_cannot_be_is_a_failure(self) -> None:
         listener = Listener("a")
-        stage = Stage(listener)
-        stage.asked()
+        cache = MetadataCache(listener)
+        cache.asked()
         broken = described("a", 1, 1)
         broken.partitions[1].partition_index = 7
-        stage.reply(answer(broken))
+        cache.reply(answer(broken))
         (error,) = listener.heard
         assert isinstance(error, BadResponse)
-        stage.wait()
-        assert stage.asked() == ["a"]
+        cache.wait()
+        assert cache.asked() == ["a"]
 
 
 class TestLookups:
     def test_a_topic_is_looked_up_once_and_not_kept_fresh(self) -> None:
-        stage = Stage()
-        stage.metadata.look_up("a")
-        stage.metadata.look_up("a")
-        assert stage.asked() == ["a"]
-        stage.metadata.look_up("a")
-        stage.reply(answer(described("a", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
-        lookup = stage.metadata.lookups["a"]
-        assert lookup.asked_at == stage.now
+        cache = MetadataCache()
+        cache.metadata.look_up("a")
+        cache.metadata.look_up("a")
+        assert cache.asked() == ["a"]
+        cache.metadata.look_up("a")
+        cache.reply(answer(described("a", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+        lookup = cache.metadata.lookups["a"]
+        assert lookup.asked_at == cache.now
         assert isinstance(lookup.error, KafkaError)
-        stage.now = Instant(stage.now + 2 * AGE_S)
-        assert stage.asked() is None
+        cache.now = Instant(cache.now + 2 * AGE_S)
+        assert cache.asked() is None
 
     def test_a_look_up_need_not_wait_for_the_pause_of_another(self) -> None:
-        stage = Stage()
+        cache = MetadataCache()
         for topic in ("a", "b"):
-            stage.metadata.look_up(topic)
-            assert stage.asked() == [topic]
-            stage.reply(ConnectionLost("gone"))
-            assert stage.metadata.lookups[topic].error is stage.metadata.error
+            cache.metadata.look_up(topic)
+            assert cache.asked() == [topic]
+            cache.reply(ConnectionLost("gone"))
+            assert cache.metadata.lookups[topic].error is cache.metadata.error
 
     def test_brokers_alone(self) -> None:
-        stage = Stage()
-        stage.metadata.look_up_brokers()
-        assert stage.asked() == []
-        stage.reply(answer())
-        assert stage.metadata.brokers == Lookup(stage.now)
-        assert set(stage.cluster.brokers) == {1, 2}
+        cache = MetadataCache()
+        cache.metadata.look_up_brokers()
+        assert cache.asked() == []
+        cache.reply(answer())
+        assert cache.metadata.brokers == Lookup(cache.now)
+        assert set(cache.cluster.brokers) == {1, 2}
 
     def test_what_is_under_way_tells_of_the_brokers_too(self) -> None:
-        stage = Stage(Listener("a"))
-        stage.asked()
-        stage.metadata.look_up_brokers()
-        stage.reply(answer(described("a", 1)))
-        stage.now = Instant(stage.now + 10)
-        assert stage.asked() is None
+        cache = MetadataCache(Listener("a"))
+        cache.asked()
+        cache.metadata.look_up_brokers()
+        cache.reply(answer(described("a", 1)))
+        cache.now = Instant(cache.now + 10)
+        assert cache.asked() is None
 
 
 class TestLeaders:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from harness.answer_order import AnswerOrder, answer_ids
-from harness.desk import Desk
 from headrace.node.connection import Connection
+from headrace.node.effects import Parts
 from headrace.node.waiting import Waiting
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -15,12 +15,13 @@ from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.protocol.messages.sync_group import SyncGroupRequest
+from headrace.simulator.manual_host import ManualHost
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "3000", "offsets.topic.num.partitions": "1"}
 
 
-def ids_sent(desk: Desk, connection: Connection) -> list[int]:
-    return [struct.unpack(">i", frame[4:8])[0] for frame in desk.answers[connection.id]]
+def ids_sent(host: ManualHost, connection: Connection) -> list[int]:
+    return [struct.unpack(">i", frame[4:8])[0] for frame in host.answers[connection.id]]
 
 
 def wish() -> JoinGroupRequest:
@@ -33,20 +34,20 @@ def wish() -> JoinGroupRequest:
     )
 
 
-def desk_with_group() -> Desk:
-    desk = Desk(SETTINGS)
-    desk.create_topic("t")
-    desk.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
-    return desk
+def host_with_group() -> ManualHost:
+    host = ManualHost(SETTINGS)
+    host.create_topic("t")
+    host.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    return host
 
 
-def joining(desk: Desk) -> tuple[Connection, JoinGroupRequest]:
+def joining(host: ManualHost) -> tuple[Connection, JoinGroupRequest]:
     """A member whose JoinGroup waits for the others."""
-    connection = desk.connect()
+    connection = host.connect()
     request = wish()
-    request.member_id = desk.ask(request, 9, connection).member_id
-    desk.send(connection, request, 9)
-    assert not desk.answers[connection.id]
+    request.member_id = host.ask(request, 9, connection).member_id
+    host.send(connection, request, 9)
+    assert not host.answers[connection.id]
     return connection, request
 
 
@@ -56,63 +57,63 @@ def leave(member_id: str) -> LeaveGroupRequest:
 
 def test_a_member_that_leaves_behind_its_own_join_is_answered_the_join_first() -> None:
     """How a consumer closes during a rebalance. kafka-python raised CorrelationIdError."""
-    desk = desk_with_group()
-    connection, request = joining(desk)
-    first = desk._correlation
-    desk.send(connection, leave(request.member_id), 5)
-    assert ids_sent(desk, connection) == [first, first + 1]
-    assert desk.receive(connection).error_code  # of JoinGroup: it is no longer a member
-    assert desk.receive(connection).error_code == 0
+    host = host_with_group()
+    connection, request = joining(host)
+    first = host._correlation
+    host.send(connection, leave(request.member_id), 5)
+    assert ids_sent(host, connection) == [first, first + 1]
+    assert host.receive(connection).error_code  # of JoinGroup: it is no longer a member
+    assert host.receive(connection).error_code == 0
 
 
 def test_all_requests_behind_a_join_keep_their_places_when_a_later_one_settles_it() -> None:
-    desk = desk_with_group()
-    connection, request = joining(desk)
-    first = desk._correlation
-    desk.send(connection, MetadataRequest(topics=[]), 9)
-    desk.send(connection, leave(request.member_id), 5)
-    desk.send(connection, MetadataRequest(topics=[]), 9)
-    assert ids_sent(desk, connection) == [first, first + 1, first + 2, first + 3]
+    host = host_with_group()
+    connection, request = joining(host)
+    first = host._correlation
+    host.send(connection, MetadataRequest(topics=[]), 9)
+    host.send(connection, leave(request.member_id), 5)
+    host.send(connection, MetadataRequest(topics=[]), 9)
+    assert ids_sent(host, connection) == [first, first + 1, first + 2, first + 3]
 
 
 def test_a_fetch_between_them_still_holds_back_what_is_behind_it() -> None:
-    desk = desk_with_group()
-    connection, request = joining(desk)
-    first = desk._correlation
+    host = host_with_group()
+    connection, request = joining(host)
+    first = host._correlation
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     fetch = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])])
-    desk.send(connection, fetch, 11)
-    desk.send(connection, leave(request.member_id), 5)
-    assert ids_sent(desk, connection) == [first]
-    desk.advance(1)
-    assert ids_sent(desk, connection) == [first, first + 1, first + 2]
+    host.send(connection, fetch, 11)
+    host.send(connection, leave(request.member_id), 5)
+    assert ids_sent(host, connection) == [first]
+    host.advance(1)
+    assert ids_sent(host, connection) == [first, first + 1, first + 2]
 
 
 def test_an_unknown_version_of_api_versions_waits_for_its_turn() -> None:
-    desk = desk_with_group()
-    connection, _ = joining(desk)
-    first = desk._correlation
-    desk.send_frame(connection, struct.pack(">hhih", 18, 127, 99, -1) + b"\0")
-    assert not desk.answers[connection.id]
-    desk.advance(10)
-    assert ids_sent(desk, connection) == [first, 99]
+    host = host_with_group()
+    connection, _ = joining(host)
+    first = host._correlation
+    host.send_frame(connection, struct.pack(">hhih", 18, 127, 99, -1) + b"\0")
+    assert not host.answers[connection.id]
+    host.advance(10)
+    assert ids_sent(host, connection) == [first, 99]
 
 
 def test_a_sync_that_ends_the_waits_of_others_is_answered_once() -> None:
     """Two members on one connection: the leader's SyncGroup settles the follower's, asked before."""
-    desk = desk_with_group()
-    connection, leader = joining(desk)
+    host = host_with_group()
+    connection, leader = joining(host)
     other = wish()
-    other.member_id = desk.ask(other, 9).member_id
-    desk.send(connection, other, 9)
-    desk.advance(7)
-    answers = [desk.receive(connection), desk.receive(connection)]
+    other.member_id = host.ask(other, 9).member_id
+    host.send(connection, other, 9)
+    host.advance(7)
+    answers = [host.receive(connection), host.receive(connection)]
     assert [answer.generation_id for answer in answers] == [1, 1]
-    first = desk._correlation
+    first = host._correlation
     leads, follows = sorted((other, leader), key=lambda one: one.member_id != answers[0].leader)
-    desk.send(connection, SyncGroupRequest(group_id="g", generation_id=1, member_id=follows.member_id), 3)
-    desk.send(connection, SyncGroupRequest(group_id="g", generation_id=1, member_id=leads.member_id), 3)
-    assert ids_sent(desk, connection) == [first + 1, first + 2]
+    host.send(connection, SyncGroupRequest(group_id="g", generation_id=1, member_id=follows.member_id), 3)
+    host.send(connection, SyncGroupRequest(group_id="g", generation_id=1, member_id=leads.member_id), 3)
+    assert ids_sent(host, connection) == [first + 1, first + 2]
 
 
 def frame(correlation_id: int, body: bytes = b"") -> bytes:
@@ -122,7 +123,7 @@ def frame(correlation_id: int, body: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     "cut", [lambda whole: [whole], lambda whole: [whole[i : i + 1] for i in range(len(whole))]]
 )
-def test_the_judge_finds_frames_however_they_are_cut(cut: Callable[[bytes], list[bytes]]) -> None:
+def test_the_judge_finds_frames_however_they_are_cut(cut: Callable[[bytes], Parts]) -> None:
     assert answer_ids(cut(frame(5, b"abc") + frame(6) + frame(7, b"x"))) == [5, 6, 7]
 
 
@@ -145,8 +146,8 @@ def test_the_judge_watches_every_node_of_this_process(
 ) -> None:
     """A planted fault: an answer is returned though one before it is still owed."""
     monkeypatch.setattr(Waiting, "in_turn", lambda waiting, connection, parts: parts)
-    desk = desk_with_group()
-    connection, request = joining(desk)
-    desk.send(connection, leave(request.member_id), 5)
+    host = host_with_group()
+    connection, request = joining(host)
+    host.send(connection, leave(request.member_id), 5)
     assert len(misplaced_answers) == 1
     misplaced_answers.clear()

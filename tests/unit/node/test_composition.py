@@ -30,7 +30,7 @@ PARTS = {
     "decisions",
     "directories",
     "fetch_sessions",
-    "gates",
+    "append_queues",
     "groups",
     "housekeeping",
     "jobs",

@@ -19,7 +19,7 @@ def wanted(*pairs: tuple[str, int]) -> list[tuple[str | bytes, FetchPartition]]:
 
 
 def at(mono: float) -> Now:
-    return Now(mono, 0)
+    return Now(5_000 + mono, 0)  # a clock that began long before the first session
 
 
 def told(index: int, high_watermark: int = 0, records: bytes = b"", error: int = 0) -> PartitionData:
@@ -148,3 +148,11 @@ def test_a_quiet_session_makes_room_for_partitions() -> None:
     cache.plan(at(0), 0, 0, False, wanted(("a", 0), ("a", 1)), [])
     assert cache.plan(at(121), 0, 0, False, wanted(("b", 0), ("b", 1)), []).session_id != 0
     assert len(cache) == 1
+
+
+def test_a_refusal_says_why() -> None:
+    refused = SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert (refused.code, str(refused)) == (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        "FETCH_SESSION_ID_NOT_FOUND",
+    )

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.desk import Desk
 from headrace.base.limits import OPENED_INLINE_BYTES_MAX, OPENED_INLINE_RECORDS_MAX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (
@@ -23,6 +22,7 @@ from headrace.protocol.messages.list_offsets import (
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
+from headrace.simulator.manual_host import ManualHost
 
 TIMESTAMP = 1_700_000_000_000
 MAX_TIMESTAMP = -3
@@ -40,96 +40,96 @@ def numerous(start: int) -> bytes:
     return build_batch([(TIMESTAMP + start + min(number, 2), None, b"", ()) for number in range(count)])
 
 
-def desk_with(*batches: bytes) -> Desk:
-    desk = Desk()
-    desk.create_topic("t", index_interval_bytes="0")
+def host_with(*batches: bytes) -> ManualHost:
+    host = ManualHost()
+    host.create_topic("t", index_interval_bytes="0")
     for batch in batches:
-        answer = desk.ask(desk.produce_request("t", batch), 9)
+        answer = host.ask(host.produce_request("t", batch), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
-    desk.runs_jobs = False
-    return desk
+    host.runs_jobs = False
+    return host
 
 
-def send(desk: Desk, timestamp: int, connection: Any) -> None:
+def send(host: ManualHost, timestamp: int, connection: Any) -> None:
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     topics = [ListOffsetsTopic(name="t", partitions=[asked])]
-    desk.send(connection, ListOffsetsRequest(replica_id=-1, topics=topics), 7)
+    host.send(connection, ListOffsetsRequest(replica_id=-1, topics=topics), 7)
 
 
-def received(desk: Desk, connection: Any) -> tuple[int, int, int]:
-    (told,) = desk.receive(connection).topics[0].partitions
+def received(host: ManualHost, connection: Any) -> tuple[int, int, int]:
+    (told,) = host.receive(connection).topics[0].partitions
     return told.error_code, told.offset, told.timestamp
 
 
 @pytest.mark.parametrize("make", [packed, numerous])
 def test_the_answer_waits_for_a_job_and_nobody_else_does(make: Any) -> None:
-    desk = desk_with(make(0), make(10))
-    connection = desk.connect()
-    send(desk, TIMESTAMP + 1, connection)
-    assert desk.receive(connection) is None
-    assert desk.ask(MetadataRequest(topics=[]), 9).brokers
-    desk.run_jobs()
-    assert received(desk, connection) == (0, 1, TIMESTAMP + 1)
+    host = host_with(make(0), make(10))
+    connection = host.connect()
+    send(host, TIMESTAMP + 1, connection)
+    assert host.receive(connection) is None
+    assert host.ask(MetadataRequest(topics=[]), 9).brokers
+    host.run_jobs()
+    assert received(host, connection) == (0, 1, TIMESTAMP + 1)
 
 
 def test_the_largest_timestamp_too() -> None:
-    desk = desk_with(packed(10), packed(0))
-    connection = desk.connect()
-    send(desk, MAX_TIMESTAMP, connection)
-    assert desk.receive(connection) is None
-    desk.run_jobs()
-    assert received(desk, connection) == (0, 2, TIMESTAMP + 12)
+    host = host_with(packed(10), packed(0))
+    connection = host.connect()
+    send(host, MAX_TIMESTAMP, connection)
+    assert host.receive(connection) is None
+    host.run_jobs()
+    assert received(host, connection) == (0, 2, TIMESTAMP + 12)
 
 
 def test_a_log_that_begins_inside_of_the_batch() -> None:
-    desk = desk_with(packed(0), packed(10))
-    desk.runs_jobs = True
+    host = host_with(packed(0), packed(10))
+    host.runs_jobs = True
     cut = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
-    desk.ask(DeleteRecordsRequest(topics=[cut], timeout_ms=1000), 2)
-    desk.runs_jobs = False
-    connection = desk.connect()
-    send(desk, TIMESTAMP, connection)
-    desk.run_jobs()
-    assert received(desk, connection) == (0, 2, TIMESTAMP + 2)
+    host.ask(DeleteRecordsRequest(topics=[cut], timeout_ms=1000), 2)
+    host.runs_jobs = False
+    connection = host.connect()
+    send(host, TIMESTAMP, connection)
+    host.run_jobs()
+    assert received(host, connection) == (0, 2, TIMESTAMP + 2)
 
 
 def test_small_batches_are_opened_at_once() -> None:
-    desk = desk_with(build_batch([(TIMESTAMP, None, b"v", ())]))
-    connection = desk.connect()
-    send(desk, 0, connection)
-    assert received(desk, connection) == (0, 0, TIMESTAMP)
+    host = host_with(build_batch([(TIMESTAMP, None, b"v", ())]))
+    connection = host.connect()
+    send(host, 0, connection)
+    assert received(host, connection) == (0, 0, TIMESTAMP)
 
 
 def test_a_topic_that_goes_meanwhile() -> None:
-    desk = desk_with(packed(0))
-    connection = desk.connect()
-    send(desk, 0, connection)
-    look = desk.jobs.popleft()
-    desk.runs_jobs = True
-    desk.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
-    desk.jobs.append(look)
-    desk.run_jobs()
-    assert received(desk, connection)[0] in (
+    host = host_with(packed(0))
+    connection = host.connect()
+    send(host, 0, connection)
+    look = host.jobs.popleft()
+    host.runs_jobs = True
+    host.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    host.jobs.append(look)
+    host.run_jobs()
+    assert received(host, connection)[0] in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
     )
-    assert not desk.node.directories["data"].is_offline
+    assert not host.node.directories["data"].is_offline
 
 
 def test_a_job_that_fails_harms_no_directory() -> None:
-    desk = desk_with(packed(0))
-    connection = desk.connect()
-    send(desk, 0, connection)
-    desk.node.completed(desk.clock.now(), desk.jobs.popleft().ticket, FileNotFoundError("retired"))
-    desk.settle()
-    assert received(desk, connection)[0] == ErrorCode.KAFKA_STORAGE_ERROR
-    assert not desk.node.directories["data"].is_offline
+    host = host_with(packed(0))
+    connection = host.connect()
+    send(host, 0, connection)
+    host.node.completed(host.clock.now(), host.jobs.popleft().ticket, FileNotFoundError("retired"))
+    host.settle()
+    assert received(host, connection)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not host.node.directories["data"].is_offline
 
 
 def test_a_client_that_hangs_up() -> None:
-    desk = desk_with(packed(0))
-    connection = desk.connect()
-    send(desk, 0, connection)
-    desk.node.disconnected(desk.clock.now(), connection)
-    desk.run_jobs()
-    assert desk.node.metrics.parked == 0
+    host = host_with(packed(0))
+    connection = host.connect()
+    send(host, 0, connection)
+    host.node.disconnected(host.clock.now(), connection)
+    host.run_jobs()
+    assert host.node.metrics.parked == 0

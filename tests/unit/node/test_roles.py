@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -12,23 +11,26 @@ from headrace.machines.configs.values import InvalidConfig
 from headrace.machines.metadata.controller.create_topics import NewTopic
 from headrace.node.authorization import Access
 from headrace.node.broker import Broker
-from headrace.node.connection import Connection
 from headrace.node.controller import Controller
-from headrace.node.effects import Close, Effect, Halt, Run
+from headrace.node.controller_channel import ControllerChannel
+from headrace.node.effects import Effect, Halt, Run
 from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
-from headrace.node.node import Node
+from headrace.node.peers import Peers
 from headrace.node.ports import Deadlines, Jobs, Lifecycle, Ports, Reports
-from headrace.node.routes import SERVED, Routes
+from headrace.node.routes import SERVED, SERVED_TO_NODES, Routes
 from headrace.node.settings import LiveSettings, Settings
 from headrace.node.waiting import Waiting
-from headrace.protocol.api import ApiKey, request_codec, response_codec
+from headrace.protocol.api import BOTH, ApiKey
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.framing import decode_response_header, request_frame
+from headrace.protocol.framing import request_frame
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from headrace.records.builder import build_batch
+from headrace.simulator.frames import joined
+from headrace.simulator.manual_host import ManualHost
 from headrace.storage.disk import Disk
 from headrace.storage.memory_disk import MemoryDisk
 
@@ -42,40 +44,42 @@ CONTROLLER_ONLY = {
 }
 
 
-class Stand:
+class RoleParts:
     """Ports, directories and a clock, without a node: jobs run when `settle` is called."""
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.clock = ManualClock()
         self.settings = LiveSettings(Settings.parse(texts))
         self.disks: dict[str, Disk] = {"data": MemoryDisk()}
-        self.dice = Random(1)
+        self.rng = Random(1)
         self.effects: list[Effect] = []
         self.lifecycle = Lifecycle()
         self.deadlines = Deadlines()
         self.jobs = Jobs(self.effects)
         self.reports = Reports(self.effects, self.lifecycle)
         self.waiting = Waiting(self.effects, self.deadlines, self.reports)
-        self.ports = Ports(self.deadlines, self.jobs, self.reports, self.lifecycle, self.waiting)
+        peers = Peers(1, self.effects, self.deadlines)
+        self.ports = Ports(self.deadlines, self.jobs, self.reports, self.lifecycle, self.waiting, peers)
         self.metrics = Metrics()
         self.access = Access()
         self.directories = LogDirectories(
-            self.settings.current, self.disks, self.dice, "boot", self.clock.now(), self.ports, self.metrics
+            self.settings.current, self.disks, self.rng, "boot", self.clock.now(), self.ports, self.metrics
         )
 
     def controller(self) -> Controller:
-        return Controller(
-            self.settings, self.directories, self.access, self.dice, self.ports, self.clock.now()
-        )
+        metadata = MetadataLog(self.settings, self.directories, self.rng, self.ports, self.clock.now())
+        controller = Controller(self.settings, self.directories, metadata, self.access, self.rng, self.ports)
+        metadata.role = controller
+        return controller
 
     def broker(self, controller: Controller) -> Broker:
         return Broker(
             self.settings,
             self.directories,
             controller.metadata,
-            controller.decisions,
+            ControllerChannel(self.settings, controller.metadata, self.ports, controller.decide),
             self.access,
-            self.dice,
+            self.rng,
             self.ports,
             self.metrics,
             self.clock.now(),
@@ -93,133 +97,106 @@ class Stand:
 
 
 def test_a_controller_alone_decides_and_commits() -> None:
-    stand = Stand(CONTROLLER_ONLY)
-    controller = stand.controller()
+    parts = RoleParts(CONTROLLER_ONLY)
+    controller = parts.controller()
     assert not controller.metadata.image.features
-    controller.lead(stand.clock.now(), None)
+    controller.metadata.start(parts.clock.now())
     assert not controller.is_ready
-    stand.settle()
+    parts.settle()
     assert controller.is_ready
-    assert controller.is_flushed
+    assert controller.metadata.is_flushed
     assert controller.metadata.image.features
     (refused,) = controller.decisions.create_topics([NewTopic("t")]).reply
     assert refused.error is ErrorCode.INVALID_REPLICATION_FACTOR  # no broker has registered
 
 
 def test_a_broker_follows_what_is_committed() -> None:
-    stand = Stand(BOTH_ROLES)
-    controller = stand.controller()
-    broker = stand.broker(controller)
-    now = stand.clock.now()
-    controller.lead(now, broker.registration())
+    parts = RoleParts(BOTH_ROLES)
+    controller = parts.controller()
+    broker = parts.broker(controller)
+    now = parts.clock.now()
+    controller.follow(broker.registration, broker.lifecycle.poke)
+    controller.metadata.start(now)
     broker.start(now)
-    stand.settle()
-    assert controller.is_ready
+    assert not broker.lifecycle.is_ready
+    parts.settle()
+    assert broker.lifecycle.is_ready
     controller.metadata.propose(now, controller.decisions.create_topics([NewTopic("t", 2, 1)]))
     assert broker.partitions.of_name("t") is None  # before it is durable
-    stand.settle()
-    first, _ = broker.partitions.of_name("t") or []
+    parts.settle()
+    topic = broker.partitions.of_name("t")
+    assert topic is not None
+    first, _ = topic.replicas.values()
     assert first.is_led_here
     appended = first.append(memoryview(bytearray(build_batch([(0, None, b"v", ())]))), now)
     assert (appended.base_offset, first.visible_end(0)) == (0, 1)
     assert not broker.is_drained(now)
-    stand.settle()
+    parts.settle()
     assert broker.is_drained(now)
 
 
 def test_every_api_is_registered_by_one_role() -> None:
-    stand = Stand(BOTH_ROLES)
-    controller = stand.controller()
-    routes = Routes(stand.metrics, ["CONTROLLER"])
-    controller.serve(routes)
-    stand.broker(controller).serve(routes)
+    parts = RoleParts(BOTH_ROLES)
+    controller = parts.controller()
+    routes = Routes(parts.metrics, ["CONTROLLER"])
+    controller.serve(routes, BOTH)
+    parts.broker(controller).serve(routes)
     on_clients_listener = [key for key, _, _ in routes.advertised("PLAINTEXT")]
     on_controllers_listener = [key for key, _, _ in routes.advertised("CONTROLLER")]
     assert on_clients_listener == sorted(SERVED.keys() - {ApiKey.API_VERSIONS})  # which is the process's own
-    assert set(on_controllers_listener) < set(on_clients_listener)
+    assert set(on_controllers_listener) - SERVED_TO_NODES.keys() < set(on_clients_listener)
+    assert SERVED_TO_NODES.keys() <= set(on_controllers_listener)
+    assert not SERVED_TO_NODES.keys() & set(on_clients_listener)
     assert ApiKey.PRODUCE not in on_controllers_listener
     assert routes.find("CONTROLLER", ApiKey.PRODUCE, 9) is None
     assert routes.find("PLAINTEXT", ApiKey.PRODUCE, 9) is not None
 
 
-class ControllerNode:
-    """A node that is only a controller, and one connection to its controller listener."""
-
-    def __init__(self, disks: dict[str, Disk], boot_id: str = "boot") -> None:
-        self.clock = ManualClock()
-        self.disks = disks
-        self.node = Node(Settings.parse(CONTROLLER_ONLY), disks, Random(1), boot_id, self.clock.now())
-        self.closed: list[str] = []
-        self.settle()
-        self.connection = Connection(1, listener="CONTROLLER", address="127.0.0.1")
-        self.node.connected(self.clock.now(), self.connection)
-
-    def settle(self) -> None:
-        while effects := self.node.take_effects()[:]:
-            for effect in effects:
-                if isinstance(effect, Run):
-                    result = effect.job.run(self.disks[effect.directory])
-                    self.node.completed(self.clock.now(), effect.ticket, result)
-                elif isinstance(effect, Close):
-                    self.closed.append(effect.reason)
-
-    def ask(self, request: Any, version: int) -> Any:
-        key = type(request).KEY
-        body = request_codec(key, version).encode(request)
-        frame = b"".join(map(bytes, request_frame(key, version, 1, "test", [body])))[4:]
-        parts = self.node.handle(self.clock.now(), self.connection, memoryview(frame))
-        self.settle()
-        if parts is None:
-            return None
-        answer = b"".join(map(bytes, parts))[4:]  # type: ignore[arg-type]  # no spans
-        codec = response_codec(key, version)
-        return codec.decode(answer, decode_response_header(answer, codec.header_version)[1])
-
-
 def test_a_process_may_be_a_controller_alone() -> None:
-    world = ControllerNode({"data": MemoryDisk()})
-    assert world.node.is_ready
-    told = world.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+    host = ManualHost(CONTROLLER_ONLY)
+    assert host.node.is_ready
+    told = host.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
     served = {api.api_key for api in told.api_keys}
     assert {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_QUORUM, ApiKey.CREATE_TOPICS} <= served
-    assert not {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA} & served
+    assert not {ApiKey.PRODUCE, ApiKey.METADATA} & served
     asked = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
-    (topic,) = world.ask(DescribeQuorumRequest(topics=[asked]), 2).topics
+    (topic,) = host.ask(DescribeQuorumRequest(topics=[asked]), 2).topics
     (quorum,) = topic.partitions
     assert (quorum.leader_id, [voter.replica_id for voter in quorum.current_voters]) == (7, [7])
     assert quorum.high_watermark > 0
     wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-    (refused,) = world.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics
+    (refused,) = host.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics
     assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_a_controller_alone_refuses_what_brokers_serve() -> None:
-    world = ControllerNode({"data": MemoryDisk()})
-    frame = b"".join(map(bytes, request_frame(ApiKey.METADATA, 9, 1, "test", [b"\0\0\0\0\0"])))[4:]
-    assert world.node.handle(world.clock.now(), world.connection, memoryview(frame)) is None
-    world.settle()
-    assert world.closed == ["API 3 v9 is not served"]
+    host = ManualHost(CONTROLLER_ONLY)
+    frame = joined(request_frame(ApiKey.METADATA, 9, 1, "test", [b"\0\0\0\0\0"]))[4:]
+    connection = host.connect()
+    host.send_frame(connection, frame)
+    assert host.receive(connection) is None
+    assert host.closed == {connection.id: "API 3 v9 is not served"}
 
 
 def test_a_controller_alone_stops_clean_and_leads_again() -> None:
-    first = ControllerNode({"data": MemoryDisk()})
+    first = ManualHost(CONTROLLER_ONLY)
     first.clock.advance(10)
     first.node.wake(first.clock.now())  # its checkpoint is due
     first.settle()
-    epoch = first.node.controller.metadata.epoch
+    epoch = first.node.controller.metadata.leader_epoch
     first.node.shutdown(first.clock.now())
     first.settle()
     assert first.node.is_stopped
-    again = ControllerNode(first.disks)
+    again = ManualHost(CONTROLLER_ONLY, disks=first.disks)
     assert again.node.is_ready
-    assert again.node.controller.metadata.epoch == epoch + 1
+    assert again.node.controller.metadata.leader_epoch == epoch + 1
     assert again.node.directories["data"].trust == "clean"
 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"process.roles": "broker"}, "no other node's controller"),
+        ({"process.roles": "broker"}, "needs controller.quorum.voters"),
         ({"process.roles": "controller"}, "controller.listener.names"),
         ({"process.roles": "controller", "controller.listener.names": "CONTROLLER"}, "PLAINTEXT is not in"),
     ],

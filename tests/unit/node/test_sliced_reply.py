@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.desk import Desk
 from headrace.node.handlers import describe_configs, describe_log_dirs, metadata
 from headrace.protocol.api import APIS
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -14,6 +13,7 @@ from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.simulator.manual_host import ManualHost
 
 TOPICS = 30
 NAMES = [f"t{number}" for number in range(TOPICS)]
@@ -34,11 +34,11 @@ REQUESTS: dict[str, Any] = {
 }
 
 
-def desk_with_topics() -> Desk:
-    desk = Desk({"auto.create.topics.enable": "false"})
+def host_with_topics() -> ManualHost:
+    host = ManualHost({"auto.create.topics.enable": "false"})
     for name in NAMES:
-        desk.create_topic(name, 2)
-    return desk
+        host.create_topic(name, 2)
+    return host
 
 
 def slice_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,54 +67,54 @@ def every_version() -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("name", "version"), every_version())
 def test_the_same_bytes_as_at_once(name: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = desk_with_topics()
+    host = host_with_topics()
     answers = []
     for patch in (slice_nothing, slice_everything):
         patch(monkeypatch)
-        connection = desk.connect()
-        desk.send(connection, REQUESTS[name], version)
-        was_at_once = bool(desk.answers[connection.id])
+        connection = host.connect()
+        host.send(connection, REQUESTS[name], version)
+        was_at_once = bool(host.answers[connection.id])
         assert was_at_once == (patch is slice_nothing)
-        desk.advance(1.0)
-        (answer,) = desk.answers[connection.id]
+        host.advance(1.0)
+        (answer,) = host.answers[connection.id]
         answers.append(answer[8:])  # without size and correlation id
     assert answers[0] == answers[1]
 
 
 def test_others_are_served_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     slice_everything(monkeypatch)
-    desk = desk_with_topics()
-    waiting, other = desk.connect(), desk.connect()
-    desk.send(waiting, REQUESTS["Metadata of all"], 9)
-    desk.send(waiting, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
-    desk.advance(0.002)
-    assert desk.receive(waiting) is None
-    assert desk.ask(MetadataRequest(topics=[]), 9, other).brokers
-    desk.advance(1.0)
-    assert len(desk.receive(waiting).topics) == TOPICS
-    assert desk.receive(waiting).api_keys
+    host = host_with_topics()
+    waiting, other = host.connect(), host.connect()
+    host.send(waiting, REQUESTS["Metadata of all"], 9)
+    host.send(waiting, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+    host.advance(0.002)
+    assert host.receive(waiting) is None
+    assert host.ask(MetadataRequest(topics=[]), 9, other).brokers
+    host.advance(1.0)
+    assert len(host.receive(waiting).topics) == TOPICS
+    assert host.receive(waiting).api_keys
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_client_that_hangs_up_is_not_worked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slice_everything(monkeypatch)
-    desk = desk_with_topics()
-    connection = desk.connect()
-    desk.send(connection, REQUESTS[name], 4)
-    desk.node.disconnected(desk.clock.now(), connection)
-    desk.advance(1.0)
-    assert not desk.answers[connection.id]
-    assert desk.node.metrics.parked == 0
+    host = host_with_topics()
+    connection = host.connect()
+    host.send(connection, REQUESTS[name], 4)
+    host.node.disconnected(host.clock.now(), connection)
+    host.advance(1.0)
+    assert not host.answers[connection.id]
+    assert host.node.metrics.parked == 0
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_topics_that_go_meanwhile_stay_gone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slice_everything(monkeypatch)
-    desk = desk_with_topics()
-    connection = desk.connect()
-    desk.send(connection, REQUESTS[name], 4)
-    desk.advance(0.001)
-    desk.ask(DeleteTopicsRequest(topic_names=NAMES, timeout_ms=1000), 5)
-    desk.advance(100.0)
-    assert desk.receive(connection) is not None
-    assert not [path for path in desk.disks["data"].list("") if path.startswith("t")]
+    host = host_with_topics()
+    connection = host.connect()
+    host.send(connection, REQUESTS[name], 4)
+    host.advance(0.001)
+    host.ask(DeleteTopicsRequest(topic_names=NAMES, timeout_ms=1000), 5)
+    host.advance(100.0)
+    assert host.receive(connection) is not None
+    assert not [path for path in host.disks["data"].list("") if path.startswith("t")]

@@ -33,6 +33,7 @@ from headrace.protocol.notation import (
     field,
 )
 from headrace.protocol.versioned import decode_versioned, encode_versioned
+from headrace.simulator.frames import joined
 
 
 class Part(Struct):
@@ -179,7 +180,7 @@ def test_records_are_a_view_of_the_frame(version: int) -> None:
     records = compiled.decode(memoryview(frame)).topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     frame[frame.index(b"batch")] = ord("B")
-    assert records == b"Batch"
+    assert bytes(records) == b"Batch"
 
 
 @dataclass
@@ -194,7 +195,7 @@ def test_opaque_records_become_parts_of_their_own(version: int) -> None:
     whole = compiled.encode(produce(b"batch"))
     before, part, *after = compiled.encode_parts(produce(span))
     assert part is span
-    assert b"".join((before, b"batch", *after)) == whole
+    assert joined([before, b"batch", *after]) == whole
     first, second = Span(2), Span(3)
     assert compiled.encode_parts(produce([first, second]))[1:3] == [first, second]
     assert compiled.encode(produce([b"ba", b"tch"])) == whole

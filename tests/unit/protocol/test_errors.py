@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import kafka.errors
 import pytest
 
 from headrace.protocol.errors import ErrorCode, KafkaError
 
-THEIRS = {
-    kind.errno: kind
-    for kind in vars(kafka.errors).values()
-    if isinstance(kind, type)
-    and issubclass(kind, kafka.errors.BrokerResponseError)
-    and kind.errno is not None
-}
+
+def broker_errors() -> list[Any]:
+    kinds = [kind for kind in vars(kafka.errors).values() if isinstance(kind, type)]
+    return [kind for kind in kinds if issubclass(kind, kafka.errors.BrokerResponseError)]
+
+
+THEIRS: dict[int, Any] = {kind.errno: kind for kind in broker_errors() if kind.errno is not None}
 
 
 # what kafka-python still calls them

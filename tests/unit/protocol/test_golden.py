@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from headrace.protocol.messages.control_records import (
 )
 from headrace.protocol.metadata_records import decode_record, encode_record
 from headrace.protocol.versioned import decode_versioned, encode_versioned
+from headrace.simulator.frames import joined
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -51,7 +53,7 @@ def test_request_keeps_its_bytes(key: ApiKey, version: int, frame: bytes) -> Non
     assert (api_key, api_version) == (key, version)
     compiled = request_codec(key, version)
     parts = compiled.encode_parts(compiled.decode(memoryview(frame), body))
-    again = b"".join(map(bytes, framing.request_frame(key, version, correlation_id, client_id, parts)))
+    again = joined(framing.request_frame(key, version, correlation_id, client_id, parts))
     assert again == len(frame).to_bytes(4, "big") + frame
 
 
@@ -60,7 +62,7 @@ def test_response_keeps_its_bytes(key: ApiKey, version: int, frame: bytes) -> No
     compiled = response_codec(key, version)
     correlation_id, body = framing.decode_response_header(memoryview(frame), compiled.header_version)
     parts = compiled.encode_parts(compiled.decode(memoryview(frame), body))
-    again = b"".join(map(bytes, framing.response_frame(correlation_id, compiled.header_version, parts)))
+    again = joined(framing.response_frame(correlation_id, compiled.header_version, parts))
     assert again == len(frame).to_bytes(4, "big") + frame
 
 
@@ -111,7 +113,7 @@ def test_control_records_keep_their_bytes() -> None:
         decoded = decode_versioned(ControlRecordKey, bytes.fromhex(key))
         assert encode_versioned(decoded, 0) == bytes.fromhex(key)
         kind = ControlRecordType(decoded.type)
-        compiled = codec(values[kind], 0)
+        compiled: Any = codec(values[kind], 0)
         assert compiled.encode(compiled.decode(bytes.fromhex(value))) == bytes.fromhex(value)
         seen.add(kind)
     assert seen == values.keys()

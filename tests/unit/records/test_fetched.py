@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace.client.consumer.arrow import table_of
@@ -14,7 +16,12 @@ from headrace.records.fetched import Fetched
 
 def batch(base_offset: int, count: int = 2, producer_id: int = -1) -> bytes:
     """Records whose values are their offsets; of a transaction if there is a producer."""
-    transaction = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    transaction: dict[str, Any] = {
+        "producer_id": producer_id,
+        "producer_epoch": 0,
+        "base_sequence": 0,
+        "transactional": True,
+    }
     return build_batch(
         [(1, None, b"%d" % offset, ()) for offset in range(base_offset, base_offset + count)],
         base_offset=base_offset,

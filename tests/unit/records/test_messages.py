@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -28,15 +29,15 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
     return messages
 
 
-def unread(module: ModuleType, start_offset: int = 0, append_time: int = -1, wound: int = 0) -> object:
+def unread(module: ModuleType, start_offset: int = 0, append_time: int = -1, wound: int = 0) -> Any:
     """The batch of RECORDS at offset 40; `wound` cuts bytes off its end."""
     records = _codec.encode(RECORDS, 1000)
     records = records[: len(records) - wound]
     return module.Unread(records, len(RECORDS), 40, 1000, append_time, "t", 3, 9, start_offset)
 
 
-def taken(source: object, count: int) -> list[_messages.Message]:
-    messages: list[_messages.Message] = []
+def taken(source: Any, count: int) -> list[Any]:
+    messages: list[Any] = []
     source.take(messages, count)
     return messages
 

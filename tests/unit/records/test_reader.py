@@ -1,5 +1,7 @@
 """Batches opened: walking a buffer, rows, columns, look-ups."""
 
+from typing import Any
+
 import pytest
 
 from headrace.client.consumer.arrow import table_of
@@ -33,13 +35,13 @@ RECORDS = [
 ROWS = [(40 + index, *record) for index, record in enumerate(RECORDS)]
 
 
-def batch(codec: int = 0, **fields: int) -> tuple[bytes, BatchHeader]:
+def batch(codec: int = 0, **fields: Any) -> tuple[bytes, BatchHeader]:
     raw = build_batch(RECORDS, base_offset=40, codec=codec, **fields)
     return raw, read_header(raw)
 
 
 def test_batches_are_walked_to_the_last_whole_one() -> None:
-    """Fetch may cut the last batch off; what is left of it is no error."""
+    """Fetch may cut the last batch off; what is left of it is not an error."""
     first, second = batch(Codec.GZIP)[0], batch()[0]
     buffer = first + second
     assert [at for at, _ in reader.batches(buffer)] == [0, len(first)]

@@ -1,4 +1,4 @@
-"""The ad-click world: what it publishes, and the rules that `truth` applies, each on a few events by hand."""
+"""The ad-click sample: its events, and the rules that `truth` applies, each on a few events by hand."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from headrace.sample.clicks import (
     MINUTE_MS,
     UNKNOWN,
     Event,
+    SampleClicks,
     Truth,
-    World,
     truth,
 )
 
@@ -182,24 +182,24 @@ def test_the_limits_can_be_given():
 
 
 def test_one_seed_is_one_sequence_and_a_shorter_one_its_beginning():
-    whole = list(World(seed=7).events(120))
-    assert whole == list(World(seed=7).events(120))
-    assert whole != list(World(seed=8).events(120))
-    half = list(World(seed=7).events(60))
+    whole = list(SampleClicks(seed=7).events(120))
+    assert whole == list(SampleClicks(seed=7).events(120))
+    assert whole != list(SampleClicks(seed=8).events(120))
+    half = list(SampleClicks(seed=7).events(60))
     assert half == whole[: len(half)]
-    endless = World(seed=7).events(None)
+    endless = SampleClicks(seed=7).events(None)
     assert [next(endless) for _ in whole] == whole
-    assert all(event.timestamp_ms < World().start_ms + 120_000 for event in whole)
+    assert all(event.timestamp_ms < SampleClicks().start_ms + 120_000 for event in whole)
 
 
 def test_events_come_in_the_order_of_their_timestamps():
-    timestamps = [event.timestamp_ms for event in World(seed=3, impressions_per_s=10).events(900)]
+    timestamps = [event.timestamp_ms for event in SampleClicks(seed=3, impressions_per_s=10).events(900)]
     assert timestamps == sorted(timestamps)
 
 
 def test_rates_are_what_they_say():
-    """Of about 8,000 clicks; a calm world has nothing that is not counted."""
-    events = list(World(seed=1, impressions_per_s=1, start_ms=NINE, click_rate=0.9).events(9_000))
+    """Of about 8,000 clicks; a calm sample has nothing that is not counted."""
+    events = list(SampleClicks(seed=1, impressions_per_s=1, start_ms=NINE, click_rate=0.9).events(9_000))
     of_impressions = [event for event in events if event.topic == IMPRESSIONS]
     found = truth(events)
     clicks = len(events) - len(of_impressions)
@@ -213,7 +213,7 @@ def test_rates_are_what_they_say():
     arrivals = [json.loads(event.value)["clicked_at"] for event in events if _is_readable_click(event)]
     assert arrivals != sorted(arrivals)
 
-    calm = list(World(seed=1, impressions_per_s=10, start_ms=NINE, **CALM).events(600))
+    calm = list(SampleClicks(seed=1, impressions_per_s=10, start_ms=NINE, **CALM).events(600))
     assert truth(calm).rejected == {}
     assert sum(truth(calm).counts.values()) == sum(event.topic == CLICKS for event in calm)
 
@@ -234,7 +234,7 @@ def _is_readable_click(event: Event) -> bool:
 )
 def test_a_trouble_of_all_clicks_leaves_no_other(trouble, seen):
     """With one rate at 1 the truth finds each click (of duplicates: each second one) to be of its kind."""
-    events = list(World(seed=2, impressions_per_s=6, **{**CALM, trouble: 1}).events(1_500))
+    events = list(SampleClicks(seed=2, impressions_per_s=6, **{**CALM, trouble: 1}).events(1_500))
     found, clicks = truth(events), sum(event.topic == CLICKS for event in events)
     pairs = trouble == "duplicate_rate"
     assert clicks > 300
@@ -243,25 +243,29 @@ def test_a_trouble_of_all_clicks_leaves_no_other(trouble, seen):
 
 
 def test_robots_are_caught_but_for_those_whom_the_end_of_a_minute_divides():
-    events = list(World(seed=2, impressions_per_s=2, ads=5, **{**CALM, "robot_rate": 1}).events(1_800))
+    events = list(SampleClicks(seed=2, impressions_per_s=2, ads=5, **{**CALM, "robot_rate": 1}).events(1_800))
     found, clicks = truth(events), sum(event.topic == CLICKS for event in events)
     assert found.rejected[FRAUD] + sum(found.counts.values()) == clicks
     assert 0.6 < found.rejected[FRAUD] / clicks < 1
 
 
-def test_ids_go_on_where_another_world_ended():
-    first = list(World(seed=1).events(60))
+def test_ids_go_on_where_another_sample_ended():
+    first = list(SampleClicks(seed=1).events(60))
     number = sum(event.topic == IMPRESSIONS for event in first)
-    second = list(World(seed=2, first_impression=number + 1, start_ms=World().start_ms + 60_000).events(60))
+    second = list(
+        SampleClicks(seed=2, first_impression=number + 1, start_ms=SampleClicks().start_ms + 60_000).events(
+            60
+        )
+    )
     keys = Counter(event.key for event in (*first, *second) if event.topic == IMPRESSIONS)
     assert max(keys.values()) == 1
     assert f"i-{number + 1:06d}".encode() in keys
 
 
 def test_closing_events_pass_every_watermark_and_change_nothing():
-    events = list(World(seed=5).events(120))
+    events = list(SampleClicks(seed=5).events(120))
     after_ms = events[-1].timestamp_ms
-    closing = list(World.closing_events(after_ms))
+    closing = list(SampleClicks.closing_events(after_ms))
     assert truth([*events, *closing]) == truth(events)
     assert {json.loads(event.value)["ad"] for event in closing} == {CLOSING_AD}
     for topic, moment in ((IMPRESSIONS, "shown_at"), (CLICKS, "clicked_at")):
@@ -282,6 +286,6 @@ def test_closing_events_pass_every_watermark_and_change_nothing():
 @pytest.mark.parametrize(
     "wrong", [{"ads": 0}, {"users": 0}, {"impressions_per_s": 0}, {"late_rate": -0.1}, {"robot_rate": 1.1}]
 )
-def test_a_world_that_cannot_be_is_refused(wrong):
+def test_a_sample_that_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError):
-        World(**wrong)
+        SampleClicks(**wrong)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headrace.server import disk as disk_module
 from headrace.server.disk import PathEscapes, RealDisk, RealFile
 from headrace.storage.disk import Disk, read_whole, write_atomically
 from headrace.storage.memory_disk import MemoryDisk
@@ -71,6 +72,61 @@ def test_directories(any_disk: Disk) -> None:
     any_disk.sync_dir("topic-0")
     any_disk.sync_dir("")
     assert 0 < any_disk.free_bytes() <= any_disk.total_bytes()
+
+
+def file_at(disk: Disk, path: str) -> None:
+    disk.open(path, create=True).close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("full", "full/inner", errno.EINVAL),
+        ("full", "full/inner/more", errno.EINVAL),
+        ("file", "full", errno.EISDIR),
+        ("empty", "file", errno.ENOTDIR),
+        ("empty", "full", errno.ENOTEMPTY),
+        ("file", "file/inner", errno.ENOTDIR),
+        ("file", "nothing/inner", errno.ENOENT),
+    ],
+)
+def test_renames_that_cannot_be(any_disk: Disk, old: str, new: str, code: int) -> None:
+    any_disk.make_dir("full/inner")
+    any_disk.make_dir("empty")
+    file_at(any_disk, "file")
+    with pytest.raises(OSError) as caught:
+        any_disk.rename(old, new)
+    assert caught.value.errno == code
+    assert any_disk.list("") == ["empty", "file", "full"]
+    assert any_disk.list("full") == ["inner"]
+
+
+def test_renames_that_replace(any_disk: Disk) -> None:
+    any_disk.make_dir("full/inner")
+    any_disk.make_dir("empty")
+    file_at(any_disk, "full/file")
+    any_disk.rename("full", "empty")
+    assert any_disk.list("") == ["empty"]
+    any_disk.rename("empty/file", "empty/file")
+    assert any_disk.list("empty") == ["file", "inner"]
+    any_disk.rename("empty/inner", "beside")
+    any_disk.rename("beside", "empty/back")
+    assert any_disk.list("empty") == ["back", "file"]
+
+
+def test_a_file_is_not_a_directory_and_a_directory_is_not_a_file(any_disk: Disk) -> None:
+    any_disk.make_dir("directory")
+    file_at(any_disk, "file")
+    acts: list[tuple[Callable[[], object], int]] = [
+        (lambda: any_disk.open("directory"), errno.EISDIR),
+        (lambda: any_disk.list("file"), errno.ENOTDIR),
+        (lambda: any_disk.make_dir("file/inner"), errno.ENOTDIR),
+        (lambda: any_disk.open("file/inner", create=True), errno.ENOTDIR),
+    ]
+    for act, code in acts:
+        with pytest.raises(OSError) as caught:
+            act()
+        assert caught.value.errno == code
 
 
 def test_open_files_follow_renames(any_disk: Disk) -> None:
@@ -235,5 +291,5 @@ def test_a_file_nobody_holds_closes_itself(disk: RealDisk) -> None:
 
 def test_names_without_proc(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     file = disk.open("a", create=True)
-    monkeypatch.setattr(disk_module.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert file.path == "a"

@@ -58,7 +58,7 @@ def test_it_is_told_which_since_when_and_why():
     )
     assert said == (
         "Offsets 0 to 3 of partition a-0 no longer exist: deleted by retention (retention.ms is 60000) or on "
-        "request; the oldest record left is of 2023-11-14T22:13:20.000+00:00."
+        "request; the oldest remaining record is from 2023-11-14T22:13:20.000+00:00."
     )
 
 
@@ -67,7 +67,7 @@ def test_a_topic_that_keeps_everything_lost_records_on_request():
         [Loss(A, 0, 1, DELETED)], config_of=lambda topic: {"retention.ms": "-1"}, first_ms=lambda at: None
     )
     assert said.endswith(
-        "no longer exist: deleted on request (retention keeps everything); no record is left."
+        "no longer exist: deleted on request (retention keeps everything); no records remain."
     )
 
 

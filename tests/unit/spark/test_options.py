@@ -99,7 +99,7 @@ def test_durations(text, seconds):
         ({"maxTriggerDelay": "soon"}, "must be a duration"),
         ({"startingOffsets": "lates"}, "not JSON"),
         ({"startingOffsets": "[1]"}, "JSON object"),
-        ({"startingOffsets": '{"a": 1}'}, 'write {"a": {"0": 23}}'),
+        ({"startingOffsets": '{"a": 1}'}, 'must be an object such as {"0": 23}'),
         ({"startingOffsets": '{"a": {"x": 1}}'}, "is not a partition"),
         ({"startingOffsets": '{"a": {"0": -3}}'}, "must be an offset"),
         ({"startingOffsets": '{"a": {"0": true}}'}, "must be a whole number"),

@@ -31,8 +31,12 @@ class Cluster:
     committed: list[dict[TopicPartition, int]] = field(default_factory=list)
     refuses_commits: bool = False
     open_count: int = 0  # records of open transactions behind each end
+    answers_without_topics: int = 0  # as a broker gives them that has not heard of the topics yet
 
     def topics(self) -> dict[str, TopicDescription]:
+        if self.answers_without_topics:
+            self.answers_without_topics -= 1
+            return {}
         return {name: TopicDescription(name, its_id, False, []) for name, its_id in self.ids.items()}
 
     required_topics = topics
@@ -72,7 +76,10 @@ class Story:
     def __post_init__(self) -> None:
         given = {"kafka.bootstrap.servers": "here:1", "subscribe": "t", **self.options}
         options = read_options(given, is_stream=True)
-        self.planner = StreamPlanner(options, self.cluster, lambda: self.now_s)  # type: ignore[arg-type]
+        self.planner = StreamPlanner(options, self.cluster, lambda: self.now_s, self.sleep)  # type: ignore[arg-type]
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
 
     def latest(self, limit: Limit = ALL, **starts: int) -> dict[str, Any]:
         """Where the next batch ends, by partition."""
@@ -174,11 +181,71 @@ def test_a_topic_with_another_id_is_another_topic():
         story.planner.tasks(story.offsets(p0=0), story.offsets(p0=5))
 
 
-def test_a_topic_that_is_gone_is_told_or_forgotten():
+@pytest.mark.parametrize("option", ["true", "false"])
+def test_a_broker_that_does_not_know_a_topic_yet_has_not_deleted_it(option):
+    """As one that was just started in a cluster. The stream forgot its place, and read everything again."""
+    story = Story(Cluster(ends={A: 10}, answers_without_topics=1), {"failOnDataLoss": option})
+    assert story.latest(p0=3) == {"0": 10}
+    story.cluster.answers_without_topics = 1
+    (task,) = story.planner.tasks(story.offsets(p0=3), story.offsets(p0=10))
+    assert task.range == Range(A, 3, 10), "these records were left out"
+
+
+def test_a_topic_that_is_gone_is_an_error_unless_that_is_allowed():
     gone = Cluster(ends={}, ids={})
     with pytest.raises(DataLost, match="t-0 3 None"):
         Story(gone).latest(p0=3)
-    assert Story(gone, {"failOnDataLoss": "false"}).latest(p0=3) == {}
+    story = Story(gone, {"failOnDataLoss": "false"})
+    assert story.planner.tasks(story.offsets(p0=3), story.offsets(p0=5)) == []
+    assert 0 < story.now_s < 60, "it was asked more than once"
+
+
+def test_a_stream_keeps_its_place_in_a_topic_that_is_gone(caplog):
+    """It may come back: its brokers were slow, or it may be read again."""
+    cluster = Cluster(ends={A: 10}, ids={})
+    story = Story(cluster, {"failOnDataLoss": "false"})
+    start = story.offsets(p0=3)
+    without = story.planner.next_end(start, ALL)
+    asked_s = story.now_s
+    assert story.planner.tasks(start, without) == []
+    assert story.planner.next_end(without, ALL) == without, "nothing new is the same text"
+    assert story.planner.tasks(without, without) == []
+    assert story.now_s == asked_s, "it is asked for once"
+    assert len(caplog.records) == 1, "and told once"
+    cluster.ids = {"t": "id-1"}
+    end = story.planner.next_end(without, ALL)
+    assert end == story.offsets(p0=10)
+    (task,) = story.planner.tasks(without, end)
+    assert task.range == Range(A, 3, 10)
+
+
+def test_without_an_id_a_topic_that_comes_back_is_the_same():
+    """As in checkpoints of Spark's own connector."""
+    cluster = Cluster(ends={A: 10}, ids={})
+    story = Story(cluster, {"failOnDataLoss": "false"})
+    without = story.planner.next_end({"t": {"0": 3}}, ALL)
+    assert story.planner.next_end(without, ALL) == without
+    cluster.ids = {"t": "id-1"}
+    assert story.planner.next_end(without, ALL) == story.offsets(p0=10)
+
+
+def test_a_topic_that_was_seen_to_be_gone_may_be_followed_by_another():
+    cluster = Cluster(ends={A: 10}, ids={})
+    story = Story(cluster, {"failOnDataLoss": "false"})
+    without = story.planner.next_end(story.offsets(p0=3), ALL)
+    cluster.ids = {"t": "id-2"}
+    cluster.ends = {A: 2}
+    end = story.planner.next_end(without, ALL)
+    assert end == {"t": {"0": 2, "id": "id-2"}}
+    (task,) = story.planner.tasks(without, end)
+    assert task.range == Range(A, 0, 2)
+    with pytest.raises(TopicRecreated):
+        Story(cluster).planner.next_end(without, ALL)
+
+
+def test_a_partition_that_a_broker_does_not_know_keeps_its_place():
+    story = Story(Cluster(ends={A: 10}), {"failOnDataLoss": "false"})
+    assert story.latest(p0=3, p1=7) == {"0": 10, "1": 7}
 
 
 def test_where_only_a_transaction_is_open_nothing_was_cut():

@@ -86,7 +86,8 @@ class Scene:
 
     def bases(self, *, limit: int | None = None) -> list[int]:
         """Base offsets of all batches, read as a consumer would."""
-        offset, found = self.log.log_start_offset, []
+        offset = self.log.log_start_offset
+        found: list[int] = []
         limit = self.log.log_end_offset if limit is None else limit
         while True:
             span = self.log.read(offset, max_bytes=1000, limit_offset=limit, at_least_one=True)

@@ -354,13 +354,36 @@ def test_a_swap_that_a_full_disk_interrupts_is_read_as_before_and_finished_later
     result = scene.log.clean_job(scene.wall_ms, scene.log.log_end_offset).run(disk)
     assert [one.merged for one in result.segments] == [[2, 4]]
     disk.faults.append(Fault(Fail(errno.ENOSPC), "rename", skip=renames))
-    scene.log.complete_cleaning(result, scene.wall_ms)
+    doomed = scene.log.complete_cleaning(result, scene.wall_ms)
     after = [one for one in before if one[1] != "a" or one[2] == "2"]
     assert records(scene) in (before, after)
     put(scene, ("y", "1"))
-    scene.log.retire(scene.wall_ms)
+    doomed += scene.log.retire(scene.wall_ms)
     assert records(scene) == [*after, (7, "y", "1")]
     assert not scene.log.is_offline
+    for one in doomed:
+        one.remove_job().run(disk)
+    assert scene.names(".deleted") == []
+
+
+@pytest.mark.parametrize("renames", range(20))
+def test_what_several_swaps_leave_is_removed_wherever_a_full_disk_interrupts_them(scene, renames):
+    """The files of those that came before the interruption waited for the next start."""
+    scene.disk = disk = FaultyDisk(MemoryDisk())
+    scene.config = COMPACT
+    scene.open()
+    for number in range(8):
+        put(scene, ("a", str(number)), (f"b{number}", "x" * 50))
+        seal(scene)
+    scene.log.configure(replace(COMPACT, segment_bytes=450))
+    result = scene.log.clean_job(scene.wall_ms, scene.log.log_end_offset).run(disk)
+    assert [len(one.merged) for one in result.segments].count(0) == 0 < len(result.segments) - 1
+    disk.faults.append(Fault(Fail(errno.ENOSPC), "rename", skip=renames))
+    doomed = scene.log.complete_cleaning(result, scene.wall_ms)
+    doomed += scene.log.retire(scene.wall_ms)
+    for one in doomed:
+        one.remove_job().run(disk)
+    assert scene.names(".deleted") == scene.names(".swap") == []
 
 
 @pytest.mark.parametrize("damage", [{8: 0x80}, {8: 0xFF, 9: 0xFF, 10: 0xFF, 11: None}])

@@ -251,7 +251,7 @@ def test_a_policy_that_became_delete_keeps_what_compaction_left(compact):
 
 def test_a_policy_that_became_delete_keeps_everything_behind_an_old_recovery_point(compact):
     """Recovery points are written now and then: segments behind them may have been compacted, and the gaps
-    in them are no sign of a lost write.
+    in them are not a sign of a lost write.
     """
     compact.log.configure(replace(COMPACT, segment_bytes=400))
     for n in range(24):  # every other batch stays

@@ -113,7 +113,9 @@ def test_a_snapshot_brings_back_what_it_was_made_of():
     again = decode_snapshot(encode_snapshot(state), 5)
     assert encode_snapshot(again) == encode_snapshot(state)
     assert again.first_open_offset == 7
-    assert again.check(7, 0, 3, 0, is_transactional=False).base_offset == 3
+    known = again.check(7, 0, 3, 0, is_transactional=False)
+    assert known is not None
+    assert known.base_offset == 3
     assert again.entries[9].epoch == 3
     assert again.entries[9].coordinator_epoch == 6
 

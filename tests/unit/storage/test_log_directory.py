@@ -101,7 +101,7 @@ def test_a_lost_machine_stays_lost_until_every_log_was_recovered():
 
 @pytest.mark.parametrize("has_jobs", [False, True])
 def test_a_kill_soon_after_the_loss_of_the_machine_has_lost_nothing_more(has_jobs):
-    """The high watermark on the disk speaks of records that the machine lost before they were flushed."""
+    """The high watermark on the disk speaks of records that the host lost before they were flushed."""
     disk = MemoryDisk()
     directory = open_directory(disk)
     log = open_log(directory)
@@ -306,3 +306,16 @@ def test_a_new_log_believes_nothing_that_was_said_of_an_earlier_one_of_its_name(
     again = open_directory(disk)
     assert open_log(again, topic_id=other).log_end_offset == 6
     assert again.high_watermark("orders", 0) <= 6
+
+
+def test_a_log_that_is_doomed_is_not_among_the_partitions():
+    """Also if it was there before the start."""
+    disk = MemoryDisk()
+    append(open_log(open_directory(disk)))
+    for _ in range(2):
+        directory = open_directory(disk)
+        assert [(topic, index) for topic, index, _ in directory.partitions()] == [("orders", 0)]
+        open_log(directory)
+        directory.doom("orders", 0).run(disk)
+        assert directory.partitions() == []
+        append(open_log(directory))

@@ -18,8 +18,8 @@ from headrace.storage import (
 )
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import read_whole
+from headrace.storage.disk_errors import DirectoryStatus
 from headrace.storage.errors import LogOffline, OffsetOutOfRange
-from headrace.storage.health import Health
 from headrace.storage.log_state import LogState
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
@@ -45,7 +45,9 @@ def written(*segments: list[bytes]) -> MemoryDisk:
 
 
 def opened(disk: MemoryDisk, config: LogConfig | None = None, *, end: int = 0) -> LogState:
-    log = LogState(disk, "t-0", config or LogConfig(), files=OpenFiles(), health=Health(), wall_ms=WALL_MS)
+    log = LogState(
+        disk, "t-0", config or LogConfig(), files=OpenFiles(), status=DirectoryStatus(), wall_ms=WALL_MS
+    )
     opening.open_files(log, Recovery("killed", recovery_point=end), WALL_MS)
     return log
 
@@ -136,7 +138,7 @@ def test_truncation_cuts_at_an_offset() -> None:
 
 def test_every_part_refuses_a_log_whose_disk_has_failed() -> None:
     log = opened(written(*THREE))
-    log.health.error = OSError("broken")
+    log.status.error = OSError("broken")
     log.configure(replace(log.config, retention_bytes=1))
     calls = [
         lambda: appending.append(log, memoryview(bytearray(a_batch(5))), wall_ms=WALL_MS, leader_epoch=2),

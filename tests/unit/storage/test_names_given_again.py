@@ -63,7 +63,7 @@ def assert_ends_at(disk, topic_id, end_offset):
 
 
 def test_what_a_removal_leaves_never_gets_the_partitions_name_back():
-    """The files were removed and the new name was not durable: a lost machine brought back an empty
+    """The files were removed and the new name was not durable: a lost host brought back an empty
     directory, and nothing told that it was not the next topic's.
     """
     for seed in range(60):
@@ -208,7 +208,7 @@ def test_a_topic_id_that_was_flushed_and_is_damaged_is_known_by_its_size():
 
 
 def test_a_kill_after_a_loss_below_the_recovery_point_leaves_no_gap():
-    """What was flushed is gone all the same; a checkpoint must not go on telling of it."""
+    """What was flushed is gone all the same; a checkpoint must not go on containing it."""
     disk = MemoryDisk()
     with_first(disk)
     for name in disk.list("orders-0"):

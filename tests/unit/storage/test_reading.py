@@ -2,10 +2,13 @@
 
 import pytest
 
+from headrace.records.builder import build_batch
 from headrace.records.reader import batches
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import OffsetOutOfRange
 from headrace.storage.faulty_disk import FaultyDisk
+from headrace.storage.open_files import OpenFiles
+from headrace.storage.tail import BATCHES_MAX
 
 
 def offsets(span):
@@ -103,3 +106,46 @@ def test_a_quiet_log_gives_its_file_back_and_takes_it_again(scene):
     assert "open" in {call.operation for call in scene.disk.calls}
     scene.append(2)
     assert scene.bases() == [0, 2, 4, 6, 8, 10]
+
+
+def test_a_reader_that_goes_on_after_a_truncation_skips_nothing(scene):
+    """Where its next batch was, a much later one begins now."""
+    scene.config = LogConfig(index_interval_bytes=100)
+    scene.open()
+    long, short = (build_batch([(scene.wall_ms, b"key", bytes(size), ())]) for size in (171, 51))
+    assert len(long) == 2 * len(short)
+    for _ in range(10):
+        scene.send(long)
+    scene.log.close(clean=True)
+    scene.files = OpenFiles()
+    scene.open("clean", recovery_point=10)
+    scene.log.read(4, max_bytes=len(long), limit_offset=10, at_least_one=True)  # goes on at 5
+    scene.log.truncate_to(2)
+    for _ in range(2, 2 * BATCHES_MAX):  # so many that the first ones are not in memory any more
+        scene.send(short)
+    span = scene.log.read(5, max_bytes=1, limit_offset=2 * BATCHES_MAX, at_least_one=True)
+    assert offsets(span) == [5]
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 1000])
+@pytest.mark.parametrize("at_least_one", [False, True])
+def test_nothing_is_read_at_the_limit_however_many_bytes_are_wanted(scene, max_bytes, at_least_one):
+    """At the high watermark not even the one batch that a reader gets in any case."""
+    scene.open()
+    for _ in range(3):
+        scene.append()
+    for limit in range(4):
+        span = scene.log.read(limit, max_bytes=max_bytes, limit_offset=limit, at_least_one=at_least_one)
+        assert span is None
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 1000])
+@pytest.mark.parametrize("at_least_one", [False, True])
+def test_a_batch_that_ends_behind_the_limit_is_not_read(scene, max_bytes, at_least_one):
+    scene.open()
+    scene.append(5)
+    scene.append()
+    scene.open("killed")  # positions are found in the files again
+    for offset, limit in ((0, 1), (0, 3), (2, 4)):
+        span = scene.log.read(offset, max_bytes=max_bytes, limit_offset=limit, at_least_one=at_least_one)
+        assert span is None

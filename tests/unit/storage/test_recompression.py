@@ -1,20 +1,28 @@
 """Sealed segments with a stronger codec: fewer bytes, the same records, and no harm from a crash."""
 
 import errno
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from harness.compaction import committed_rows
 from headrace.records.batch import renew_crc
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DiskFull
-from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk
+from headrace.storage.faulty_disk import SPACE_NEEDING, Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.jobs import JobKind
 from headrace.storage.open_files import OpenFiles
 
 PACKED = LogConfig(segment_bytes=20_000, sealed_compression_type="zstd")
+COMPACTED = LogConfig(
+    segment_bytes=20_000,
+    sealed_compression_type="zstd",
+    cleanup_policy=frozenset({"compact"}),
+    min_cleanable_dirty_ratio=0.0,
+)
 
 
 def rows(scene):
@@ -45,6 +53,11 @@ def sealed(scene):
     return scene
 
 
+def keys(scene):
+    """Of the records that a reader of committed ones sees."""
+    return [row.key for row in committed_rows(scene.log)]
+
+
 def recompress_all(scene):
     results = []
     while (job := scene.log.recompress_job()) is not None:
@@ -71,14 +84,14 @@ def test_the_same_records_in_fewer_bytes(sealed):
 @pytest.mark.parametrize("seed", range(6))
 def test_every_time_is_found_as_before(scene, seed):
     """The time index went by the old offset index: between entries of the new one, records were skipped."""
-    dice = Random(seed)
+    rng = Random(seed)
     scene.config = LogConfig(segment_bytes=40_000, sealed_compression_type="zstd", index_interval_bytes=400)
     scene.open()
     times = []
     for number in range(300):
         # rising, standing still, and falling back
-        time = scene.wall_ms + number * dice.choice((0, 1, 1)) + dice.randrange(20)
-        value = b"v" * dice.randrange(300) if dice.random() < 0.8 else dice.randbytes(2_000)
+        time = scene.wall_ms + number * rng.choice((0, 1, 1)) + rng.randrange(20)
+        value = b"v" * rng.randrange(300) if rng.random() < 0.8 else rng.randbytes(2_000)
         scene.send(build_batch([(time + one, b"k", value, ()) for one in range(2)]))
         times += [time, time + 1]
     scene.flush()
@@ -219,3 +232,93 @@ def test_a_swap_that_finds_no_space_is_finished_later_and_hides_nothing_meanwhil
     sealed.files = OpenFiles()
     sealed.open("killed")
     assert rows(sealed) == before
+
+
+def test_a_log_start_that_is_durable_is_the_logs_even_if_a_swap_finds_no_space(sealed):
+    """DeleteRecords had written it: the log went on serving what the next start would not."""
+    sealed.disk = FaultyDisk(sealed.disk)
+    sealed.files = OpenFiles()
+    sealed.open("killed")
+    sealed.flush()
+    result = sealed.log.recompress_job().run(sealed.disk)
+    sealed.disk.faults = [Fault(Fail(errno.ENOSPC), "rename", times=50)]
+    sealed.log.complete_recompression(result)
+    end = sealed.log.log_end_offset
+    with pytest.raises(DiskFull):
+        sealed.log.advance_log_start(end - 1, sealed.wall_ms)
+    assert sealed.log.log_start_offset == end - 1
+    sealed.disk.faults.clear()
+    sealed.log.retire(sealed.wall_ms)
+    assert sealed.log.log_start_offset == end - 1
+    assert sealed.names(".swap") == []
+    assert [row[0] for row in rows(sealed) if row[0] >= end - 1] == [end - 1]
+
+
+@pytest.fixture
+def aborted(scene):
+    """Compacted segments, each with an aborted transaction."""
+    scene.config = COMPACTED
+    scene.open()
+    for number in range(4):
+        scene.send(build_batch([(scene.wall_ms, b"k%d" % number, b"value " * 60, ())]))
+        key = b"aborted %d" % number
+        scene.send(
+            build_batch(
+                [(scene.wall_ms, key, b"value " * 60, ())],
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=number,
+                transactional=True,
+            )
+        )
+        scene.end(7, committed=False)
+        scene.log.configure(replace(COMPACTED, segment_bytes=700))
+        scene.log.roll(scene.wall_ms)
+    scene.flush()
+    return scene
+
+
+def test_a_pass_of_compaction_that_was_killed_leaves_nothing_that_is_taken_for_a_part_of_it(aborted):
+    """A transaction index of the pass, without what compaction had removed, hid no aborted record any
+    more.
+    """
+    memory = aborted.disk
+    expected = [b"k0", b"k1", b"k2", b"k3"]
+    assert keys(aborted) == expected
+    flushed = aborted.log.flushed_offset
+    for calls in range(200):
+        aborted.disk = memory.clone()
+        aborted.files = OpenFiles()
+        aborted.open("killed")
+        aborted.log.configure(replace(COMPACTED, segment_bytes=700))
+        aborted.log.flushed_offset = flushed
+        job = aborted.log.clean_job(aborted.wall_ms, aborted.log.log_end_offset)
+        try:
+            # the child process ends, the broker goes on
+            job.run(FaultyDisk(aborted.disk, [Fault(Crash(), skip=calls)]))
+        except DiskCrashed:
+            assert recompress_all(aborted)
+            assert keys(aborted) == expected
+            aborted.files = OpenFiles()
+            aborted.open("killed")
+            assert keys(aborted) == expected
+        else:
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_job_that_finds_no_space_leaves_nothing_behind(sealed):
+    before, names = rows(sealed), sealed.names()
+    memory = sealed.disk
+    for calls in range(100):
+        fault = Fault(Fail(errno.ENOSPC, written=1), SPACE_NEEDING, skip=calls)
+        job = sealed.log.recompress_job()
+        try:
+            job.run(FaultyDisk(memory, [fault]))
+        except OSError:
+            assert sealed.names() == names
+            assert rows(sealed) == before
+        else:
+            assert calls > 5
+            return
+    raise AssertionError("it never came to an end")

@@ -1,7 +1,11 @@
 """What a restart trusts, what it looks at again, and that it keeps exactly the valid prefix."""
 
+from itertools import pairwise
+
 import pytest
 
+from headrace.records.builder import build_batch
+from headrace.storage import compaction
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DamagedBatch
 from headrace.storage.faulty_disk import FaultyDisk
@@ -104,7 +108,7 @@ def test_a_wrong_checksum_that_no_kill_explains_costs_one_batch(scene):
 
 
 def test_what_lies_behind_a_broken_segment_goes_with_it(scene):
-    """Nothing of it was flushed: what is left of a lost machine's log is a beginning of it."""
+    """Nothing of it was flushed: what is left of a lost host's log is a beginning of it."""
     fill(scene, count=30, segment_bytes=800)
     second = scene.names(".log")[1]
     scene.disk.flip(f"orders-0/{second}", 100, 0x01)
@@ -212,3 +216,26 @@ def test_a_clean_end_that_nobody_has_checked_is_compared_with_the_log(scene, cla
         scene.disk, "orders-0", scene.config, files=OpenFiles(), recovery=recovery, wall_ms=scene.wall_ms
     )
     assert log.log_end_offset == 6
+
+
+def test_a_segment_that_was_merged_away_and_came_back_goes_and_others_stay(scene):
+    """A lost machine forgot the removal of the second segment. The third one looks merged by nothing."""
+    scene.config = LogConfig(segment_bytes=100_000, cleanup_policy=frozenset({"compact"}))
+    scene.open()
+    for keys in ((b"a", b"b"), (b"a", b"c"), (b"d",), (b"e",)):
+        for key in keys:
+            scene.send(build_batch([(scene.wall_ms, key, b"%d" % scene.log.log_end_offset, ())]))
+        scene.log.roll(scene.wall_ms)
+        scene.flush()
+    old = {name: data for name, data in scene.disk.files() if "/00000000000000000002." in name}
+    segments = [compaction._source(*pair) for pair in pairwise(scene.log.segments.items)]
+    job = scene.log.clean_job(scene.wall_ms, scene.log.log_end_offset)
+    job.sources = segments[:2]
+    for doomed in scene.log.complete_cleaning(job.run(scene.disk), scene.wall_ms):
+        doomed.remove_job().run(scene.disk)
+    assert scene.bases() == [1, 2, 3, 4, 5]
+    for name, data in old.items():
+        scene.disk.open(name, create=True).append(data)
+    reopened(scene, "lost", recovery_point=6)
+    assert scene.bases() == [1, 2, 3, 4, 5]
+    assert [segment.base_offset for segment in scene.log.segments.items] == [0, 4, 5, 6]

@@ -1,9 +1,12 @@
 """What may go by time, size and log start, how it goes, and what must stay."""
 
+import errno
+
 import pytest
 
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import OffsetOutOfRange
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.open_files import OpenFiles
 
 HOUR_MS = 3_600_000
@@ -105,7 +108,9 @@ def test_files_are_renamed_at_once_and_removed_later(scene):
     segments(scene, 3)
     [doomed] = scene.log.advance_log_start(1, scene.wall_ms)
     assert doomed.remove_at_ms == scene.wall_ms + 5000
-    assert sorted(doomed.paths) == [f"orders-0/{name}" for name in scene.names(".deleted")]
+    renamed = {f"orders-0/{name}" for name in scene.names(".deleted")}
+    assert renamed
+    assert renamed <= set(doomed.paths)
     assert "00000000000000000000.log" not in scene.names()
     doomed.remove_job().run(scene.disk)
     assert scene.names(".deleted") == []
@@ -146,3 +151,33 @@ def test_producers_and_epochs_outlive_their_segments(scene):
     assert scene.write(7, 0).is_duplicate
     assert scene.log.epoch_end_offset(0) == (0, 1)
     assert scene.log.latest_epoch == 3
+
+
+def test_a_log_that_goes_on_for_ever_remembers_no_snapshot_that_is_gone(scene):
+    """What was known of them took memory with each segment."""
+    scene.config = LogConfig(file_delete_delay_ms=0)
+    scene.open()
+    for _ in range(40):
+        scene.append()
+        scene.log.roll(scene.wall_ms)
+        for doomed in scene.log.advance_log_start(scene.log.log_end_offset, scene.wall_ms):
+            doomed.remove_job().run(scene.disk)
+    producers = scene.log.partition_producers
+    assert len(scene.names(".snapshot")) < 5
+    assert len(producers._sound) < 5
+    assert len(producers._unsynced) < 5
+
+
+def test_without_space_for_a_new_segment_all_others_go_and_make_some(scene):
+    scene.config = LogConfig(retention_ms=HOUR_MS)
+    scene.disk = disk = FaultyDisk(scene.disk)
+    scene.open()
+    segments(scene, 3)
+    scene.wall_ms += 2 * HOUR_MS
+    disk.faults = [Fault(Fail(errno.ENOSPC), frozenset(("create", "append")), times=1_000)]
+    assert bases(scene.log.retire(scene.wall_ms)) == [0, 1]
+    assert (scene.log.log_start_offset, scene.log.log_end_offset) == (2, 3)
+    disk.faults = []
+    assert bases(scene.log.retire(scene.wall_ms)) == [2]
+    assert (scene.log.log_start_offset, scene.log.log_end_offset) == (3, 3)
+    assert scene.append().base_offset == 3

@@ -11,7 +11,7 @@ from headrace.storage.open_files import OpenFiles
 
 
 def filled(scene, seed, *, codecs=(0,)):
-    dice = Random(seed)
+    rng = Random(seed)
     scene.config = LogConfig(
         segment_bytes=3000, index_interval_bytes=300, message_timestamp_after_max_ms=1 << 60
     )
@@ -19,9 +19,9 @@ def filled(scene, seed, *, codecs=(0,)):
     rows = []
     now = scene.wall_ms
     for _ in range(80):
-        now += dice.randrange(-5, 10)
-        times = [now + dice.randrange(-3, 4) for _ in range(dice.randrange(1, 5))]
-        batch = build_batch([(time, b"k", b"v" * 30, ()) for time in times], codec=dice.choice(codecs))
+        now += rng.randrange(-5, 10)
+        times = [now + rng.randrange(-3, 4) for _ in range(rng.randrange(1, 5))]
+        batch = build_batch([(time, b"k", b"v" * 30, ()) for time in times], codec=rng.choice(codecs))
         appended = scene.send(batch)
         rows += [(appended.base_offset + delta, time) for delta, time in enumerate(times)]
     return rows

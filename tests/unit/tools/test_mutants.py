@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import indent
 
 from mutants.baseline import Baseline
 from mutants.changes import Mutant, Sites
-from mutants.choice import draw
+from mutants.choice import PACKAGES, draw
 from mutants.reach import EVERYBODY, Reach, statement_lines
 from mutants.report import explained, key
-from mutants.suites import PYTEST, Run
+from mutants.suites import PYTEST, Run, runs
 from mutants.tree import Outcome, outcome_of
 from mutants.verdict import Verdict
+from mutants.warm import WarmTests
 
 ROOT = Path(__file__).parents[3]
 
@@ -161,8 +165,12 @@ def test_the_lines_of_a_statement() -> None:
 def test_only_what_executes_the_changed_line_is_asked(tmp_path: Path) -> None:
     reach = Reach(["tests/a.py", "tests/b.py", "tests/c.py", "simulator, logs"])
     notes = tmp_path / "notes.json"
-    lines = {"1": [EVERYBODY], "2": ["tests/a.py", "simulator, logs"], "3": []}
-    notes.write_text(json.dumps({"src/x.py": lines}))
+    noted = {
+        "tests": [EVERYBODY, "tests/a.py::test", "simulator, logs"],
+        "seconds": {"tests/a.py::test": 2.5},
+        "lines": {"src/x.py": {"1": "1", "2": "6", "3": "0"}},
+    }
+    notes.write_text(json.dumps(noted))
     reach.add(["tests/a.py", "tests/b.py", "simulator, logs"], notes)
 
     def reaching(line: int) -> set[str]:
@@ -170,6 +178,111 @@ def test_only_what_executes_the_changed_line_is_asked(tmp_path: Path) -> None:
             reach.of(Mutant("src/x.py", line, "sign changed", 0, 0, ""), "def a():\n    b()\n    c()\n")
         )
 
-    assert reaching(2) == {"tests/a.py", "simulator, logs", "tests/c.py"}, "c was not measured"
+    assert reaching(2) == {"tests/a.py::test", "simulator, logs", "tests/c.py"}, "c was not measured"
     assert reaching(3) == {"tests/c.py"}
     assert reaching(1) == {"tests/a.py", "tests/b.py", "tests/c.py", "simulator, logs"}
+    assert reach.seconds["tests/a.py::test"] == 2.5
+
+
+def test_a_traced_test_notes_its_lines_and_a_shared_fixture_those_of_its_file(tmp_path: Path) -> None:
+    for package in PACKAGES:
+        (tmp_path / "src" / "headrace" / package).mkdir(parents=True)
+    (tmp_path / "src" / "headrace" / "node" / "x.py").write_text("def a():\n    b = 1\ndef c():\n    d = 1\n")
+    tests = "import pytest, x\n@pytest.fixture(scope='module')\ndef shared():\n    x.a()\n"
+    (tmp_path / "test_x.py").write_text(
+        tests + "def test_c(shared):\n    x.c()\ndef test_none():\n    pass\n"
+    )
+    command = [
+        "-m",
+        "mutants.trace",
+        "notes.json",
+        "x",
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "test_x.py",
+    ]
+    path = f"{ROOT / 'tools'}:{tmp_path / 'src' / 'headrace' / 'node'}"
+    subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+    )
+    reach = Reach(["test_x.py"])
+    reach.add(["test_x.py"], tmp_path / "notes.json")
+    source = (tmp_path / "src" / "headrace" / "node" / "x.py").read_text()
+
+    def reaching(line: int) -> set[str]:
+        return set(reach.of(Mutant("src/headrace/node/x.py", line, "constant + 1", 0, 0, ""), source))
+
+    assert (reaching(2), reaching(4)) == ({"test_x.py"}, {"test_x.py::test_c"})
+    assert set(reach.seconds) == {"test_x.py::test_c", "test_x.py::test_none"}
+
+
+def test_slow_tests_are_asked_after_the_others(tmp_path: Path) -> None:
+    (tmp_path / "src/headrace/node").mkdir(parents=True)
+    (tmp_path / "src/headrace/node/x.py").write_text("def a():\n    b()\n")
+    (tmp_path / "tests/unit/node").mkdir(parents=True)
+    files = [Path("tests/unit/node/test_x.py"), Path("tests/unit/node/test_y.py")]
+    for file in files:
+        (tmp_path / file).write_text("")
+    reach = Reach([file.as_posix() for file in files] + ["simulator, logs"])
+    reaching = [f"{files[0]}::slow", f"{files[1]}::quick", "simulator, logs"]
+    noted = {
+        "tests": reaching,
+        "seconds": {reaching[0]: 9.0, reaching[1]: 0.1},
+        "lines": {"src/headrace/node/x.py": {"2": "7"}},
+    }
+    (tmp_path / "notes.json").write_text(json.dumps(noted))
+    reach.add([file.as_posix() for file in files] + ["simulator, logs"], tmp_path / "notes.json")
+    mutant = Mutant("src/headrace/node/x.py", 2, "call left out", 0, 0, "")
+    asked = [run.files or run.name for run in runs(mutant, tmp_path, files, 8, reach)]
+    assert asked == [(reaching[1],), "simulator, logs", (reaching[0],), (files[0].as_posix(),)]
+
+
+def test_a_single_test_that_fails_without_the_mutant_is_left_out() -> None:
+    run = Run("near", PYTEST, ("tests/a.py::one", "tests/a.py::two"))
+    assert run.without({"tests/a.py::one"}) == [*PYTEST, "tests/a.py::two"]
+    assert run.is_left_out({"tests/a.py"})
+    assert run.is_left_out({"tests/a.py::one", "tests/a.py::two"})
+    assert not run.is_left_out({"tests/a.py::one"})
+
+
+def test_a_mutant_is_tried_in_a_process_that_has_imported_the_tests(tmp_path: Path) -> None:
+    source = (
+        "def decide(a):\n    def inner():\n        return a + 1\n    return inner()\n"
+        "class Box:\n    @property\n    def size(self):\n        return 3\n"
+    )
+    (tmp_path / "x.py").write_text(source)
+    (tmp_path / "tests").mkdir()
+    tests = "import x\ndef test_decide():\n    assert x.decide(1) == 2\n"
+    tests += "def test_size():\n    assert x.Box().size == 3\n"
+    (tmp_path / "tests" / "test_x.py").write_text(tests)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'tools'}"}
+    warm = WarmTests(tmp_path, ["tests/test_x.py"], environment)
+    warm.wait()
+
+    def failing(before: str, after: str) -> str:
+        change = str(tmp_path / "x.py"), source, source.replace(before, after)
+        answer = warm.ask(["tests/test_x.py"], [], change, 60)
+        return "unable" if answer is None else answer["test"]
+
+    try:
+        passed = warm.ask(["tests/test_x.py"], [], None, 60)
+        assert passed == {"is_fine": True, "said": "2 passed", "test": ""}
+        assert failing("a + 1", "a - 1") == "tests/test_x.py::test_decide"
+        assert failing("return 3", "return None") == "tests/test_x.py::test_size"
+        assert failing("return 3", "return 1 + 2") == "", "each mutant is gone with its process"
+        assert failing("class Box", "def other():\n    return 1\nclass Box") == "unable"
+        left_out = warm.ask(["tests/test_x.py"], ["tests/test_x.py::test_size"], None, 60)
+        assert left_out is not None
+        assert left_out["said"] == "1 passed"
+        hangs = str(tmp_path / "x.py"), source, source.replace("return 3", "while True: pass")
+        answer = warm.ask(["tests/test_x.py::test_size"], [], hangs, 1)
+        assert answer == {"is_fine": False, "said": "more than 1 s of computing", "test": ""}
+    finally:
+        warm.close()

@@ -21,9 +21,12 @@ from headrace.protocol.messages.create_acls import AclCreation, CreateAclsReques
 from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.protocol.messages.describe_acls import DescribeAclsRequest
 
+# The codes are Kafka's. A node has enumerations of those that it checks (node/authorization.py), because the
+# client knows no broker, and ANY and UNKNOWN of a filter mean nothing there.
+
 
 class AclResource(Told):
-    """What a right is about.
+    """The type of resource that a rule is about.
 
     >>> AclResource.TOPIC.name
     'TOPIC'
@@ -40,7 +43,7 @@ class AclResource(Told):
 
 
 class AclPattern(Told):
-    """Whether the resource's name is meant as it stands, or as the beginning of names.
+    """Whether a rule's name matches exactly, or as a prefix.
 
     >>> AclPattern.PREFIXED.name
     'PREFIXED'
@@ -54,7 +57,7 @@ class AclPattern(Told):
 
 
 class AclOperation(Told):
-    """What is allowed or denied.
+    """The operation that a rule allows or denies.
 
     >>> AclOperation.READ.name
     'READ'
@@ -79,7 +82,7 @@ class AclOperation(Told):
 
 
 class AclPermission(Told):
-    """Whether it is allowed; a denial outdoes every permission.
+    """Whether a rule allows or denies; a rule that denies overrides all that allow.
 
     >>> AclPermission.ALLOW.name
     'ALLOW'
@@ -115,7 +118,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules; what is not said is any.
+    """A filter for rules; a field that is not set matches anything.
 
     >>> AclFilter(AclResource.TOPIC, "orders").principal is None
     True
@@ -134,7 +137,7 @@ EVERYTHING = AclFilter()
 
 
 def create_acls(acls: Iterable[Acl]) -> Operation[None]:
-    """Adds rules; one that is there already stays as it is.
+    """Creates rules; a rule that exists already stays as it is.
 
     >>> admin.create_acls([Acl(AclResource.TOPIC, "orders", "User:ada", AclOperation.READ)])
     ... # doctest: +SKIP
@@ -167,7 +170,7 @@ def create_acls(acls: Iterable[Acl]) -> Operation[None]:
 
 
 def describe_acls(which: AclFilter = EVERYTHING) -> Operation[list[Acl]]:
-    """The rules that a filter lets through; without one, all.
+    """The rules that match a filter; without a filter, all rules.
 
     >>> admin.describe_acls(AclFilter(principal="User:ada"))  # doctest: +SKIP
     """
@@ -201,7 +204,7 @@ def describe_acls(which: AclFilter = EVERYTHING) -> Operation[list[Acl]]:
 
 
 def delete_acls(filters: Iterable[AclFilter]) -> Operation[list[Acl]]:
-    """Deletes the rules that any of the filters lets through; which they were.
+    """Deletes the rules that match any of the filters; returns them.
 
     >>> admin.delete_acls([AclFilter(AclResource.TOPIC, "orders")])  # doctest: +SKIP
     """

@@ -9,16 +9,16 @@ The error of a look-up goes to the operations that wait; they decide whether to 
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant
-from headrace.client.admin.operation import CoordinatorOf, LeaderOf, OfBroker, Somewhere, Target
+from headrace.client.admin.operation import CoordinatorOf, LeaderOf, NoSuchBroker, OfBroker, Somewhere, Target
 from headrace.client.cluster import Address, Cluster
 from headrace.client.coordinator import MANY_KEYS_SINCE, CoordinatorKind
-from headrace.client.errors import BadResponse, ClientError, InvalidInput, KafkaError, UnsupportedByBroker
+from headrace.client.errors import BadResponse, ClientError, KafkaError, UnsupportedByBroker
 from headrace.client.metadata import Lookup, Metadata, Update
 from headrace.client.network.connection import ByVersion
-from headrace.client.request_queue import Answer, RequestQueue
-from headrace.client.settings.admin import AdminSettings
+from headrace.client.session import Answer, RequestQueue
+from headrace.client.settings.network import AdminSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.protocol.messages.metadata import MetadataResponse
@@ -43,14 +43,14 @@ class _Coordinator(NamedTuple):
 class BrokerLookup:
     """Invariant: a coordinator is in `_under_way` from the moment its look-up is posted until its answer."""
 
-    def __init__(self, request_queue: RequestQueue, settings: AdminSettings, dice: Dice) -> None:
+    def __init__(self, request_queue: RequestQueue, settings: AdminSettings, rng: Randomness) -> None:
         self.has_news = False  # a look-up has ended that nobody has looked at yet
         self._request_queue = request_queue
         self._timeout_s = settings.request_timeout_s
         self._age_s = settings.metadata_age_s
         self._metadata = Metadata(
             request_queue,
-            dice,
+            rng,
             request_timeout_s=settings.request_timeout_s,
             max_age_s=settings.metadata_age_s,
         )
@@ -110,7 +110,7 @@ class BrokerLookup:
             self._metadata.look_up_brokers()  # it may have come since
             return None
         there = ", ".join(map(str, sorted(self.cluster.brokers)))
-        return InvalidInput(f"there is no broker {broker_id}; the brokers are {there}")
+        return NoSuchBroker(f"there is no broker {broker_id}; the brokers are {there}")
 
     def _brokers(self, since: Instant, after: Instant) -> Lookup | None:
         lookup = self._metadata.brokers
@@ -193,7 +193,7 @@ class BrokerLookup:
                 if key in told:
                     self._told(target, _Coordinator(now, *_coordinator(target, told[key])))
                 elif answer.coordinators:
-                    left_out = BadResponse(f"the broker's answer names no coordinator of {target}")
+                    left_out = BadResponse(f"the broker's answer has no coordinator of {target}")
                     self._told(target, _Coordinator(now, left_out))
                 else:  # it takes one key at a time: the others will be wanted again
                     self._under_way.discard(target)
@@ -218,5 +218,5 @@ def _coordinator(target: CoordinatorOf, told: Any) -> tuple[ClientError | None, 
     if told.error_code:
         return KafkaError(told.error_code, told.error_message, subject=str(target)), None
     if not told.host:
-        return BadResponse(f"the broker's answer names no coordinator of {target}"), None
+        return BadResponse(f"the broker's answer has no coordinator of {target}"), None
     return None, Destination(Address(told.host, told.port), told.node_id)

@@ -2,13 +2,26 @@
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.base.ids import id_from_text, id_text
-from headrace.client.admin.operation import ANY, CONTROLLER, Operation, ask_one, check
+from headrace.client.admin.operation import (
+    ANY,
+    CONTROLLER,
+    Ask,
+    NoSuchBroker,
+    OfBroker,
+    Operation,
+    Outcome,
+    Sent,
+    ask,
+    ask_one,
+    check,
+    settled,
+)
 from headrace.client.admin.topics import metadata_request
 from headrace.client.cluster import Address
-from headrace.client.errors import BadResponse, InvalidInput
+from headrace.client.errors import BadResponse, ClientError, InvalidInput
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -19,13 +32,15 @@ from headrace.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from headrace.protocol.notation import Request
 
+V = TypeVar("V")
+
 METADATA_TOPIC = "__cluster_metadata"
 THE_CLUSTER = "the cluster"
 THE_QUORUM = "the quorum of controllers"
 
 
 class Broker(NamedTuple):
-    """A broker and where it listens.
+    """A broker and its address.
 
     >>> admin.describe_cluster().brokers[0].broker_id
     1
@@ -38,7 +53,7 @@ class Broker(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """Who is there.
+    """The cluster: its id, its controller and its brokers.
 
     >>> cluster = admin.describe_cluster()
     >>> cluster.controller_id, len(cluster.brokers)
@@ -51,7 +66,7 @@ class ClusterDescription(NamedTuple):
 
 
 def describe_cluster(*, include_fenced: bool = False) -> Operation[ClusterDescription]:
-    """The brokers; on request those too that the controller has fenced because it does not hear of them.
+    """The cluster and its brokers; on request also brokers that the controller has fenced.
 
     >>> [broker.broker_id for broker in admin.describe_cluster().brokers]
     [1]
@@ -70,7 +85,7 @@ def describe_cluster(*, include_fenced: bool = False) -> Operation[ClusterDescri
 
 
 def list_brokers() -> Operation[list[Broker]]:
-    """The brokers that clients can connect to; asked for in the way that the oldest brokers know, too.
+    """The brokers that clients can connect to; works with old brokers, too.
 
     >>> [broker.broker_id for broker in admin.list_brokers()]
     [1]
@@ -89,8 +104,21 @@ def broker_ids() -> Operation[list[int]]:
     return [broker.broker_id for broker in (yield from list_brokers())]
 
 
+def ask_every_broker(
+    what: str, request: Request, read: Callable[[Any, Sent[int]], Mapping[int, V | ClientError]]
+) -> Operation[dict[int, V]]:
+    """The same question to all brokers. If one has left meanwhile, all others are asked again: they may have
+    taken over what it would have told.
+    """
+    while True:
+        targets = {broker: OfBroker(broker) for broker in (yield from broker_ids())}
+        outcome: Outcome[int, V] = yield from ask(Ask(what, targets, lambda *_: request, read))
+        if not any(isinstance(told, NoSuchBroker) for told in outcome.values()):
+            return settled(outcome)
+
+
 def unregister_broker(broker_id: int) -> Operation[None]:
-    """The cluster forgets a broker that is gone for good.
+    """Removes a broker that was shut down permanently from the cluster.
 
     >>> admin.unregister_broker(77)  # doctest: +SKIP
     """
@@ -114,7 +142,7 @@ def _order(
 
 
 class Levels(NamedTuple):
-    """From the lowest to the highest level of a feature.
+    """The lowest and highest level of a feature.
 
     >>> Levels(1, 4).highest
     4
@@ -125,7 +153,7 @@ class Levels(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What the cluster has switched on, and what the broker that answered could do.
+    """The finalized features of the cluster, and the levels that the broker supports.
 
     >>> admin.describe_features().finalized["metadata.version"].highest > 0
     True
@@ -137,7 +165,7 @@ class Features(NamedTuple):
 
 
 class FeatureChange(IntEnum):
-    """Which way a feature's level may be moved.
+    """Whether a feature's level may be raised or lowered.
 
     >>> FeatureChange.UPGRADE.name
     'UPGRADE'
@@ -149,7 +177,7 @@ class FeatureChange(IntEnum):
 
 
 def describe_features() -> Operation[Features]:
-    """The levels at which features run and could run.
+    """The finalized and the supported levels of features.
 
     >>> "metadata.version" in admin.describe_features().supported
     True
@@ -174,7 +202,7 @@ def describe_features() -> Operation[Features]:
 def update_features(
     levels: Mapping[str, int], *, change: FeatureChange = FeatureChange.UPGRADE, validate_only: bool = False
 ) -> Operation[None]:
-    """Moves features to other levels, all or none; 0 switches one off.
+    """Changes the levels of features, all or none; level 0 disables a feature.
 
     >>> level = admin.describe_features().finalized["metadata.version"].highest
     >>> admin.update_features({"metadata.version": level}, validate_only=True)
@@ -202,7 +230,7 @@ def update_features(
 
 
 class QuorumReplica(NamedTuple):
-    """A voter, or a broker that listens.
+    """A voter of the metadata quorum, or an observer.
 
     >>> admin.describe_quorum().voters[0].replica_id
     1
@@ -216,7 +244,7 @@ class QuorumReplica(NamedTuple):
 
 
 class Quorum(NamedTuple):
-    """The controllers and how far each has the metadata log.
+    """The metadata quorum: the leader, and the replicas with their log end offsets.
 
     >>> quorum = admin.describe_quorum()
     >>> quorum.leader_id, [voter.replica_id for voter in quorum.voters]
@@ -232,7 +260,7 @@ class Quorum(NamedTuple):
 
 
 def describe_quorum() -> Operation[Quorum]:
-    """Who leads the controllers, and who follows how closely.
+    """The leader of the metadata quorum, its voters and observers.
 
     >>> admin.describe_quorum().high_watermark > 0
     True
@@ -245,7 +273,7 @@ def describe_quorum() -> Operation[Quorum]:
         check(answer.error_code, answer.error_message, subject=THE_QUORUM)
         told = next((one for topic in answer.topics for one in topic.partitions), None)
         if told is None:
-            raise BadResponse("the broker answered without telling of the quorum")
+            raise BadResponse("the broker's DescribeQuorum response does not contain the metadata quorum")
         check(told.error_code, told.error_message, subject=THE_QUORUM)
         return Quorum(
             told.leader_id,
@@ -273,7 +301,7 @@ def _replica(told: Any) -> QuorumReplica:
 
 
 def add_voter(voter_id: int, directory_id: str, listeners: Mapping[str, tuple[str, int]]) -> Operation[None]:
-    """A controller that follows the others gets a vote; `listeners` are host and port by listener's name.
+    """Makes an observer a voter; `listeners` has host and port by listener name.
 
     >>> here = {"CONTROLLER": ("localhost", 9)}
     >>> admin.add_voter(2, "AAAAAAAAAAAAAAAAAAAAAg", here)  # doctest: +SKIP
@@ -294,7 +322,7 @@ def add_voter(voter_id: int, directory_id: str, listeners: Mapping[str, tuple[st
 
 
 def remove_voter(voter_id: int, directory_id: str) -> Operation[None]:
-    """A controller loses its vote.
+    """Removes a voter from the metadata quorum.
 
     >>> admin.remove_voter(2, "AAAAAAAAAAAAAAAAAAAAAg")  # doctest: +SKIP
     """

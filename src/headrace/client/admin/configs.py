@@ -1,6 +1,4 @@
-"""Settings of topics, brokers, groups and their like: read with where each value comes from, and changed one
-by one.
-"""
+"""Settings of topics, brokers, groups and other resources: describe and alter them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -31,7 +29,7 @@ from headrace.protocol.messages.list_config_resources import ListConfigResources
 
 
 class ResourceKind(Told):
-    """What has settings, by Kafka's number of it.
+    """A type of resource that has settings, with Kafka's number.
 
     >>> ResourceKind.TOPIC.noun
     'topic'
@@ -53,7 +51,7 @@ _BROKERS = (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER)
 
 
 class Resource(NamedTuple):
-    """Something that has settings: made with `Resource.topic("orders")` and its sisters.
+    """A resource that has settings: `Resource.topic("orders")`, `Resource.broker(1)` and so on.
 
     >>> print(Resource.topic("orders"), Resource.broker(1), Resource.all_brokers())
     topic 'orders' broker 1 all brokers
@@ -76,7 +74,7 @@ class Resource(NamedTuple):
 
     @classmethod
     def all_brokers(cls) -> "Resource":
-        """The values that every broker without its own takes."""
+        """The cluster-wide values, for brokers without a value of their own."""
         return cls(ResourceKind.BROKER, "")
 
     @classmethod
@@ -107,7 +105,7 @@ _OVERRIDES = {1, 2, 3, 6, 7, 8}  # set at run time by somebody
 
 
 class Setting(NamedTuple):
-    """The value of one key, and who said so.
+    """The value of one key, and its source.
 
     >>> retention = admin.describe_config(Resource.topic("orders"))["retention.ms"]
     >>> retention.value, retention.source, retention.is_override
@@ -128,7 +126,7 @@ class Setting(NamedTuple):
 
 
 def describe_config(resource: Resource, keys: Iterable[str] | None = None) -> Operation[dict[str, Setting]]:
-    """The settings of one resource by key: all that it has, or those asked for.
+    """The settings of one resource by key: all, or those that you name.
 
     >>> admin.describe_config(Resource.topic("orders"), ["cleanup.policy"])["cleanup.policy"].value
     'delete'
@@ -198,17 +196,17 @@ BROKER_DIGITS_MAX = 10  # of 31 bits
 
 
 def _owner(resource: Resource, otherwise: Target) -> Target:
-    """A broker's settings are that broker's business; those of others anybody's."""
+    """The broker to ask: the broker itself for its own settings, any broker for other resources."""
     if resource.kind not in _BROKERS or not resource.name:
         return otherwise
     name = resource.name
     if not (name.isascii() and name.isdecimal() and len(name) <= BROKER_DIGITS_MAX):
-        raise InvalidInput(f"there is no broker {name!r:.100}; brokers have numbers")
+        raise InvalidInput(f"broker {name!r:.100}: must be a number, the broker's id")
     return OfBroker(int(resource.name))
 
 
 def list_config_resources(kinds: Iterable[ResourceKind] = ()) -> Operation[list[Resource]]:
-    """What has settings, of those kinds or of all.
+    """The resources that have settings, of some types or of all.
 
     >>> Resource.topic("orders") in admin.list_config_resources([ResourceKind.TOPIC])
     True
@@ -221,14 +219,14 @@ def list_config_resources(kinds: Iterable[ResourceKind] = ()) -> Operation[list[
         )
 
     request = ListConfigResourcesRequest(resource_types=[int(kind) for kind in kinds])
-    return (yield from ask_one("listing what has settings", ANY, lambda _: request, read))
+    return (yield from ask_one("listing config resources", ANY, lambda _: request, read))
 
 
 # --- changes ---------------------------------------------------------------------------------------------
 
 
 class Append(NamedTuple):
-    """Adds to a list of values.
+    """A change that adds values to a list.
 
     >>> admin.alter_configs({Resource.topic("orders"): {"cleanup.policy": Append("compact")}})
     """
@@ -237,7 +235,7 @@ class Append(NamedTuple):
 
 
 class Subtract(NamedTuple):
-    """Takes out of a list of values.
+    """A change that removes values from a list.
 
     >>> admin.alter_configs({Resource.topic("orders"): {"cleanup.policy": Subtract("compact")}})
     """
@@ -264,9 +262,9 @@ def alter_config(
 def alter_configs(
     changes: Mapping[Resource, Mapping[str, object]], *, validate_only: bool = False
 ) -> Operation[None]:
-    """Changes settings: to a value, with None back to the default, with `Append` and `Subtract` in a list.
+    """Changes settings: to a value, with None to the default, with `Append` and `Subtract` in a list.
 
-    Of each resource all changes are made or none; keys that are not named keep their values.
+    For each resource all changes are made, or none. Other keys keep their values.
 
     >>> admin.alter_configs({Resource.topic("orders"): {"segment.ms": 60_000}}, validate_only=True)
     """

@@ -44,7 +44,7 @@ from headrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 
 
 class PartitionLag(NamedTuple):
-    """How far a group is behind in one partition.
+    """The lag of a group in one partition.
 
     >>> [(one.at.partition, one.committed, one.end, one.lag) for one in admin.group_lag("readers")]
     [(0, 1, 2, 1)]
@@ -69,7 +69,9 @@ def lag_of(
     committed: Mapping[TopicPartition, CommittedOffset],
     ends: Mapping[TopicPartition, int],
 ) -> list[PartitionLag]:
-    """Of each partition that the group reads or has committed; `group` is None when nobody described it."""
+    """The lag of each partition that the group is assigned or has committed; `group` is None without a
+    description.
+    """
     owners = owners_of(group)
     lags = []
     for at in sorted(committed.keys() | owners.keys()):
@@ -91,7 +93,7 @@ def total_lag(lags: Iterable[PartitionLag]) -> int:
 
 
 class Move(NamedTuple):
-    """Where a reset puts a group in one partition.
+    """The change of a group's offset in one partition by a reset.
 
     >>> Move(TopicPartition("orders", 0), before=3, wanted=-5, start=1, end=9).after
     1
@@ -147,7 +149,7 @@ WITH_OFFSETS = ("", "classic", "consumer")
 
 
 def list_group_offsets(group: str) -> Operation[dict[TopicPartition, CommittedOffset]]:
-    """Where the group goes on in each partition for which it has kept that; empty for no such group.
+    """The committed offsets of a group by partition; empty if the group does not exist.
 
     >>> admin.list_group_offsets("readers")["orders", 0].offset
     1
@@ -158,7 +160,7 @@ def list_group_offsets(group: str) -> Operation[dict[TopicPartition, CommittedOf
 def list_offsets_of_groups(
     groups: str | Iterable[str],
 ) -> Operation[dict[str, dict[TopicPartition, CommittedOffset]]]:
-    """The same for several groups at once.
+    """The committed offsets of several groups.
 
     >>> offsets = admin.list_offsets_of_groups(["readers", "nobody"])
     >>> len(offsets["readers"]), len(offsets["nobody"])
@@ -194,7 +196,7 @@ def _committed(told: Any) -> CommittedOffset:
 
 
 def group_lag(group: str) -> Operation[list[PartitionLag]]:
-    """How far one group is behind, by partition.
+    """The lag of one group by partition.
 
     >>> sum(one.lag or 0 for one in admin.group_lag("readers"))
     1
@@ -203,7 +205,7 @@ def group_lag(group: str) -> Operation[list[PartitionLag]]:
 
 
 def lag_of_groups(groups: str | Iterable[str] | None = None) -> Operation[dict[str, list[PartitionLag]]]:
-    """How far groups are behind, by partition: those named, or all that have offsets.
+    """The lag of groups by partition: of those that you name, or of all that have offsets.
 
     >>> sorted(admin.lag_of_groups())
     ['readers']
@@ -244,7 +246,7 @@ def _known_ends(ends: Outcome[TopicPartition, ListedOffset]) -> dict[TopicPartit
 
 
 def alter_group_offsets(group: str, offsets: ByPartition[int | CommittedOffset]) -> Operation[None]:
-    """Sets where a group without members goes on; a group that is not there comes into being.
+    """Sets the committed offsets of a group without members; creates the group if it does not exist.
 
     >>> admin.alter_group_offsets("rewound", {("orders", 0): 0})
     >>> admin.alter_group_offsets("rewound", {("orders", 1): CommittedOffset(0, metadata="by hand")})
@@ -285,7 +287,7 @@ def alter_group_offsets(group: str, offsets: ByPartition[int | CommittedOffset])
 
 
 def delete_group_offsets(group: str, partitions: Iterable[tuple[str, int]]) -> Operation[None]:
-    """The group forgets how far it had read those partitions.
+    """Deletes the committed offsets of a group for some partitions.
 
     >>> admin.alter_group_offsets("forgetful", {("orders", 0): 1, ("orders", 1): 0})
     >>> admin.delete_group_offsets("forgetful", [("orders", 1)])

@@ -1,16 +1,15 @@
 """Groups: list, describe and delete them, and remove members.
 
-Classic groups and those of the consumer protocol (KIP-848) are described in the same shape.
+Classic groups and those of the consumer protocol (KIP-848) have the same form of description.
 """
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from headrace.client.admin.cluster import broker_ids
+from headrace.client.admin.cluster import ask_every_broker
 from headrace.client.admin.operation import (
     Ask,
     CoordinatorOf,
-    OfBroker,
     Operation,
     Outcome,
     Sent,
@@ -52,7 +51,7 @@ class ListedGroup(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Who reads.
+    """A member of a group.
 
     >>> admin.describe_group("readers").members
     []
@@ -188,15 +187,13 @@ def list_groups(*, states: Iterable[str] = (), types: Iterable[str] = ()) -> Ope
         ]
         return dict.fromkeys(sent.subjects, listed)
 
-    brokers = yield from broker_ids()
-    targets = {broker: OfBroker(broker) for broker in brokers}
-    found = yield from ask_all(Ask("listing groups", targets, lambda *_: request, read))
+    found = yield from ask_every_broker("listing groups", request, read)
     # a group that moves to another coordinator may be listed twice
     return sorted({listed.group: listed for one in found.values() for listed in one}.values())
 
 
 def describe_group(name: str) -> Operation[Group]:
-    """One group; GROUP_ID_NOT_FOUND if there is none of this name.
+    """The description of one group; raises GROUP_ID_NOT_FOUND if it does not exist.
 
     >>> admin.describe_group("readers").type
     'classic'
@@ -205,7 +202,7 @@ def describe_group(name: str) -> Operation[Group]:
 
 
 def describe_groups(names: str | Iterable[str]) -> Operation[dict[str, Group]]:
-    """Groups by name, of the classic and of the new protocol.
+    """The descriptions of groups by name, of both group protocols.
 
     >>> {name: group.state for name, group in admin.describe_groups(["readers"]).items()}
     {'readers': 'Empty'}
@@ -241,7 +238,7 @@ def _described(names: list[str], request: Any, value: Any) -> Operation[Outcome[
 
 
 def _is_of_another_kind(told: Group | ClientError) -> bool:
-    """A broker without the new protocol has classic groups only; one that has it does not tell of them."""
+    """A broker without the new protocol has classic groups only; one that has it does not list them here."""
     if isinstance(told, KafkaError):
         return told.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
     return isinstance(told, UnsupportedByBroker)
@@ -283,18 +280,18 @@ def remove_members(
     group: str,
     members: Iterable[str] | None = None,
     *,
-    instances: Iterable[str] = (),
+    instances: Iterable[str] | None = None,
     reason: str = REMOVED_BY_ADMIN,
 ) -> Operation[list[str]]:
-    """Takes members out of a group: by member id, by the instance id of a static one, or, without either,
-    all of them; whom it took out. Living consumers join again.
+    """Removes members from a group: by member id, by the instance id of static members, or, if neither is
+    given, all of them; returns those that it removed. Consumers that are still running join again.
 
     >>> admin.remove_members("readers")
     []
     """
     chosen = [MemberIdentity(member_id=one, reason=reason) for one in members or ()]
-    chosen += [MemberIdentity(group_instance_id=one, reason=reason) for one in as_list(instances)]
-    if members is None and not chosen:
+    chosen += [MemberIdentity(group_instance_id=one, reason=reason) for one in as_list(instances or ())]
+    if members is None and instances is None:
         described = yield from describe_group(group)
         chosen = [
             MemberIdentity(group_instance_id=one.instance_id, reason=reason)

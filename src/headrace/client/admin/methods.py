@@ -1,6 +1,7 @@
-"""The public methods of an admin client, for `headrace.Admin` and `headrace.aio.Admin` alike.
+"""The public methods of an admin client, for both `headrace.Admin` and `headrace.aio.Admin`.
 
-Each operation is written beside its values, in the other modules of this package; here it becomes a method.
+Each operation is written in another module of this package, together with its values; here it becomes a
+method.
 """
 
 from __future__ import annotations
@@ -17,25 +18,21 @@ from headrace.client.admin import (
     acls,
     cluster,
     configs,
-    credentials,
     group_offsets,
     groups,
     offsets,
-    quotas,
     replicas,
-    sinks,
     topics,
     transactions,
+    users,
 )
 from headrace.client.admin.operation import Operation
 from headrace.client.admin.session import AdminSession
 from headrace.client.clock import clock
-from headrace.client.methods import Client, may_wait
-from headrace.client.settings.admin import admin_settings
 from headrace.client.settings.configuration import Configuration, given_settings
 from headrace.client.settings.keys import admin_keys
-from headrace.client.settings.network import network_settings
-from headrace.client.steps import Call, Steps, Wait
+from headrace.client.settings.network import admin_settings, network_settings
+from headrace.client.steps import Call, Client, Steps, Wait, may_wait
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -144,10 +141,10 @@ class AdminMethods(Client):
     abort_transaction = _operation(transactions.abort_transaction)
 
     # sinks
-    list_sinks = _operation(sinks.list_sinks)
-    commit_sink = _operation(sinks.commit_sink)
-    abort_sink = _operation(sinks.abort_sink)
-    reset_sink = _operation(sinks.reset_sink)
+    list_sinks = _operation(transactions.list_sinks)
+    commit_sink = _operation(transactions.commit_sink)
+    abort_sink = _operation(transactions.abort_sink)
+    reset_sink = _operation(transactions.reset_sink)
 
     # the cluster
     list_brokers = _operation(cluster.list_brokers)
@@ -170,12 +167,12 @@ class AdminMethods(Client):
     create_acls = _operation(acls.create_acls)
     describe_acls = _operation(acls.describe_acls)
     delete_acls = _operation(acls.delete_acls)
-    describe_users = _operation(credentials.describe_users)
-    set_password = _operation(credentials.set_password)
-    delete_passwords = _operation(credentials.delete_passwords)
-    describe_quotas = _operation(quotas.describe_quotas)
-    alter_quotas = _operation(quotas.alter_quotas)
-    create_token = _operation(credentials.create_token)
-    renew_token = _operation(credentials.renew_token)
-    expire_token = _operation(credentials.expire_token)
-    describe_tokens = _operation(credentials.describe_tokens)
+    describe_users = _operation(users.describe_users)
+    set_password = _operation(users.set_password)
+    delete_passwords = _operation(users.delete_passwords)
+    describe_quotas = _operation(users.describe_quotas)
+    alter_quotas = _operation(users.alter_quotas)
+    create_token = _operation(users.create_token)
+    renew_token = _operation(users.renew_token)
+    expire_token = _operation(users.expire_token)
+    describe_tokens = _operation(users.describe_tokens)

@@ -1,4 +1,4 @@
-"""Offsets of partitions by timestamp or at the ends; deletion of records; offset ranges cut by bytes.
+"""Offsets of partitions by timestamp or at the ends; deletion of records; ranges of offsets split by bytes.
 
 Each leader gets one request for all its partitions.
 """
@@ -39,7 +39,7 @@ ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class OffsetAt(IntEnum):
-    """The ends of a partition, in place of a timestamp.
+    """The ends of a partition, instead of a timestamp.
 
     >>> int(OffsetAt.EARLIEST)
     -2
@@ -71,10 +71,10 @@ When = int | datetime | OffsetAt
 def list_offsets(
     wanted: ByPartition[When], *, isolation_level: str = "read_uncommitted"
 ) -> Operation[dict[TopicPartition, ListedOffset]]:
-    """For each partition the first offset whose record is at least as late as a time, or one of the ends.
+    """For each partition, the first offset with at least this timestamp, or one of the ends.
 
-    A time is a datetime with its zone or milliseconds since 1970. With read_committed the end is where open
-    transactions begin.
+    A timestamp is a datetime with a time zone, or milliseconds since 1970. With read_committed the end is the
+    last stable offset.
 
     >>> ends = admin.list_offsets({("orders", 0): OffsetAt.LATEST, ("orders", 1): OffsetAt.LATEST})
     >>> {partition.partition: end.offset for partition, end in ends.items()}
@@ -119,7 +119,7 @@ def offsets_at(
 
 
 def delete_records(before: ByPartition[int]) -> Operation[dict[TopicPartition, int]]:
-    """Deletes the records before the given offsets, -1 meaning all; the first offset left of each.
+    """Deletes the records before the given offsets, -1 meaning all; returns the first offset that is left.
 
     >>> admin.delete_records({("orders", 2): -1})
     {TopicPartition(topic='orders', partition=2): 0}
@@ -149,18 +149,18 @@ def _timestamp_ms(when: When) -> int:
     if not isinstance(when, datetime):
         return int(when)
     if when.tzinfo is None:
-        raise InvalidInput(f"{when} has no time zone; datetime.astimezone() gives it the local one")
+        raise InvalidInput(f"{when} has no time zone; datetime.astimezone() adds the local one")
     return round(when.timestamp() * 1000)
 
 
 def _isolation(name: str) -> int:
     if name not in ISOLATION_LEVELS:
-        raise InvalidInput(f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {name!r}")
+        raise InvalidInput(f"isolation_level={name!r}: must be one of {', '.join(ISOLATION_LEVELS)}")
     return ISOLATION_LEVELS[name]
 
 
 class RangeSplits(NamedTuple):
-    """Where to cut a range.
+    """The offsets at which a range is split.
 
     >>> admin.split_ranges({("orders", 0): (0, 2)}, 1 << 20)["orders", 0].offsets
     []
@@ -174,9 +174,9 @@ class RangeSplits(NamedTuple):
 def split_ranges(
     ranges: ByPartition[tuple[int, int]], bytes_per_split: int | ByPartition[int]
 ) -> Operation[dict[TopicPartition, RangeSplits]]:
-    """Offsets that cut each range, from its first offset to behind its last, into parts of about so many
-    bytes, everywhere alike or partition by partition. Only brokers of Headrace know; others raise
-    UnsupportedByBroker.
+    """Offsets that split each range (first offset, offset after the last) into parts of about so many bytes;
+    the size is one number, or one for each partition. Only Headrace's brokers support it; with others it
+    raises UnsupportedByBroker.
 
     >>> admin.split_ranges({("orders", 0): (0, 2)}, 1 << 20)["orders", 0].log_start_offset
     0

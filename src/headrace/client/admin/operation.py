@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import CoordinatorKind
-from headrace.client.errors import ClientError, KafkaError, PartlyFailed
+from headrace.client.errors import ClientError, InvalidInput, KafkaError, PartlyFailed
 from headrace.client.network.connection import Question
 
 K = TypeVar("K", bound=Hashable)
@@ -49,6 +49,10 @@ class CoordinatorOf(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind.noun} {self.key!r}"
+
+
+class NoSuchBroker(InvalidInput):
+    """The cluster does not have this broker, or does not have it any more."""
 
 
 Target = Somewhere | OfBroker | LeaderOf | CoordinatorOf
@@ -94,7 +98,7 @@ Outcome: TypeAlias = dict[K, V | ClientError]
 
 # Brokers hear of a new topic one after the other: a moment for those who lead its partitions.
 HEARSAY_S = 0.5
-# How long a topic that was just made may take until a broker tells of it.
+# How long it may take until a broker lists a topic that was just created.
 CREATION_S = 5.0
 
 
@@ -201,7 +205,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 def by_partition(
     topics: Iterable[Any], value: Callable[[Any], V], *, subject: str = ""
 ) -> Outcome[TopicPartition, V]:
-    """What an answer tells of each partition: its value, or the error that its code stands for."""
+    """The result of each partition in an answer: its value, or the error that its code stands for."""
     outcome: Outcome[TopicPartition, V] = {}
     for topic in topics:
         for told in topic.partitions:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.client.admin.cluster import broker_ids
+from headrace.client.admin.cluster import ask_every_broker
 from headrace.client.admin.operation import (
     CONTROLLER,
     Ask,
@@ -60,7 +60,7 @@ class LogDirectory(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A partition's copy on one broker.
+    """A replica of a partition on one broker.
 
     >>> Replica("orders", 0, broker_id=1).partition
     0
@@ -75,20 +75,22 @@ class Replica(NamedTuple):
 
 
 def describe_log_dirs(brokers: Iterable[int] | None = None) -> Operation[list[LogDirectory]]:
-    """What lies where, on those brokers or on all.
+    """The log directories of some brokers or of all, with the sizes of their partitions.
 
     >>> ("orders", 0) in admin.describe_log_dirs([1])[0].partition_bytes
     True
     """
-    asked = (yield from broker_ids()) if brokers is None else brokers
 
     def read(answer: Any, sent: Sent[int]) -> dict[int, list[LogDirectory]]:
         check(answer.error_code, subject=f"broker {sent.broker_id}")
         return {broker: [_directory(broker, told) for told in answer.results] for broker in sent.subjects}
 
-    targets = {broker: OfBroker(broker) for broker in asked}
-    request = DescribeLogDirsRequest(topics=None)
-    found = yield from ask_all(Ask("asking for log directories", targets, lambda *_: request, read))
+    what, request = "asking for log directories", DescribeLogDirsRequest(topics=None)
+    if brokers is None:
+        found = yield from ask_every_broker(what, request, read)
+    else:
+        targets = {broker: OfBroker(broker) for broker in brokers}
+        found = yield from ask_all(Ask(what, targets, lambda *_: request, read))
     return [directory for one in found.values() for directory in one]
 
 
@@ -156,7 +158,7 @@ def alter_replica_log_dirs(
 
 
 PREFERRED, UNCLEAN = 0, 1
-# They tell of the replicas that are there now: waiting for others to come back is the caller's business.
+# They describe the replicas that are there now: waiting for others to come back is the caller's business.
 NO_CANDIDATE = frozenset({ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE})
 
 
@@ -175,9 +177,11 @@ class Reassignment(NamedTuple):
 def elect_leaders(
     partitions: Iterable[tuple[str, int]] | None = None, *, unclean: bool = False
 ) -> Operation[dict[TopicPartition, bool]]:
-    """Makes the preferred replica of those partitions, or of all, their leader; whether that was needed.
+    """Makes the preferred replica of some partitions, or of all, their leader; returns whether that changed
+    the leader.
 
-    `unclean` lets a replica lead that may lack records, where no other is left: they are lost.
+    With `unclean`, a replica that lacks records may become leader if there is no other; these records are
+    lost.
 
     >>> admin.elect_leaders([("orders", 0)])
     {TopicPartition(topic='orders', partition=0): False}
@@ -216,9 +220,9 @@ def elect_leaders(
 def alter_reassignments(
     replicas: ByPartition[Sequence[int] | None],
 ) -> Operation[None]:
-    """Moves partitions to other brokers, the preferred leader first; None gives up a move under way.
+    """Moves partitions to other brokers, the preferred leader first; None cancels a move.
 
-    Returns when the moves have begun; `list_reassignments` shows which are not done.
+    Returns when the moves have begun; `list_reassignments` shows those that are not done.
 
     >>> admin.alter_reassignments({("orders", 0): [1]})  # doctest: +SKIP
     """
@@ -249,7 +253,7 @@ def _target(at: TopicPartition, brokers: Sequence[int] | None) -> ReassignablePa
 def list_reassignments(
     partitions: Iterable[tuple[str, int]] | None = None,
 ) -> Operation[dict[TopicPartition, Reassignment]]:
-    """The moves under way: of those partitions, or all.
+    """The reassignments in progress, of some partitions or of all.
 
     >>> admin.list_reassignments()
     {}

@@ -47,7 +47,7 @@ NOBODY = -1
 
 
 class PartitionDescription(NamedTuple):
-    """A partition and its replicas, each as a broker's id.
+    """A partition and the broker ids of its replicas.
 
     >>> admin.describe_topic("orders").partitions[0].leader
     1
@@ -81,7 +81,7 @@ class TopicDescription(NamedTuple):
         return max((len(partition.replicas) for partition in self.partitions), default=0)
 
     def all_partitions(self) -> list[TopicPartition]:
-        """Their names, for whoever asks about each of them.
+        """All partitions of the topic.
 
         >>> admin.describe_topic("orders").all_partitions()[0]
         TopicPartition(topic='orders', partition=0)
@@ -90,7 +90,7 @@ class TopicDescription(NamedTuple):
 
 
 def list_topics(*, internal: bool = True) -> Operation[list[TopicDescription]]:
-    """All topics by name, with or without the broker's own.
+    """All topics by name, with or without internal topics.
 
     >>> "orders" in [topic.name for topic in admin.list_topics(internal=False)]
     True
@@ -103,7 +103,7 @@ def list_topics(*, internal: bool = True) -> Operation[list[TopicDescription]]:
 
 
 def describe_topic(name: str) -> Operation[TopicDescription]:
-    """One topic; UNKNOWN_TOPIC_OR_PARTITION if there is none of this name.
+    """The description of one topic; raises UNKNOWN_TOPIC_OR_PARTITION if it does not exist.
 
     >>> [partition.isr for partition in admin.describe_topic("orders").partitions]
     [[1], [1], [1]]
@@ -114,7 +114,7 @@ def describe_topic(name: str) -> Operation[TopicDescription]:
 def describe_topics(
     names: str | Iterable[str] = (), *, ids: Iterable[str] = ()
 ) -> Operation[dict[str, TopicDescription]]:
-    """Topics by name; those that were asked for by id are keyed by that.
+    """The descriptions of topics by name, or by id if you named them by id.
 
     >>> found = admin.describe_topics(["orders"])
     >>> again = admin.describe_topics(ids=[found["orders"].topic_id])
@@ -148,10 +148,10 @@ def _by_name(names: Sequence[str]) -> Operation[Outcome[str, TopicDescription]]:
             break
         after = (page.next_cursor.topic_name, page.next_cursor.partition_index)
         if cursor is not None and after <= (cursor.topic_name, cursor.partition_index):
-            raise BadResponse("the broker's pages of partitions do not come to an end")
+            raise BadResponse("the broker's DescribeTopicPartitions responses repeat the same page")
         cursor = page.next_cursor
         left = [name for name in left if name >= cursor.topic_name]
-    missing = BadResponse("the broker left out a topic that was asked for")
+    missing = BadResponse("the broker's response lacks a topic of the request")
     return {name: outcome.get(name, missing) for name in names}
 
 
@@ -239,7 +239,7 @@ BROKERS_CHOICE = -1
 
 
 class NewTopic(NamedTuple):
-    """A topic to make; what is not said is left to the broker's settings.
+    """A topic to create; the broker's settings are the defaults.
 
     >>> NewTopic("orders", partitions=6, configs={"retention.ms": 86_400_000}).partitions
     6
@@ -253,7 +253,7 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """A topic as the broker made it.
+    """A topic as the broker created it.
 
     >>> admin.create_topics([NewTopic("created", partitions=2)])["created"].partitions
     2
@@ -278,7 +278,7 @@ def create_topic(
     configs: Mapping[str, object] | None = None,
     validate_only: bool = False,
 ) -> Operation[CreatedTopic]:
-    """Makes a topic and returns when a broker tells of it; `validate_only` only asks whether it could be.
+    """Creates a topic and returns when a broker lists it; with `validate_only` it only checks the request.
 
     >>> admin.create_topic("payments", partitions=3, configs={"retention.ms": 60_000}).replication_factor
     1
@@ -290,7 +290,7 @@ def create_topic(
 def create_topics(
     topics: Iterable[NewTopic | str], *, validate_only: bool = False
 ) -> Operation[dict[str, CreatedTopic]]:
-    """Makes topics, all in one request; what they became, by name.
+    """Creates topics in one request; returns them by name.
 
     >>> sorted(admin.create_topics(["clicks", NewTopic("views", partitions=4)]))
     ['clicks', 'views']
@@ -355,7 +355,8 @@ def delete_topic(name: str) -> Operation[None]:
 
 
 def delete_topics(names: str | Iterable[str] = (), *, ids: Iterable[str] = ()) -> Operation[None]:
-    """Deletes topics and all their records; by name, or by id where a name may have been taken over.
+    """Deletes topics and all their records, by name or by id; an id never means a newer topic of the same
+    name.
 
     >>> created = admin.create_topics(["tmp-a", "tmp-b"])
     >>> admin.delete_topics(["tmp-a"], ids=[created["tmp-b"].topic_id])
@@ -391,8 +392,8 @@ def create_partitions(
 ) -> Operation[None]:
     """Raises the number of partitions of topics to the given totals.
 
-    `assignments` says of a topic on which brokers each new partition lives. Records with keys go to other
-    partitions afterwards.
+    `assignments` has, for a topic, the brokers of each new partition. Afterwards records with keys may go to
+    other partitions than before.
 
     >>> created = admin.create_topic("growing", partitions=1)
     >>> admin.create_partitions({"growing": 4})
@@ -428,7 +429,7 @@ def create_partitions(
 
 
 def _until_told(counts: Mapping[str, int]) -> Operation[None]:
-    """Until a broker tells of so many partitions: it hears of them a moment after the controller."""
+    """Waits until a broker lists so many partitions, a moment after the controller."""
 
     def read(answer: MetadataResponse, _: Sent[str]) -> Outcome[str, bool]:
         there = {topic.name: len(topic.partitions) for topic in answer.topics if not topic.error_code}

@@ -1,20 +1,18 @@
-"""Transactions: what coordinators know of them, what partitions hold open, what hangs between the two, and
-how to end that.
+"""Transactions and sinks: list and describe them, fence producers, abort what hangs, end a sink's batch.
 
-A transaction hangs in a partition when the partition waits for its end and no coordinator knows that it ever
-had to end there: readers of committed records stop at it for ever.
+A transaction hangs if a partition waits for its end and no coordinator knows about it: read_committed
+consumers cannot read past it. A sink, which only Headrace has, is a transaction of many producers.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.client.admin.cluster import broker_ids
+from headrace.client.admin.cluster import ask_every_broker
 from headrace.client.admin.operation import (
     HEARSAY_S,
     Ask,
     CoordinatorOf,
     LeaderOf,
-    OfBroker,
     Operation,
     Outcome,
     Sent,
@@ -28,15 +26,18 @@ from headrace.client.admin.operation import (
     failed,
     settled,
 )
-from headrace.client.admin.sinks import list_sinks
 from headrace.client.admin.topics import list_topics
 from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import CoordinatorKind
 from headrace.client.errors import UnsupportedByBroker
+from headrace.protocol.messages.abort_sink import AbortSinkRequest
+from headrace.protocol.messages.commit_sink import CommitSinkRequest, CommittedAttempt
 from headrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from headrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.protocol.messages.list_sinks import ListSinksRequest
 from headrace.protocol.messages.list_transactions import ListTransactionsRequest
+from headrace.protocol.messages.reset_sink import ResetSinkRequest
 from headrace.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -62,7 +63,7 @@ class ListedTransaction(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A transactional id and what it does.
+    """A transactional id and its current transaction.
 
     >>> admin.describe_transaction("copier").partitions
     []
@@ -79,7 +80,7 @@ class Transaction(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a partition knows of a producer.
+    """The state of a producer in a partition.
 
     >>> admin.describe_producers([("orders", 1)])
     {TopicPartition(topic='orders', partition=1): []}
@@ -109,7 +110,7 @@ class OpenTransaction(NamedTuple):
 
 
 class FencedProducer(NamedTuple):
-    """The identity that the next producer of a transactional id will be given a newer epoch of.
+    """The producer id and epoch of a transactional id after its producers were fenced.
 
     >>> admin.fence_producers(["copier"])["copier"].epoch >= 0
     True
@@ -117,10 +118,6 @@ class FencedProducer(NamedTuple):
 
     producer_id: int
     epoch: int
-
-
-def coordinator_of(transactional_id: str) -> CoordinatorOf:
-    return CoordinatorOf(CoordinatorKind.TRANSACTION, transactional_id)
 
 
 # --- what coordinators know ------------------------------------------------------------------------------
@@ -133,10 +130,10 @@ def list_transactions(
     longer_than_ms: int = ANY_DURATION,
     pattern: str | None = None,
 ) -> Operation[list[ListedTransaction]]:
-    """Of all coordinators, by transactional id.
+    """All transactional ids.
 
-    Only those in some states (as Ongoing), of some producers, under way for longer than a time, or with ids
-    that match a regular expression.
+    You can select those in some states (such as Ongoing), of some producers, with a transaction that is open
+    for longer than a time, or with ids that match a regular expression.
 
     >>> [one.transactional_id for one in admin.list_transactions(states=["Empty"])]
     ['copier']
@@ -158,13 +155,12 @@ def list_transactions(
             for broker in sent.subjects
         }
 
-    targets = {broker: OfBroker(broker) for broker in (yield from broker_ids())}
-    found = yield from ask_all(Ask("listing transactions", targets, lambda *_: request, read))
+    found = yield from ask_every_broker("listing transactions", request, read)
     return sorted(listed for one in found.values() for listed in one)
 
 
 def describe_transaction(transactional_id: str) -> Operation[Transaction]:
-    """One transactional id; TRANSACTIONAL_ID_NOT_FOUND if nobody has used it.
+    """The description of one transactional id; raises TRANSACTIONAL_ID_NOT_FOUND if it is unknown.
 
     >>> admin.describe_transaction("copier").state
     'Empty'
@@ -173,7 +169,7 @@ def describe_transaction(transactional_id: str) -> Operation[Transaction]:
 
 
 def describe_transactions(transactional_ids: str | Iterable[str]) -> Operation[dict[str, Transaction]]:
-    """Transactional ids and what they do.
+    """The descriptions of transactional ids.
 
     >>> {name: one.started_ms for name, one in admin.describe_transactions(["copier"]).items()}
     {'copier': None}
@@ -191,7 +187,7 @@ def describe_transactions(transactional_ids: str | Iterable[str]) -> Operation[d
             for told in answer.transaction_states
         }
 
-    targets = {name: coordinator_of(name) for name in as_list(transactional_ids)}
+    targets = {name: CoordinatorOf(CoordinatorKind.TRANSACTION, name) for name in as_list(transactional_ids)}
     return (yield from ask_all(Ask("describing transactions", targets, make, read)))
 
 
@@ -210,7 +206,7 @@ def _transaction(told: Any, coordinator: int | None) -> Transaction:
 
 
 def fence_producers(transactional_ids: str | Iterable[str]) -> Operation[dict[str, FencedProducer]]:
-    """Ends the producers of those transactional ids, and aborts what they have under way.
+    """Fences the producers of these transactional ids, and aborts their open transactions.
 
     >>> list(admin.fence_producers(["copier"]))
     ['copier']
@@ -225,7 +221,7 @@ def fence_producers(transactional_ids: str | Iterable[str]) -> Operation[dict[st
         check(answer.error_code, subject=f"transactional id {name!r}")
         return {name: FencedProducer(answer.producer_id, answer.producer_epoch)}
 
-    targets = {name: coordinator_of(name) for name in as_list(transactional_ids)}
+    targets = {name: CoordinatorOf(CoordinatorKind.TRANSACTION, name) for name in as_list(transactional_ids)}
     question = Ask("fencing producers", targets, make, read, version_max=STABLE_INIT_VERSION, is_alone=True)
     return (yield from ask_all(question))
 
@@ -236,7 +232,7 @@ def fence_producers(transactional_ids: str | Iterable[str]) -> Operation[dict[st
 def describe_producers(
     partitions: Iterable[tuple[str, int]],
 ) -> Operation[dict[TopicPartition, list[ProducerState]]]:
-    """The idempotent and transactional producers that the leaders of those partitions remember.
+    """The idempotent and transactional producers of these partitions.
 
     >>> len(admin.describe_producers([("orders", 0)])["orders", 0])
     1
@@ -273,7 +269,7 @@ def describe_producers(
 def find_open_transactions(
     partitions: Iterable[tuple[str, int]] | None = None,
 ) -> Operation[list[OpenTransaction]]:
-    """What is open in those partitions, or anywhere, the oldest first.
+    """The open transactions in these partitions, or in all, the oldest first.
 
     >>> admin.find_open_transactions()
     []
@@ -301,7 +297,7 @@ def find_open_transactions(
 def find_hanging_transactions(
     *, before_ms: int, partitions: Iterable[tuple[str, int]] | None = None
 ) -> Operation[list[OpenTransaction]]:
-    """The open transactions that nothing was written to since a time, and that nobody will end.
+    """The open transactions without a write since a time that no coordinator will end.
 
     >>> admin.find_hanging_transactions(before_ms=1_700_000_000_000)
     []
@@ -321,7 +317,7 @@ def find_hanging_transactions(
 
 
 def _producers_of_sinks() -> Operation[set[int]]:
-    """Their attempts are looked after by a coordinator of their own."""
+    """Producer ids of sinks: the sink coordinator ends their transactions, so they do not hang."""
     try:
         sinks = yield from list_sinks()
     except UnsupportedByBroker:
@@ -337,7 +333,7 @@ def hanging(
 
 
 def abort_transaction(opened: OpenTransaction) -> Operation[None]:
-    """Ends a transaction that hangs in a partition, by the marker that its coordinator never wrote.
+    """Aborts a hanging transaction in a partition, by writing the marker that its coordinator did not write.
 
     >>> for hanging in admin.find_hanging_transactions(before_ms=0):
     ...     admin.abort_transaction(hanging)
@@ -359,3 +355,104 @@ def abort_transaction(opened: OpenTransaction) -> Operation[None]:
 
     what = f"aborting a transaction in {opened.at}"
     yield from ask_one(what, LeaderOf(opened.at), lambda _: request, read)
+
+
+NO_BATCH = -1
+
+
+class Sink(NamedTuple):
+    """A sink with its last committed and its current batch.
+
+    >>> [sink.app_id for sink in admin.list_sinks() if sink.batch_id is not None]
+    []
+    """
+
+    app_id: str
+    query_id: str
+    run_id: str
+    committed_batch_id: int | None  # None: nothing was committed yet
+    batch_id: int | None  # the one that is being written
+    open_attempts: int
+    ending_attempts: int
+    producer_ids: list[int]  # of these attempts
+    updated_ms: int
+    coordinator: int
+
+
+def list_sinks() -> Operation[list[Sink]]:
+    """All sinks by name; raises `UnsupportedByBroker` if the broker is not Headrace.
+
+    >>> [sink.app_id for sink in admin.list_sinks() if sink.open_attempts]
+    []
+    """
+
+    def read(answer: Any, sent: Sent[int]) -> dict[int, list[Sink]]:
+        check(answer.error_code, subject=f"broker {sent.broker_id}")
+        return {broker: [_sink(told, broker) for told in answer.sinks] for broker in sent.subjects}
+
+    found = yield from ask_every_broker("listing sinks", ListSinksRequest(), read)
+    return sorted((sink for one in found.values() for sink in one), key=lambda sink: sink.app_id)
+
+
+def _sink(told: Any, coordinator: int) -> Sink:
+    return Sink(
+        told.app_id,
+        told.query_id,
+        told.run_id,
+        None if told.committed_batch_id == NO_BATCH else told.committed_batch_id,
+        None if told.batch_id == NO_BATCH else told.batch_id,
+        told.open_attempts,
+        told.ending_attempts,
+        told.producer_ids,
+        told.updated_ms,
+        coordinator,
+    )
+
+
+def commit_sink(
+    app_id: str, query_id: str, run_id: str, batch_id: int, attempts: Iterable[tuple[int, int]]
+) -> Operation[None]:
+    """Commits a batch: these attempts, by producer id and epoch, are committed, and all others are aborted.
+
+    The call can be repeated: a batch is committed once. If one of the attempts is not open any more, nothing
+    is committed.
+
+    >>> admin.commit_sink("copies", "query", "run-1", 0, [])
+    """
+    request = CommitSinkRequest(
+        app_id=app_id,
+        query_id=query_id,
+        run_id=run_id,
+        batch_id=batch_id,
+        attempts=[
+            CommittedAttempt(producer_id=producer_id, producer_epoch=epoch) for producer_id, epoch in attempts
+        ],
+    )
+    yield from _order(f"committing batch {batch_id} of sink {app_id!r}", app_id, request)
+
+
+def abort_sink(app_id: str, query_id: str, run_id: str) -> Operation[None]:
+    """Aborts everything that the run has written and not committed.
+
+    >>> admin.abort_sink("copies", "query", "run-1")
+    """
+    request = AbortSinkRequest(app_id=app_id, query_id=query_id, run_id=run_id)
+    yield from _order(f"aborting what sink {app_id!r} has open", app_id, request)
+
+
+def reset_sink(app_id: str) -> Operation[None]:
+    """Resets a sink, so that another query may use its name. Records that were written stay; if batches are
+    written again, their records are there twice. Raises TRANSACTIONAL_ID_NOT_FOUND if the sink does not
+    exist.
+
+    >>> admin.commit_sink("yesterday", "query", "run-1", 0, [])
+    >>> admin.reset_sink("yesterday")
+    """
+    yield from _order(f"resetting sink {app_id!r}", app_id, ResetSinkRequest(app_id=app_id))
+
+
+def _order(what: str, app_id: str, request: Any) -> Operation[None]:
+    def read(answer: Any) -> None:
+        check(answer.error_code, answer.error_message, subject=f"sink {app_id!r}")
+
+    yield from ask_one(what, CoordinatorOf(CoordinatorKind.SINK, app_id), lambda _: request, read)

@@ -10,10 +10,9 @@ from types import FunctionType, TracebackType
 from typing import Any, Self, TypeVar
 
 from headrace.client.aio.driver import Driver
-from headrace.client.methods import Client, give_methods, waiting_methods
 from headrace.client.session import Session
 from headrace.client.settings.network import NetworkSettings
-from headrace.client.steps import Steps
+from headrace.client.steps import Client, Steps, give_methods, waiting_methods
 
 T = TypeVar("T")
 
@@ -61,6 +60,7 @@ class AsyncClient(Client):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._block_ended(error)
         await self.close()
 
 

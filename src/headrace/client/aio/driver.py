@@ -49,6 +49,8 @@ class Driver:
         """`after_turn` is called after every turn."""
         self.name = name
         self.error: ClientError | None = None  # why it does not run any more; waiting calls raise it
+        # Called when it cannot run any more, though nobody closed it.
+        self.failed: Callable[[ClientError], object] | None = None
         self._session = session
         self._settings = settings
         self._after_turn = after_turn
@@ -221,6 +223,8 @@ class Driver:
         self._take_down()
         self.error = ClientBroken(f"the client stopped after an unexpected error: {cause!r}")
         self.error.__cause__ = cause
+        if self.failed is not None:
+            self.failed(self.error)
         self._notify_waiters()
 
     def _notify_waiters(self) -> None:

@@ -38,6 +38,8 @@ class Producer(ProducerMethods, AsyncClient):
         return _Waiter()
 
     def _prepare_to_send(self) -> None:
+        self._lets_others_run = False  # before the next record is added
+        self._needs_attention = self._needs_preparation  # one question for each record, not two
         self._accumulator = self._core.accumulator
         self._append: Callable[..., Delivery] = self._core.accumulator.append
 
@@ -52,6 +54,8 @@ class Producer(ProducerMethods, AsyncClient):
         self._driver.start_once()
         return self
 
+    # The signature is that of the blocking `send`. It is written for each form, because this is the path of
+    # every record: steps would cost each of them a generator.
     async def send(
         self,
         topic: str,
@@ -73,26 +77,38 @@ class Producer(ProducerMethods, AsyncClient):
         >>> (await delivery).offset
         0
         """
-        if self._needs_preparation:
-            key, value = self._serialized(key, value)
-            if self._is_rate_limited:
-                await self._run(self._core.wait_for_rate(1, len(key or b"") + len(value or b"")))
+        if self._needs_attention:
+            key, value = await self._prepare(key, value)
         rows = headers_of(headers) if headers else ()
-        at = -1 if partition is None else partition
+        if partition is None:
+            at = -1
+        elif partition >= 0:
+            at = partition
+        else:
+            return await self._run(self._core.send(topic, key, value, rows, partition, timestamp_ms))
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         try:
-            if at < 0 and partition is not None:
-                raise RecordRejected
             delivery = self._append(time.monotonic(), topic, key, value, rows, at, timestamp_ms)
         except RecordRejected:
             return await self._run(self._core.send(topic, key, value, rows, partition, timestamp_ms))
         if self._accumulator.should_wake:
             self._accumulator.should_wake = False
             self._driver.wake()
-            # a task that only sends would keep the loop from delivering until the buffer is full
-            await asyncio.sleep(0)
+            self._lets_others_run = self._needs_attention = True
         return delivery
+
+    async def _prepare(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """What comes before a record is added. A send that is cancelled meanwhile has not sent it."""
+        if self._lets_others_run:
+            # a task that only sends would keep the loop from delivering until the buffer is full
+            self._lets_others_run, self._needs_attention = False, self._needs_preparation
+            await asyncio.sleep(0)
+        if self._needs_preparation:
+            key, value = self._serialized(key, value)
+            if self._is_rate_limited:
+                await self._run(self._core.wait_for_rate(1, len(key or b"") + len(value or b"")))
+        return key, value
 
     async def send_and_wait(
         self,
@@ -131,12 +147,14 @@ class _Waiter:
         self._watch: asyncio.Task[bool] | None = None
 
     def wait(self, delivery: Awaited, timeout_s: float | None) -> None:
-        raise InvalidInput("await the deliveries of headrace.aio.Producer; get() would block the event loop")
+        raise InvalidInput(
+            "use await: get() of a delivery of headrace.aio.Producer would block the event loop"
+        )
 
     def awaiting(self, delivery: Awaited) -> Generator[Any, None, Any]:
         if not delivery.is_done:
             self.driver.check()
-            if self._watch is None:
+            if self._watch is None or self._watch.done():
                 self._watch = asyncio.ensure_future(self.driver.wait_until(lambda: False))
                 self._watch.add_done_callback(self._on_end)
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

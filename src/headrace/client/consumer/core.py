@@ -5,60 +5,37 @@ and hands out one message at a time. Those not handed out yet are `unread`: for 
 they count as not read.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
-from headrace.client.consumer.deserializers import Deserializers
-from headrace.client.consumer.list_offsets import OffsetAndTimestamp
-from headrace.client.consumer.offsets import Committed
-from headrace.client.consumer.poll_interval import PULSE_S, PollInterval
+from headrace.client.consumer.fetch_buffer import Unread, first_offsets, partition_of
+from headrace.client.consumer.offsets import Committed, OffsetAndTimestamp
 from headrace.client.consumer.rebalance_callbacks import Callbacks, OnCommit, RebalanceListener
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, WokenUp
-from headrace.client.membership.events import CommittedOffset, Partitions
+from headrace.client.membership.events import CommittedOffset, GroupMembership, Partitions
+from headrace.client.membership.heartbeat import PULSE_S, PollInterval
 from headrace.client.membership.subscription import Subscription
-from headrace.client.pending import Pending
-from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.serializers import Deserializers
 from headrace.client.session import Log
 from headrace.client.settings.consumer import ConsumerSettings
-from headrace.client.steps import Call, Steps, Wait
+from headrace.client.steps import Call, Pending, Steps, Wait
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
 
-
-def place_of(message: Message) -> TopicPartition:
-    return TopicPartition(message.topic, message.partition)
-
-
-def first_offsets(messages: Iterable[Message]) -> dict[TopicPartition, int]:
-    """Where each partition has to be read again to get these."""
-    offsets: dict[TopicPartition, int] = {}
-    for message in messages:
-        offsets.setdefault(place_of(message), message.offset)
-    return offsets
-
-
-class Unread(deque[Message]):
-    """In the order of handing out; of each partition, in the order of offsets."""
-
-    def drop(self, is_gone: Callable[[TopicPartition], bool]) -> None:
-        kept = [message for message in self if not is_gone(place_of(message))]
-        self.clear()
-        self.extend(kept)
-
-
 T = TypeVar("T")
-Place = tuple[str, int]  # a TopicPartition, or a plain pair
-P = TypeVar("P", bound=Place)
+PartitionLike = tuple[str, int]  # a TopicPartition, or a plain pair
+P = TypeVar("P", bound=PartitionLike)
 
 CLOSE_S = 30.0  # Java's default
 
 
 class ConsumerCore:
-    """Invariant: `unread` lies behind what the application has and before the session's positions."""
+    """Invariant: `unread` has the records between those that the application got and the session's
+    positions.
+    """
 
     def __init__(
         self,
@@ -94,7 +71,7 @@ class ConsumerCore:
         """The next messages; none if the time was over."""
         count_max = self.settings.max_poll_records if max_records is None else max_records
         if count_max < 1:
-            raise InvalidInput(f"max_records is {max_records}, and a poll gives one or more")
+            raise InvalidInput(f"max_records={max_records}: must be at least 1")
         found: list[Message] = []
 
         def take() -> bool:
@@ -150,8 +127,7 @@ class ConsumerCore:
                 reachability.check(now)
                 yield Wait(self._has_news, min(until, Instant(now + PULSE_S), reachability.give_up_at()))
                 now = self._clock()
-            if self.settings.group is not None:
-                self._membership = self.session.group_metadata()
+            self._note_membership()
         finally:
             self._is_polling = False
 
@@ -159,10 +135,18 @@ class ConsumerCore:
         return self._is_woken or self.is_closing or self._callbacks.has_callbacks or self.session.has_news
 
     def pulse(self) -> Steps[None]:
-        """The application works on what iteration gives it: its group hears of that, and it of its group."""
+        """Shows the group that the application is working on the messages of an iteration, and runs
+        callbacks.
+        """
         self._check_open()
         self._show_life(self._clock())
         yield from self._callbacks.everything()
+        self._note_membership()
+
+    def _note_membership(self) -> None:
+        """Stores the membership that the application knows, after its listeners were called."""
+        if self.settings.group is not None:
+            self._membership = self.session.group_metadata()
 
     def _show_life(self, now: Instant) -> None:
         self.poll_interval.shown(now, is_subscribed=self.session.subscription is not None)
@@ -185,40 +169,43 @@ class ConsumerCore:
         self._callbacks.listener = listener
 
     def unsubscribe(self) -> Steps[None]:
-        """Gives everything up; the listener is told before this returns."""
+        """Gives up all partitions; the listener is called before this returns."""
         self._check_open()
         self._check_idle("unsubscribe")
         self._seek_back(self.unread)
         yield from self._all_told(self.session.unsubscribe(self._clock()), self._until(None))
         self._callbacks.listener = RebalanceListener()
 
-    def assign(self, partitions: Iterable[Place] | Mapping[P, int]) -> None:
+    def assign(self, partitions: Iterable[PartitionLike] | Mapping[P, int]) -> None:
         self._check_open()
         self._seek_back(self.unread)
         if isinstance(partitions, Mapping):
-            offsets = {_place(at): offset for at, offset in partitions.items()}
+            offsets = {_topic_partition(at): offset for at, offset in partitions.items()}
             self.session.assign(self._clock(), offsets)
         else:
-            self.session.assign(self._clock(), list(map(_place, partitions)))
+            self.session.assign(self._clock(), list(map(_topic_partition, partitions)))
 
-    def seek(self, at: Place, offset: int) -> None:
+    def seek(self, at: PartitionLike, offset: int) -> None:
         self._check_open()
-        self.session.seek(self._clock(), _place(at), offset)
+        self.session.seek(self._clock(), _topic_partition(at), offset)
         self.unread.drop(lambda each: each == at)
 
-    def seek_to_beginning(self, partitions: Iterable[Place]) -> None:
+    def seek_to_beginning(self, partitions: Iterable[PartitionLike] | None) -> None:
         self._seek_to(self.session.seek_to_beginning, partitions)
 
-    def seek_to_end(self, partitions: Iterable[Place]) -> None:
+    def seek_to_end(self, partitions: Iterable[PartitionLike] | None) -> None:
         self._seek_to(self.session.seek_to_end, partitions)
 
     def _seek_to(
-        self, seek: Callable[[Instant, list[TopicPartition]], None], partitions: Iterable[Place]
+        self,
+        seek: Callable[[Instant, list[TopicPartition]], None],
+        partitions: Iterable[PartitionLike] | None,
     ) -> None:
         self._check_open()
-        places = list(map(_place, partitions))
-        seek(self._clock(), places)
-        self.unread.drop(lambda at: not places or at in places)
+        assigned = self.session.assignment
+        wanted = list(assigned if partitions is None else map(_topic_partition, partitions))
+        seek(self._clock(), wanted)
+        self.unread.drop(wanted.__contains__)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -235,15 +222,15 @@ class ConsumerCore:
         self._check_open()
         return self.session.paused
 
-    def pause(self, partitions: Iterable[Place]) -> None:
+    def pause(self, partitions: Iterable[PartitionLike]) -> None:
         self._check_open()
-        places = list(map(_place, partitions))
-        self._seek_back([message for message in self.unread if place_of(message) in places])
-        self.session.pause(places)
+        wanted = list(map(_topic_partition, partitions))
+        self._seek_back([message for message in self.unread if partition_of(message) in wanted])
+        self.session.pause(wanted)
 
-    def resume(self, partitions: Iterable[Place]) -> None:
+    def resume(self, partitions: Iterable[PartitionLike]) -> None:
         self._check_open()
-        self.session.resume(list(map(_place, partitions)))
+        self.session.resume(list(map(_topic_partition, partitions)))
 
     def _seek_back(self, messages: Iterable[Message]) -> None:
         """The application did not get these: they are read again."""
@@ -253,7 +240,9 @@ class ConsumerCore:
         self.unread.drop(firsts.__contains__)
 
     def _give_up(self) -> None:
-        """Before something is revoked: exactly what was handed out is read, and automatic commits tell."""
+        """Called before a revocation: the records that the application got count as read for automatic
+        commits.
+        """
         self._seek_back(self.unread)
         self.session.polled(self._clock())
 
@@ -262,10 +251,10 @@ class ConsumerCore:
 
     # --- how far -------------------------------------------------------------------------------------------
 
-    def position(self, at: Place, timeout_s: float | None) -> Steps[int]:
+    def position(self, at: PartitionLike, timeout_s: float | None) -> Steps[int]:
         """The offset of the next message; waits until it is known."""
         self._check_open()
-        at = _place(at)
+        at = _topic_partition(at)
         until = self._until(timeout_s)
         if at in (unread := first_offsets(self.unread)):
             return unread[at]
@@ -276,7 +265,7 @@ class ConsumerCore:
             now = self._clock()
             self.session.reachability.check(now)
             if now >= until:
-                raise self._late(TimedOut(f"where to read partition {at} was not found out in time"))
+                raise self._late(TimedOut(f"the position of partition {at} could not be determined in time"))
             yield Wait(lambda: self._has_position(at), self._next_look(now, until))
             self._check_wakeup()
         return offset
@@ -284,40 +273,40 @@ class ConsumerCore:
     def _has_position(self, at: TopicPartition) -> bool:
         return self._is_woken or self.session.has_error or self.session.position(at) is not None
 
-    def lag(self, at: Place) -> int | None:
+    def lag(self, at: PartitionLike) -> int | None:
         self._check_open()
-        at = _place(at)
+        at = _topic_partition(at)
         lag, position = self.session.lag(at), self.session.position(at)
         if lag is None or position is None:
             return lag
         return lag + position - first_offsets(self.unread).get(at, position)
 
     def committed(
-        self, partitions: Iterable[Place], timeout_s: float | None
+        self, partitions: Iterable[PartitionLike], timeout_s: float | None
     ) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
         self._check_open()
-        places = list(map(_place, partitions))
-        return (yield from self._done(self.session.committed(self._clock(), places, timeout_s)))
+        wanted = list(map(_topic_partition, partitions))
+        return (yield from self._done(self.session.committed(self._clock(), wanted, timeout_s)))
 
     def beginning_offsets(
-        self, partitions: Iterable[Place], timeout_s: float | None
+        self, partitions: Iterable[PartitionLike], timeout_s: float | None
     ) -> Steps[dict[TopicPartition, int]]:
         self._check_open()
-        places = list(map(_place, partitions))
-        return (yield from self._done(self.session.beginning_offsets(self._clock(), places, timeout_s)))
+        wanted = list(map(_topic_partition, partitions))
+        return (yield from self._done(self.session.beginning_offsets(self._clock(), wanted, timeout_s)))
 
     def end_offsets(
-        self, partitions: Iterable[Place], timeout_s: float | None
+        self, partitions: Iterable[PartitionLike], timeout_s: float | None
     ) -> Steps[dict[TopicPartition, int]]:
         self._check_open()
-        places = list(map(_place, partitions))
-        return (yield from self._done(self.session.end_offsets(self._clock(), places, timeout_s)))
+        wanted = list(map(_topic_partition, partitions))
+        return (yield from self._done(self.session.end_offsets(self._clock(), wanted, timeout_s)))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[P, int], timeout_s: float | None
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
         self._check_open()
-        wanted = {_place(at): timestamp for at, timestamp in timestamps_ms.items()}
+        wanted = {_topic_partition(at): timestamp for at, timestamp in timestamps_ms.items()}
         return (yield from self._done(self.session.offsets_for_times(self._clock(), wanted, timeout_s)))
 
     def partitions_for(self, topic: str, timeout_s: float | None) -> Steps[list[Partition]]:
@@ -353,15 +342,15 @@ class ConsumerCore:
     ) -> Pending[Committed]:
         self._check_open()
         if self.settings.group is None:
-            raise InvalidInput("offsets are committed for a group, and this consumer has no group.id")
+            raise InvalidInput("this consumer cannot commit offsets because it has no group.id; set group.id")
         if offsets is None:
             return self.session.commit(self._clock(), self.positions(), timeout_s)
         if isinstance(offsets, Message):
             wanted: dict[TopicPartition, int | CommittedOffset] = {
-                place_of(offsets): CommittedOffset(offsets.offset + 1, offsets.leader_epoch)
+                partition_of(offsets): CommittedOffset(offsets.offset + 1, offsets.leader_epoch)
             }
         else:
-            wanted = {_place(at): offset for at, offset in offsets.items()}
+            wanted = {_topic_partition(at): offset for at, offset in offsets.items()}
         self._callbacks.check_not_lost(wanted)
         return self.session.commit(self._clock(), wanted, timeout_s)
 
@@ -378,7 +367,7 @@ class ConsumerCore:
         """As of the last poll: what came later was not read by the member that the group knows now."""
         self._check_open()
         if self.settings.group is None:
-            raise InvalidInput("this consumer has no group.id")
+            raise InvalidInput("this consumer is not a member of a group; set group.id")
         return self._membership or self.session.group_metadata()
 
     def metrics(self) -> dict[str, float]:
@@ -418,7 +407,7 @@ class ConsumerCore:
             now = self._clock()
             yield from self._all_told(self.session.close(now, max(0.0, until - now)), until)
         except TimedOut as error:
-            self._log.warning("closing did not end in time: %s", error)
+            self._log.warning("the consumer could not be closed cleanly in time: %s", error)
         finally:
             self.is_closed = True
 
@@ -427,7 +416,7 @@ class ConsumerCore:
         failure: Exception | None = None
         while True:
             try:
-                yield from self._callbacks.everything()
+                yield from self._callbacks.everything(is_end=True)
             except Exception as error:
                 failure = failure or error
                 continue
@@ -478,15 +467,15 @@ class ConsumerCore:
 
     def _check_idle(self, what: str) -> None:
         if self._is_polling:
-            raise InvalidInput(f"{what} was called while a poll is under way, by a listener or another task")
+            raise InvalidInput(f"{what} cannot be called during a poll, by a listener or by another task")
 
     def _check_wakeup(self) -> None:
         if self.is_closing:
-            raise Closed("the consumer was closed meanwhile")
+            raise Closed("the consumer was closed during the call")
         if self._is_woken:
             self._is_woken = False
             raise WokenUp("the consumer was woken by wakeup()")
 
 
-def _place(at: Place) -> TopicPartition:
+def _topic_partition(at: PartitionLike) -> TopicPartition:
     return at if isinstance(at, TopicPartition) else TopicPartition(*at)

@@ -5,7 +5,9 @@ paused one keeps what it has and has no turn; its bytes do not count against the
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable
 
+from headrace.client.cluster import TopicPartition
 from headrace.client.consumer.position import Position
 from headrace.client.errors import BadResponse, ClientError
 from headrace.records._columns import Columns
@@ -42,7 +44,7 @@ class FetchBuffer:
             self._line_up(position)
 
     def fail(self, position: Position, error: ClientError) -> None:
-        """The application is told when it has had everything before."""
+        """Stores an error, which is raised after all records before it were returned."""
         position.error = error
         if not position.chunks:
             self._failed.append(position)
@@ -85,7 +87,7 @@ class FetchBuffer:
             except BadRecords as error:
                 if messages:
                     break  # told by the next call
-                self._moved(position, chunk)  # past what is no record of the application's
+                self._moved(position, chunk)  # past what is not a record of the application
                 raise self._broken(position, error) from error
             if messages:
                 messages += found
@@ -137,7 +139,7 @@ class FetchBuffer:
     def _broken(self, position: Position, error: BadRecords) -> ClientError:
         """What follows is fetched again: bytes may have been damaged on their way."""
         told = BadResponse(f"the records of partition {position.at} at offset {position.offset}: {error}")
-        told.advice = "Seek past them to go on; look at the broker's log, and at its disk."
+        told.advice = "Seek past them to continue; check the broker's log and its disk."
         self.drop(position)
         position.rewind()
         return told
@@ -155,7 +157,7 @@ class FetchBuffer:
         position.error = None
 
     def remove(self, position: Position) -> None:
-        """Nobody reads the partition any more."""
+        """Removes a partition that is no longer read."""
         self.drop(position)
         self.touched.discard(position)
         position.round += 1
@@ -190,3 +192,27 @@ class FetchBuffer:
         assert all(position.is_in_turn and position.chunks for position in self._turns)
         assert not any(position.is_paused or position.is_leaving for position in self._turns)
         assert len(set(self._turns)) == len(self._turns)
+
+
+def partition_of(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic, message.partition)
+
+
+def first_offsets(messages: Iterable[Message]) -> dict[TopicPartition, int]:
+    """Where each partition has to be read again to get these."""
+    offsets: dict[TopicPartition, int] = {}
+    for message in messages:
+        offsets.setdefault(partition_of(message), message.offset)
+    return offsets
+
+
+class Unread(deque[Message]):
+    """Messages of the last poll that an iteration has not handed out yet.
+
+    In the order of handing out; of each partition, in the order of offsets.
+    """
+
+    def drop(self, is_gone: Callable[[TopicPartition], bool]) -> None:
+        kept = [message for message in self if not is_gone(partition_of(message))]
+        self.clear()
+        self.extend(kept)

@@ -1,28 +1,165 @@
 """Fetcher: reads ahead of the application; decides what to fetch from which broker.
 
-One fetch per broker is under way, a long poll; it asks for every partition of that broker which may be read
-and has little ahead. Whoever was served goes behind the others, so that a full answer starves nobody. Of
-all partitions together `fetch.max.bytes` are fetched ahead, and no answer may bring more than there was
-room for when it was asked for.
+There is one fetch in flight per broker, a long poll. It asks for every partition of that broker that may be
+read and has few records buffered. Partitions that returned records go to the end of the list, so that a full
+answer does not starve the others. All partitions together have at most `fetch.max.bytes` buffered, and a
+fetch asks for no more than the free space.
+
+A `FetchSession` (KIP-227) makes a request list only what changed since the last one:
+
+    none --a full fetch is answered with an id--> open --the broker forgot it--> none
+                                                   |---an answer is lost or refused: the next fetch is full
+                                                       and ends it---> none or open again
+
+A broker without sessions answers full fetches with id 0; other code need not distinguish that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from headrace.base.dice import Dice
+from headrace.base.ids import NO_TOPIC_ID
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition
 from headrace.client.consumer.fetch_buffer import FetchBuffer
-from headrace.client.consumer.fetch_session import FetchSession, Wanted, version_max
 from headrace.client.consumer.position import Position
 from headrace.client.errors import BadResponse, ClientError, KafkaError
-from headrace.client.request_queue import FETCH, Answer, RequestQueue
+from headrace.client.session import FETCH, Answer, RequestQueue
 from headrace.client.settings.consumer import READ_COMMITTED, ConsumerSettings
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.fetch import FetchResponse, PartitionData
+from headrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 from headrace.records.errors import BadRecords
 from headrace.records.fetched import Fetched
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = (1 << 31) - 1
+
+NAMES_ONLY_VERSION = 12  # the last that names topics instead of giving their ids
+
+
+class Wanted(NamedTuple):
+    """What is asked of a partition."""
+
+    topic_id: bytes
+    fetch_offset: int
+    leader_epoch: int
+
+
+class FetchSession:
+    """Invariant: while `epoch` is not initial, the broker fetches exactly what `_known` says, if it answers
+    the next request well.
+    """
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self.id = NO_SESSION
+        self.epoch = INITIAL_EPOCH
+        self._settings = settings
+        self._known: Mapping[TopicPartition, Wanted] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request lists everything."""
+        return self.epoch == INITIAL_EPOCH
+
+    def request(self, wanted: Mapping[TopicPartition, Wanted], bytes_max: int) -> FetchRequest:
+        """Asks for these, and for nothing else any more."""
+        known = self._known
+        if any(at in known and known[at].topic_id != each.topic_id for at, each in wanted.items()):
+            self.restart()  # a topic was created again; the broker remembers the old one by the same name
+        forgotten: list[ForgottenTopic] = []
+        news = wanted
+        if not self.is_full:
+            news = {at: each for at, each in wanted.items() if known.get(at) != each}
+            forgotten = _forgotten(known, wanted)
+        request = self._request(bytes_max)
+        request.topics = self._topics(news)
+        request.forgotten_topics_data = forgotten
+        self._known = wanted
+        return request
+
+    def _request(self, bytes_max: int) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=self._settings.fetch_wait_max_ms,
+            min_bytes=self._settings.fetch_bytes_min,
+            max_bytes=bytes_max,
+            isolation_level=self._settings.isolation,
+            session_id=self.id,
+            session_epoch=self.epoch,
+        )
+
+    def _topics(self, news: Mapping[TopicPartition, Wanted]) -> list[FetchTopic]:
+        topics: dict[str, FetchTopic] = {}
+        for at, each in news.items():
+            topic = topics.get(at.topic)
+            if topic is None:
+                topic = topics[at.topic] = FetchTopic(topic=at.topic, topic_id=each.topic_id)
+            topic.partitions.append(
+                FetchPartition(
+                    partition=at.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.fetch_offset,
+                    partition_max_bytes=self._settings.partition_bytes_max,
+                )
+            )
+        return list(topics.values())
+
+    def final_request(self) -> FetchRequest | None:
+        """The request that ends the session; None if there is no session."""
+        if self.id == NO_SESSION:
+            return None
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, session_id=self.id, session_epoch=FINAL_EPOCH, max_bytes=0
+        )
+        self.forget()
+        return request
+
+    def answered(self, answer: FetchResponse) -> None:
+        if answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self.forget()
+        elif answer.error_code:
+            self.restart()
+        elif answer.session_id == NO_SESSION:
+            self.forget()  # given none, or no longer
+        else:
+            self.id = answer.session_id
+            self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+
+    def restart(self) -> None:
+        """We no longer know what the broker remembers: the next fetch is a full one, and ends the session."""
+        self.epoch = INITIAL_EPOCH
+        self._known = {}
+
+    def forget(self) -> None:
+        self.id = NO_SESSION
+        self.restart()
+
+
+def _forgotten(
+    known: Mapping[TopicPartition, Wanted], wanted: Mapping[TopicPartition, Wanted]
+) -> list[ForgottenTopic]:
+    topics: dict[str, ForgottenTopic] = {}
+    for at, each in known.items():
+        if at not in wanted:
+            topic = topics.setdefault(at.topic, ForgottenTopic(topic=at.topic, topic_id=each.topic_id))
+            topic.partitions.append(at.partition)
+    return list(topics.values())
+
+
+def version_max(wanted: Mapping[TopicPartition, Wanted]) -> int | None:
+    """Of a request for these: a topic without an id can only be named."""
+    has_ids = all(each.topic_id != NO_TOPIC_ID for each in wanted.values())
+    return None if has_ids else NAMES_ONLY_VERSION
+
 
 # A partition is asked for while less than so many answers of max.partition.fetch.bytes each wait of it: one
 # that is being handed out, and the next, so that nobody waits for the network.
@@ -62,14 +199,14 @@ class Fetcher:
         buffer: FetchBuffer,
         cluster: Cluster,
         request_queue: RequestQueue,
-        dice: Dice,
+        rng: Randomness,
         *,
         out_of_range: Callable[[Position], None],
         met_leader: Callable[[], None],
         fail: Callable[[ClientError], None],
     ) -> None:
-        """`out_of_range` decides where to go on; `met_leader` hears that a partition has another one, `fail`
-        of what concerns more than one partition.
+        """`out_of_range` chooses a new position; `met_leader` is called when a partition has a new leader,
+        `fail` with errors that concern more than one partition.
         """
         self.fetches = 0  # answered, so far
         self.bytes = 0  # of records that they brought
@@ -79,7 +216,7 @@ class Fetcher:
         self._buffer = buffer
         self._cluster = cluster
         self._request_queue = request_queue
-        self._dice = dice
+        self._rng = rng
         self._out_of_range = out_of_range
         self._met_leader = met_leader
         self._fail = fail
@@ -191,20 +328,16 @@ class Fetcher:
                     self._read(now, asked.position, told, brokers)
 
     def _fell_through(self, now: Instant, flight: _Flight, error: ClientError) -> None:
-        """Nobody was served."""
+        """The fetch failed: no partition got records."""
         failures = self._failures.get(flight.broker, 0)
         self._failures[flight.broker] = failures + 1
-        self._muted_until[flight.broker] = Instant(now + self._settings.backoff(failures, self._dice))
+        self._muted_until[flight.broker] = Instant(now + self._settings.backoff(failures, self._rng))
         if isinstance(error, KafkaError) and error.code in _OF_SESSIONS:
             return
         if not error.is_retriable:
             self._fail(error)
         for at in flight.asked:
             self._cluster.mark_stale(at.topic)
-
-    def _postpone(self, now: Instant, position: Position) -> None:
-        position.retry_at = Instant(now + self._settings.backoff(position.failures, self._dice))
-        position.failures += 1
 
     def _read(
         self, now: Instant, position: Position, told: PartitionData, brokers: dict[int, Address]
@@ -265,9 +398,9 @@ class Fetcher:
             self._met_leader()  # the next fetch goes there, once it is known to have what we read
             return
         self._cluster.mark_stale(at.topic)
-        self._postpone(now, position)
+        position.postpone(now, self._settings, self._rng)
 
     def _give_up(self, now: Instant, position: Position, error: ClientError) -> None:
-        """The application is told; if it goes on reading, so do we."""
-        self._postpone(now, position)
+        """Reports an error to the application; if it polls again, the fetch is repeated."""
+        position.postpone(now, self._settings, self._rng)
         self._buffer.fail(position, error)

@@ -1,6 +1,6 @@
-"""The public methods of a consumer, for `headrace.Consumer` and `headrace.aio.Consumer` alike.
+"""The public methods of a consumer, for both `headrace.Consumer` and `headrace.aio.Consumer`.
 
-Signatures and docstrings stand here once; what the calls do is in `core.py`. Listeners and callbacks run
+Signatures and docstrings are written here once; `core.py` has the implementation. Listeners and callbacks run
 inside `poll`, `unsubscribe`, `commit` and `close`, on the caller's thread or task.
 """
 
@@ -17,10 +17,8 @@ from headrace.base.extras import require
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consumer.arrow import table_of
-from headrace.client.consumer.core import ConsumerCore, P, Place
-from headrace.client.consumer.deserializers import Deserializer, Deserializers, as_serializer
-from headrace.client.consumer.list_offsets import OffsetAndTimestamp
-from headrace.client.consumer.offsets import Committed
+from headrace.client.consumer.core import ConsumerCore, P, PartitionLike
+from headrace.client.consumer.offsets import Committed, OffsetAndTimestamp
 from headrace.client.consumer.rebalance_callbacks import (
     Functions,
     Listening,
@@ -28,15 +26,14 @@ from headrace.client.consumer.rebalance_callbacks import (
     RebalanceListener,
 )
 from headrace.client.consumer.session import ConsumerSession
-from headrace.client.membership.events import CommittedOffset
+from headrace.client.membership.events import CommittedOffset, GroupMembership
 from headrace.client.membership.subscription import Subscription, subscription_of
-from headrace.client.methods import Client, may_wait
-from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.serializers import Deserializer, Deserializers, as_serializer
 from headrace.client.settings.configuration import Configuration, given_settings
 from headrace.client.settings.consumer import consumer_settings
 from headrace.client.settings.keys import consumer_keys
 from headrace.client.settings.network import network_settings
-from headrace.client.steps import Call, Steps
+from headrace.client.steps import Call, Client, Steps, may_wait
 from headrace.records._messages import Message
 
 if TYPE_CHECKING:
@@ -182,7 +179,7 @@ class ConsumerMethods(Client):
         """
         return self._core.unsubscribe()
 
-    def assign(self, partitions: Iterable[Place] | Mapping[P, int]) -> None:
+    def assign(self, partitions: Iterable[PartitionLike] | Mapping[P, int]) -> None:
         """Reads exactly these partitions, without a group; a mapping says from which offsets.
 
         >>> consumer.assign([("orders", 0)])
@@ -204,7 +201,7 @@ class ConsumerMethods(Client):
         with self._locked():
             return self._core.subscription
 
-    def pause(self, partitions: Iterable[Place]) -> None:
+    def pause(self, partitions: Iterable[PartitionLike]) -> None:
         """Returns no more messages of these partitions until `resume`; they stay assigned.
 
         >>> consumer.assign({("orders", 0): 0})
@@ -218,7 +215,7 @@ class ConsumerMethods(Client):
         with self._locked():
             self._core.pause(partitions)
 
-    def resume(self, partitions: Iterable[Place]) -> None:
+    def resume(self, partitions: Iterable[PartitionLike]) -> None:
         """Reads these partitions again; see `pause`."""
         with self._locked():
             self._core.resume(partitions)
@@ -231,7 +228,7 @@ class ConsumerMethods(Client):
 
     # --- where it is read -----------------------------------------------------------------------------------
 
-    def seek(self, at: Place, offset: int) -> None:
+    def seek(self, at: PartitionLike, offset: int) -> None:
         """Sets the position of a partition: the next message is the one at this offset, or the first one
         after it.
 
@@ -243,8 +240,9 @@ class ConsumerMethods(Client):
         with self._locked():
             self._core.seek(at, offset)
 
-    def seek_to_beginning(self, partitions: Iterable[Place] = ()) -> None:
-        """Sets the position of these partitions, or of all that are assigned, to their first offset.
+    def seek_to_beginning(self, partitions: Iterable[PartitionLike] | None = None) -> None:
+        """Sets the position of these partitions, or of all that are assigned if no argument is given, to
+        their first offset.
 
         >>> consumer.assign({("orders", 0): 2})
         >>> consumer.seek_to_beginning()
@@ -254,9 +252,9 @@ class ConsumerMethods(Client):
         with self._locked():
             self._core.seek_to_beginning(partitions)
 
-    def seek_to_end(self, partitions: Iterable[Place] = ()) -> None:
-        """Sets the position of these partitions, or of all that are assigned, to their end: only new messages
-        are read.
+    def seek_to_end(self, partitions: Iterable[PartitionLike] | None = None) -> None:
+        """Sets the position of these partitions, or of all that are assigned if no argument is given, to
+        their end: only new messages are read.
 
         >>> consumer.assign({("orders", 0): 0})
         >>> consumer.seek_to_end()
@@ -267,7 +265,7 @@ class ConsumerMethods(Client):
             self._core.seek_to_end(partitions)
 
     @may_wait
-    def position(self, at: Place, timeout: float | None = None) -> Steps[int]:
+    def position(self, at: PartitionLike, timeout: float | None = None) -> Steps[int]:
         """The offset of the next message of an assigned partition.
 
         >>> consumer.assign({("orders", 0): 1})
@@ -287,7 +285,7 @@ class ConsumerMethods(Client):
         with self._locked():
             return self._core.positions()
 
-    def lag(self, at: Place) -> int | None:
+    def lag(self, at: PartitionLike) -> int | None:
         """How many offsets lie between the position and the end of a partition, according to the broker's
         last response; None before the first one.
 
@@ -301,7 +299,7 @@ class ConsumerMethods(Client):
 
     @may_wait
     def beginning_offsets(
-        self, partitions: Iterable[Place], timeout: float | None = None
+        self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> Steps[dict[TopicPartition, int]]:
         """The first offset of each partition that is not deleted yet.
 
@@ -312,7 +310,7 @@ class ConsumerMethods(Client):
 
     @may_wait
     def end_offsets(
-        self, partitions: Iterable[Place], timeout: float | None = None
+        self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> Steps[dict[TopicPartition, int]]:
         """The offset after the last message of each partition; with isolation.level=read_committed, after the
         last one that is committed.
@@ -385,7 +383,7 @@ class ConsumerMethods(Client):
 
     @may_wait
     def committed(
-        self, partitions: Iterable[Place], timeout: float | None = None
+        self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
         """The offsets that the group has committed; None for partitions where it has not.
 
@@ -442,8 +440,9 @@ class ConsumerMethods(Client):
         """Makes the last automatic commit, calls the listeners, and leaves the group, within `timeout`
         seconds (30).
 
-        May be called again; a `with` statement calls it. With `headrace.aio`, a poll of another task raises
-        `Closed`, and an iteration ends.
+        May be called again; a `with` statement calls it. If its block raised an error, automatic commits
+        leave out what the last poll returned. With `headrace.aio`, a poll of another task raises `Closed`,
+        and an iteration ends.
 
         >>> consumer.close()
         """
@@ -453,6 +452,11 @@ class ConsumerMethods(Client):
         finally:
             if self._core.is_closed:
                 yield Call(self._driver.close)
+
+    def _block_ended(self, error: BaseException | None) -> None:
+        if error is not None:
+            with self._lock():
+                self._core.session.discount_last_poll()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         core = getattr(self, "_core", None)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from headrace.base.ids import NO_TOPIC_ID
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
@@ -27,14 +28,14 @@ from headrace.client.membership.events import (
     PolledTooLate,
     Revoked,
 )
-from headrace.client.settings.consumer import Reset
+from headrace.client.settings.consumer import ConsumerSettings, Reset
 from headrace.records.fetched import Fetched
 
 NO_EPOCH = -1
 NO_OFFSET = -1
 
 
-class Phase(Enum):
+class PositionPhase(Enum):
     UNKNOWN = auto()
     RESETTING = auto()
     CHECKING = auto()
@@ -42,7 +43,7 @@ class Phase(Enum):
 
 
 class Position:
-    """Invariant: `chunks` hold, without gaps, what lies from `offset` to `fetch_offset`."""
+    """Invariant: `chunks` have, without gaps, the records from `offset` to `fetch_offset`."""
 
     __slots__ = (
         "at",
@@ -73,7 +74,7 @@ class Position:
 
     def __init__(self, at: TopicPartition) -> None:
         self.at = at
-        self.phase = Phase.UNKNOWN
+        self.phase = PositionPhase.UNKNOWN
         self.offset: int | None = None  # of the next record to hand out
         self.epoch = NO_EPOCH  # the leader's, under which the record before `offset` was written
         self.fetch_offset = NO_OFFSET  # where the next fetch begins
@@ -108,7 +109,7 @@ class Position:
 
     def can_be_fetched(self, ahead_bytes_max: int) -> bool:
         return (
-            self.phase is Phase.READY
+            self.phase is PositionPhase.READY
             and not self.is_paused
             and not self.is_leaving
             and not self.is_spoilt
@@ -118,14 +119,14 @@ class Position:
         )
 
     def move(self, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Goes on there; nothing is ahead of it (the backlog was dropped)."""
-        self._begin_round(Phase.READY if epoch == NO_EPOCH else Phase.CHECKING)
+        """Sets the position; nothing is fetched ahead of it (the buffered records were dropped)."""
+        self._begin_round(PositionPhase.READY if epoch == NO_EPOCH else PositionPhase.CHECKING)
         self.offset = self.fetch_offset = offset
         self.epoch = self.fetch_epoch = epoch
         self.leader_epoch = NO_EPOCH
 
     def begin_reset(self, reset: Reset, reason: str) -> None:
-        self._begin_round(Phase.RESETTING)
+        self._begin_round(PositionPhase.RESETTING)
         self.reset = reset
         self.reset_reason = reason
 
@@ -134,7 +135,7 @@ class Position:
         assert self.offset is not None
         self.move(self.offset, self.epoch)
 
-    def _begin_round(self, phase: Phase) -> None:
+    def _begin_round(self, phase: PositionPhase) -> None:
         assert not self.chunks, "what was fetched belongs to the last round"
         self.round += 1
         self.phase = phase
@@ -149,9 +150,14 @@ class Position:
         self.retry_at = Instant(0.0)
         self.failures = 0
 
+    def postpone(self, now: Instant, settings: ConsumerSettings, rng: Randomness) -> None:
+        """The last question failed: the next one waits, longer after each failure."""
+        self.retry_at = Instant(now + settings.backoff(self.failures, rng))
+        self.failures += 1
+
     @property
     def is_known(self) -> bool:
-        return self.offset is not None and self.phase in (Phase.READY, Phase.CHECKING)
+        return self.offset is not None and self.phase in (PositionPhase.READY, PositionPhase.CHECKING)
 
     def committable(self) -> CommittedOffset | None:
         """How far the application has read."""
@@ -161,8 +167,8 @@ class Position:
 
     def check(self) -> None:
         assert self.size == sum(chunk.size for chunk in self.chunks)
-        assert self.phase in (Phase.READY, Phase.CHECKING) or not self.chunks
-        if self.phase is Phase.READY:
+        assert self.phase in (PositionPhase.READY, PositionPhase.CHECKING) or not self.chunks
+        if self.phase is PositionPhase.READY:
             assert self.offset is not None
             assert 0 <= self.offset <= self.fetch_offset
         if self.chunks:
@@ -172,7 +178,7 @@ class Position:
 
 @dataclass(slots=True, frozen=True)
 class PositionReset:
-    """A position was not usable, and reading goes on elsewhere, as auto.offset.reset says."""
+    """A position was not usable, and was reset as auto.offset.reset says."""
 
     at: TopicPartition
     before: int | None  # None: there was none
@@ -184,7 +190,7 @@ class PositionReset:
 class LogTruncated:
     """Records that were read are no longer in the log: another leader has others in their place (KIP-320).
 
-    Reading goes on where they begin to differ.
+    Reading continues at the first offset that differs.
     """
 
     at: TopicPartition

@@ -1,28 +1,28 @@
-"""Reader of the assigned partitions: positions, fetching ahead, and handing records out.
+"""Reader of the assigned partitions: positions, fetching ahead, and returning records.
 
-Machines of one purpose each work on the same positions; here they are joined, driven, and asked by the
-application. Which partitions there are is decided elsewhere: `_add`, `_remove` and `_stop` are told.
+Several machines, each with one purpose, work on the same positions; the reader drives them for the
+application. Other code decides which partitions are assigned, and calls `_add`, `_remove` and `_stop`.
+
+`ConsumerTopics` are its topics in the metadata cache. The application hears once of a topic that it may not
+read, and of every failure that no retry would mend.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from headrace.base.dice import Dice
-from headrace.base.time import Instant
-from headrace.client.cluster import TopicPartition
+from headrace.base.randomness import Randomness
+from headrace.base.time import NEVER, Instant
+from headrace.client.cluster import Cluster, Partition, TopicPartition
 from headrace.client.consumer.fetch_buffer import FetchBuffer
 from headrace.client.consumer.fetcher import Fetcher
-from headrace.client.consumer.list_offsets import ListOffsets
-from headrace.client.consumer.offset_reset import FetchCommitted, OffsetReset
-from headrace.client.consumer.offsets import Committed, check_offset
+from headrace.client.consumer.offset_reset import FetchCommitted, OffsetReset, PositionValidation
+from headrace.client.consumer.offsets import Committed, ListOffsets, check_offset
 from headrace.client.consumer.position import NO_EPOCH, NO_OFFSET, ConsumerEvent, Position
-from headrace.client.consumer.position_validation import PositionValidation
-from headrace.client.consumer.topics import ConsumerTopics
-from headrace.client.errors import ClientError, InvalidInput
-from headrace.client.metadata import Metadata
+from headrace.client.errors import ClientError, InvalidInput, KafkaError, TimedOut
+from headrace.client.metadata import Metadata, Refusals, Update
 from headrace.client.network.reachability import Reachability
-from headrace.client.request_queue import RequestQueue
+from headrace.client.session import RequestQueue
 from headrace.client.settings.consumer import (
     READ_COMMITTED,
     TO_EARLIEST,
@@ -30,8 +30,113 @@ from headrace.client.settings.consumer import (
     ConsumerSettings,
     Reset,
 )
+from headrace.client.steps import Pending
 from headrace.records._columns import Columns
 from headrace.records._messages import Message
+
+UNKNOWN_TIMES_MAX = 2  # the first request may have made the broker create the topic
+
+
+class _Listing:
+    __slots__ = ("deadline", "error", "pending", "topic", "unknown_times")
+
+    def __init__(self, topic: str, deadline: Instant) -> None:
+        self.topic = topic
+        self.deadline = deadline
+        self.pending: Pending[list[Partition]] = Pending(f"listing the partitions of topic {topic!r}")
+        self.unknown_times = 0
+        self.error: ClientError | None = None
+
+
+class ConsumerTopics:
+    def __init__(
+        self,
+        metadata: Metadata,
+        *,
+        wanted: Callable[[], Collection[TopicPartition]],
+        updated: Callable[[], None],
+        fail: Callable[[ClientError], None],
+        cannot_ask: Callable[[Instant, ClientError], None],
+    ) -> None:
+        """`wanted` gives the partitions whose leaders are needed. `updated` is called after every answer,
+        `fail` with an error that no retry would mend, and `cannot_ask` if such an error came instead of an
+        answer.
+        """
+        self._metadata = metadata
+        self._wanted = wanted
+        self._updated = updated
+        self._fail = fail
+        self._cannot_ask = cannot_ask
+        self._listings: list[_Listing] = []
+        self._refusals = Refusals()
+        metadata.subscribe(self)
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._metadata.cluster
+
+    def list_partitions(self, now: Instant, topic: str, timeout_s: float) -> Pending[list[Partition]]:
+        listing = _Listing(topic, Instant(now + timeout_s))
+        known = self._cluster.topics.get(topic)
+        if known is not None and topic not in self._cluster.stale:
+            listing.pending.finish(list(known.partitions))
+        else:
+            self._listings.append(listing)
+            self._metadata.want(topic)
+        return listing.pending
+
+    def want(self, topic: str) -> None:
+        """A partition of the topic is going to be read."""
+        self._metadata.want(topic)
+
+    def advance(self, now: Instant) -> None:
+        for listing in list(self._listings):
+            if now >= listing.deadline:
+                self._listings.remove(listing)
+                late = TimedOut(f"timed out while {listing.pending.what}")
+                listing.pending.finish(error=listing.error or late)
+        self._metadata.advance(now)
+
+    def deadline(self) -> Instant:
+        earliest = min((listing.deadline for listing in self._listings), default=NEVER)
+        return min(earliest, self._metadata.deadline())
+
+    # --- what the cache calls ------------------------------------------------------------------------------
+
+    def wanted_topics(self) -> Collection[str]:
+        return {at.topic for at in self._wanted()} | {listing.topic for listing in self._listings}
+
+    def metadata_updated(self, now: Instant, update: Update) -> Iterable[str]:
+        for error in self._refusals.new(update, {at.topic for at in self._wanted()}).values():
+            self._fail(error)
+        for listing in list(self._listings):
+            self._answer(listing, update.errors.get(listing.topic))
+        self._updated()
+        missing = {at.topic for at in self._wanted() if self._cluster.leader_of(at) is None}
+        return missing | {listing.topic for listing in self._listings}
+
+    def _answer(self, listing: _Listing, error: KafkaError | None) -> None:
+        known = self._cluster.topics.get(listing.topic)
+        if error is not None:
+            listing.error = error
+            listing.unknown_times += error.is_unknown_topic
+            if error.is_retriable and listing.unknown_times < UNKNOWN_TIMES_MAX:
+                return
+        elif known is None:
+            return  # the answer was about other topics
+        self._listings.remove(listing)
+        listing.pending.finish(None if known is None else list(known.partitions), error)
+
+    def metadata_failed(self, now: Instant, error: ClientError) -> None:
+        for listing in self._listings:
+            listing.error = error
+        if not error.is_retriable:
+            listings, self._listings = self._listings, []
+            for listing in listings:
+                listing.pending.finish(error=error)
+            self._cannot_ask(now, error)
+            self._fail(error)
+
 
 ERRORS_MAX = 10  # that wait to be raised
 
@@ -45,14 +150,14 @@ class ConsumerMetrics(NamedTuple):
 
 
 class PartitionReader:
-    """Invariant: what waits in the buffer belongs to `_positions`, and lies behind where they are."""
+    """Invariant: all buffered records are of partitions in `_positions`, and after these positions."""
 
     def __init__(
         self,
         settings: ConsumerSettings,
         request_queue: RequestQueue,
         metadata: Metadata,
-        dice: Dice,
+        rng: Randomness,
         *,
         wall_ms: Callable[[], int],
         look_up: FetchCommitted | None,
@@ -69,7 +174,7 @@ class PartitionReader:
         self._errors: deque[ClientError] = deque()  # that concern no single partition
         self._needs_turn = True
         self._buffer = FetchBuffer()
-        self._list_offsets = ListOffsets(settings, self.cluster, request_queue, dice)
+        self._list_offsets = ListOffsets(settings, self.cluster, request_queue, rng)
         self._topics = ConsumerTopics(
             metadata,
             wanted=lambda: self._positions.keys() | self._list_offsets.partitions(),
@@ -77,12 +182,14 @@ class PartitionReader:
             fail=self._fail,
             cannot_ask=self._list_offsets.cannot_ask,
         )
+        # Each of these three is called in every turn, and returns at once unless something has changed
+        # (`is_due`) or its time has come: the question is the same, what is then done has nothing in common.
         self._offset_reset = OffsetReset(
             settings,
             self._positions,
             self._buffer,
             self._list_offsets,
-            dice,
+            rng,
             wall_ms=wall_ms,
             look_up=look_up,
             found=self._hurry,
@@ -94,7 +201,7 @@ class PartitionReader:
             self._buffer,
             self.cluster,
             request_queue,
-            dice,
+            rng,
             out_of_range=self._offset_reset.out_of_range,
             met_leader=self._hurry,
             fail=self._fail,
@@ -105,7 +212,7 @@ class PartitionReader:
             self._buffer,
             self.cluster,
             request_queue,
-            dice,
+            rng,
             passed=self._hurry,
             truncated=self._offset_reset.truncated,
         )
@@ -125,7 +232,7 @@ class PartitionReader:
         )
 
     def _fail(self, error: ClientError) -> None:
-        """The application is to be told; whoever does not poll need not hear the same for each retry."""
+        """Stores an error for the next poll, once: retries in between do not repeat it."""
         if len(self._errors) < ERRORS_MAX:
             self._errors.append(error)
 
@@ -180,8 +287,8 @@ class PartitionReader:
     def take_records(self, now: Instant, max_records: int) -> list[Message]:
         """The next records, of as many partitions as it takes; positions move behind them.
 
-        Raises what the application has to know, each error once. Nothing comes while there are events that
-        were not taken: nobody reads what he does not know to be his.
+        Raises errors for the application, each once. Returns nothing while there are events that were not
+        taken: the application must know its assignment before it gets records.
         """
         if self._events:
             return []
@@ -248,16 +355,15 @@ class PartitionReader:
         position.move(offset, leader_epoch)
         self._hurry()
 
-    def seek_to_beginning(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of these, or of all."""
+    def seek_to_beginning(self, now: Instant, partitions: Iterable[TopicPartition]) -> None:
         self._seek(partitions, TO_EARLIEST)
 
-    def seek_to_end(self, now: Instant, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of these, or of all; reading committed records, before the first open transaction."""
+    def seek_to_end(self, now: Instant, partitions: Iterable[TopicPartition]) -> None:
+        """Reading committed records, before the first open transaction."""
         self._seek(partitions, TO_LATEST)
 
     def _seek(self, partitions: Iterable[TopicPartition], reset: Reset) -> None:
-        for position in self._chosen(partitions) or list(self._positions.values()):
+        for position in self._chosen(partitions):
             self._offset_reset.seek_end(position, reset)
         self._hurry()
 
@@ -273,7 +379,7 @@ class PartitionReader:
         return None
 
     def positions(self) -> Committed:
-        """What `commit` commits if it is not told otherwise."""
+        """The positions that `commit` commits by default."""
         read = {at: position.committable() for at, position in self._positions.items()}
         return {at: each for at, each in read.items() if each is not None}
 

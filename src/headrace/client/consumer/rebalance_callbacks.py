@@ -1,7 +1,8 @@
 """Rebalance listeners and commit callbacks of the application, called in the order of what happened.
 
 They are called inside the application's own calls, never from the background. A revocation is acknowledged
-when its listener has returned or failed: the group waits for it.
+when its listener has returned or failed: the group waits for it. `on_assign` is called again after an error,
+and every listener whose call was cancelled or interrupted.
 """
 
 from collections import deque
@@ -29,8 +30,9 @@ Listening = Callable[[Any, list[TopicPartition]], object]  # gets the consumer a
 
 
 class RebalanceListener:
-    """Is told inside `poll`, `unsubscribe` and `close`, on the application's own thread: it may seek and
-    commit. Override what you need. With `headrace.aio` the methods may be coroutines.
+    """A listener whose methods are called inside `poll`, `unsubscribe` and `close`, on the application's own
+    thread: they may seek and commit. Override those that you need. With `headrace.aio` they may be
+    coroutines.
 
     >>> from headrace import Consumer, RebalanceListener
     >>> class FromTheStart(RebalanceListener):
@@ -43,13 +45,17 @@ class RebalanceListener:
     """
 
     def on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> object:
-        """These are ours now, besides those that we had; perhaps none."""
+        """These partitions were added to the assignment; the list may be empty. If it raises an error, `poll`
+        raises that error, and the next `poll` calls it again before it reads anything.
+        """
 
     def on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> object:
-        """These are to be given up, and the group waits: commit what was done."""
+        """These partitions are being taken away, and the group waits: commit their offsets now."""
 
     def on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> object:
-        """These are no longer ours, and a commit would come too late; unless overridden, as `on_revoke`."""
+        """These partitions belong to other members already, so a commit is too late. Calls `on_revoke` by
+        default.
+        """
         return self.on_revoke(consumer, partitions)
 
 
@@ -89,7 +95,9 @@ class Callbacks:
         give_up: Callable[[], None],
         forget: Callable[[Partitions], None],
     ) -> None:
-        """`give_up` is called before partitions are revoked, `forget` before the listener hears of a loss."""
+        """`give_up` is called before partitions are revoked, `forget` before the listener is called after
+        a loss.
+        """
         self.listener = RebalanceListener()
         self.rebalances = 0
         self._session = session
@@ -98,6 +106,7 @@ class Callbacks:
         self._give_up = give_up
         self._forget = forget
         self._untold: deque[Assigned | Revoked | Lost] = deque()  # taken from the session
+        self._refused: object = None  # the event at which the listener failed last
         self._ended: deque[tuple[OnCommit, Committed, ClientError | None]] = deque()  # callbacks to call
 
     @property
@@ -113,7 +122,7 @@ class Callbacks:
         self._ended.append((callback, offsets, error))
 
     def check_not_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Whoever owns them now may be further than the application: a commit would take that back."""
+        """Raises for lost partitions: their new owner may be ahead, and a commit would set the group back."""
         self._gather()
         wanted = frozenset(partitions)
         for event in self._untold:
@@ -126,28 +135,52 @@ class Callbacks:
             callback, offsets, error = self._ended.popleft()
             yield Call(callback, (offsets, error))
 
-    def everything(self) -> Steps[None]:
+    def everything(self, *, is_end: bool = False) -> Steps[None]:
+        """Calls all that is to be called; `is_end`: nothing will be read any more."""
         while True:
             self._gather()
             yield from self.callbacks()
             if not self._untold:
                 return
             event = self._untold.popleft()
-            match event:
-                case Assigned(partitions):
-                    self.rebalances += 1
-                    yield Tell(self.listener.on_assign, (sorted(partitions),))
-                case Lost(partitions, reason):
-                    self._log.warning("%s lost: %s", _names(partitions), reason)
-                    self._forget(partitions)
-                    yield Tell(self.listener.on_lost, (sorted(partitions),))
-                case Revoked(partitions):
-                    self._give_up()
-                    try:
-                        yield Tell(self.listener.on_revoke, (sorted(partitions),))
-                    finally:
-                        if not any(isinstance(each, Revoked) for each in self._untold):
-                            self._session.acknowledge(self._clock())
+            if isinstance(event, Assigned) and event is self._refused and (is_end or self._has_loss):
+                continue  # it cannot be read any more
+            try:
+                yield from self._call_listener(event)
+            except BaseException as error:
+                # One that was cancelled has not done its work yet. After an error nothing may be read before
+                # the listener has found where to begin; but partitions that are given up are given up.
+                if isinstance(event, Assigned) or not isinstance(error, Exception):
+                    self._refused = event
+                    self._untold.appendleft(event)
+                else:
+                    self._told(event)
+                raise
+            self._told(event)
+
+    @property
+    def _has_loss(self) -> bool:
+        return any(isinstance(event, Lost) for event in self._untold)
+
+    def _call_listener(self, event: Assigned | Revoked | Lost) -> Steps[None]:
+        partitions = sorted(event.partitions)
+        match event:
+            case Assigned():
+                yield Tell(self.listener.on_assign, (partitions,))
+            case Lost():
+                self._log.warning("%s lost: %s", _names(partitions), event.reason)
+                self._forget(event.partitions)
+                yield Tell(self.listener.on_lost, (partitions,))
+            case Revoked():
+                self._give_up()
+                yield Tell(self.listener.on_revoke, (partitions,))
+
+    def _told(self, event: Assigned | Revoked | Lost) -> None:
+        """The listener has returned or failed."""
+        if isinstance(event, Assigned):
+            self.rebalances += 1
+        elif isinstance(event, Revoked) and not any(isinstance(each, Revoked) for each in self._untold):
+            self._session.acknowledge(self._clock())
 
     def _gather(self) -> None:
         for event in self._session.take_events():
@@ -158,7 +191,7 @@ class Callbacks:
                     self._log.warning("offsets of %s were not committed: %s", _names(offsets), error)
                 case LogTruncated(at, before, after):
                     self._log.warning(
-                        "records of partition %s that were read are gone: a new leader never had those "
+                        "records of partition %s that were read are lost: the new leader does not have those "
                         "between offsets %d and %d",
                         at,
                         after,

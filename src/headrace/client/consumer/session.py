@@ -1,15 +1,15 @@
 """Session of a consumer: its group, if it has one, and the reader of its partitions.
 
-The shell sends what `requests` gives, hands every answer to `answered` and wakes the machine at `deadline`.
-A poll of the application is: `polled`, then what `take_events` says is told to its listeners (`acknowledge`
-after a revocation), then `take_records`; while there is none, the shell waits until `has_news`. Whatever the
-application calls may want something to be sent: `needs_turn` says so.
+The shell sends the requests that `requests` returns, passes every answer to `answered` and calls `requests`
+again at `deadline`. A poll of the application is: `polled`, then the listeners are called with the events of
+`take_events` (`acknowledge` after a revocation), then `take_records`; without records the shell waits until
+`has_news`. After any call, `needs_turn` says whether there is something to send.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consumer.offsets import (
@@ -32,6 +32,7 @@ from headrace.client.membership.events import (
     CommittedOffset,
     Failed,
     GroupEvent,
+    GroupMembership,
     Identity,
     Left,
     Lost,
@@ -42,14 +43,13 @@ from headrace.client.membership.events import (
 from headrace.client.membership.group import Group
 from headrace.client.membership.subscription import Subscription
 from headrace.client.metadata import Metadata
-from headrace.client.pending import Pending
-from headrace.client.producer.transaction_requests import GroupMembership
-from headrace.client.request_queue import Answer, Outgoing, RequestQueue
+from headrace.client.session import Answer, Outgoing, RequestQueue
 from headrace.client.settings.consumer import (
     EARLIEST,
     LATEST,
     ConsumerSettings,
 )
+from headrace.client.steps import Pending
 
 
 class Closing:
@@ -89,12 +89,12 @@ class ConsumerSession(PartitionReader):
     acknowledged to lose; otherwise those that the application assigned.
     """
 
-    def __init__(self, settings: ConsumerSettings, dice: Dice, *, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, settings: ConsumerSettings, rng: Randomness, *, wall_ms: Callable[[], int]) -> None:
         """`wall_ms` is asked for the time when a reset by duration needs it."""
         self._request_queue = RequestQueue()
         metadata = Metadata(
             self._request_queue,
-            dice,
+            rng,
             request_timeout_s=settings.request_timeout_s,
             max_age_s=settings.metadata_age_s,
             creates_topics=settings.allow_auto_create_topics,
@@ -103,14 +103,15 @@ class ConsumerSession(PartitionReader):
         )
         self.group: Group | None = None
         if settings.group is not None:
-            self.group = Group(settings.group, dice, self._request_queue, metadata)
+            self.group = Group(settings.group, rng, self._request_queue, metadata)
         look_up = None if self.group is None else self.group.fetch_committed
-        super().__init__(settings, self._request_queue, metadata, dice, wall_ms=wall_ms, look_up=look_up)
+        super().__init__(settings, self._request_queue, metadata, rng, wall_ms=wall_ms, look_up=look_up)
         self._offset_calls = OffsetCalls(self.group, self._list_offsets)
         self._subscription: Subscription | None = None
         self._told_identity: Identity | None = NOBODY  # ours when the application had heard of all events
         self._failure: ClientError | None = None  # why the group is of no use until we subscribe again
         self._leaving: list[Pending[None]] = []  # done when the group says that we have left
+        self._counts_as_read = True  # what is handed out, when the application polls again or closes
         self._closing = Closing()
         self._wake_at = NEVER  # as the shell was told
 
@@ -169,7 +170,7 @@ class ConsumerSession(PartitionReader):
         return events
 
     def take_error(self) -> ClientError | None:
-        """What `take_records` would raise: that the group is lost, as often as anybody asks."""
+        """The error that `take_records` would raise; that the group is lost is returned by every call."""
         return self._failure or super().take_error()
 
     # --- what comes from elsewhere -------------------------------------------------------------------------
@@ -213,16 +214,16 @@ class ConsumerSession(PartitionReader):
     def subscribe(self, now: Instant, subscription: Subscription) -> None:
         """Reads what the group gives us of these topics, instead of what it gave us of others."""
         if self.group is None:
-            raise InvalidInput("a subscription needs group.id; without a group, assign partitions")
+            raise InvalidInput("subscribe() needs a group: set group.id, or use assign() instead")
         if self._subscription is None and self._positions and not self._leaving:
-            raise InvalidInput("partitions are assigned by hand; unsubscribe before you subscribe")
+            raise InvalidInput("this consumer uses assign(); call unsubscribe() before subscribe()")
         self.group.subscribe(now, subscription)
         self._subscription = subscription
         self._failure = None
         self._needs_turn = True
 
     def unsubscribe(self, now: Instant) -> Pending[None]:
-        """Reads nothing any more; done when the group has let us go. Listeners hear of it by an event."""
+        """Stops reading; done when the member has left its group. An event is for the listeners."""
         pending: Pending[None] = Pending("leaving the group")
         if self._subscription is not None:
             self._leave(now, pending)
@@ -247,13 +248,13 @@ class ConsumerSession(PartitionReader):
     def assign(
         self, now: Instant, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]
     ) -> None:
-        """Reads exactly these, from given offsets on; without one a partition goes on where it is, or begins
-        where the group has committed or auto.offset.reset says.
+        """Reads exactly these partitions, from the given offsets. Without an offset a partition keeps its
+        position, or begins at the committed offset or where auto.offset.reset says.
         """
         if self._subscription is not None:
-            raise InvalidInput("there is a subscription; unsubscribe before you assign partitions")
+            raise InvalidInput("this consumer uses subscribe(); call unsubscribe() before assign()")
         if self._leaving:
-            raise InvalidInput("the group has not let go of this consumer yet; wait for unsubscribe")
+            raise InvalidInput("this consumer has not left its group yet; wait until unsubscribe() returns")
         wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
         check_partitions(wanted)
         for offset in wanted.values():
@@ -291,10 +292,14 @@ class ConsumerSession(PartitionReader):
     def _save(self, now: Instant) -> None:
         """What was handed out counts as read from now on, for those commits that nobody asks for."""
         touched = self._buffer.touched
-        if touched and self.group is not None:
+        if touched and self.group is not None and self._counts_as_read:
             read = {position.at: position.committable() for position in touched}
             self.group.consumed(now, {at: each for at, each in read.items() if each is not None})
         touched.clear()
+
+    def discount_last_poll(self) -> None:
+        """What was handed out since the application last polled, or will be, does not count as read."""
+        self._counts_as_read = False
 
     # --- offsets -------------------------------------------------------------------------------------------
 
@@ -318,9 +323,10 @@ class ConsumerSession(PartitionReader):
         return self._offset_calls.committed(now, partitions, timeout_s)
 
     def group_metadata(self) -> GroupMembership:
-        """In whose name a producer commits our offsets with its transaction.
+        """The membership with which a producer commits this consumer's offsets in a transaction.
 
-        One who has lost partitions and was not told yet speaks in the old name, and is refused.
+        If the member has lost partitions and the application does not know yet, this is the old membership,
+        and the broker refuses it.
         """
         settings = self._offset_calls.needed_group("for its metadata").settings
         if not self._events:
@@ -376,8 +382,8 @@ class ConsumerSession(PartitionReader):
         pending = self._closing.begin(now, self._timeout_s(timeout_s))
         if self._subscription is not None:
             self._leave(now, Pending("leaving the group"))
-        elif self._commits_itself and not self._leaving:
-            read = self.positions()
+        elif self.group is not None and self._commits_itself and not self._leaving:
+            read = self.positions() if self._counts_as_read else self.group.unsaved
             self.commit(now, read, timeout_s).when_done(partial(self._committed_last, read))
         self._closing.answers = self._fetcher.end_sessions(self._closing.answered)
         self._needs_turn = True

@@ -9,15 +9,15 @@
                  --leave--> LEAVING --> OUT
                  --hopeless--> FAILED --subscribe--> PREPARING
 
-Under the eager protocol everything is revoked in PREPARING; under the cooperative one (KIP-429) members go on
-with what they own, and give up in STABLE what the new assignment leaves out, which is a reason to rebalance.
-Either way nothing is given up before the application has acknowledged it.
+With the eager protocol everything is revoked in PREPARING. With the cooperative one (KIP-429) members keep
+reading their partitions, and give up in STABLE those that the new assignment does not contain, which starts
+another rebalance. In both, nothing is given up before the application has acknowledged it.
 """
 
 from collections.abc import Callable
 from enum import Enum, auto
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.assignors import NO_GENERATION, is_cooperative
 from headrace.client.backoff import backoff
@@ -34,6 +34,7 @@ from headrace.client.membership.classic_protocol import (
     sync_request,
 )
 from headrace.client.membership.events import (
+    LEAVING,
     NOBODY,
     Failed,
     Identity,
@@ -43,9 +44,8 @@ from headrace.client.membership.events import (
     PolledTooLate,
 )
 from headrace.client.membership.heartbeat import Heartbeat
-from headrace.client.membership.owned_partitions import OwnedPartitions
-from headrace.client.membership.subscription import SubscribedTopics, Subscription
-from headrace.client.request_queue import REBALANCE, Answer, RequestQueue
+from headrace.client.membership.subscription import OwnedPartitions, SubscribedTopics, Subscription
+from headrace.client.session import REBALANCE, Answer, RequestQueue
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.messages.join_group import JoinGroupResponse
@@ -55,7 +55,7 @@ from headrace.protocol.notation import Request
 JOIN_GRACE_S = 5.0  # beyond the rebalance timeout, as Java waits for JoinGroup
 
 
-class Phase(Enum):
+class ClassicPhase(Enum):
     OUT = auto()
     PREPARING = auto()
     JOINING = auto()
@@ -67,9 +67,8 @@ class Phase(Enum):
     FAILED = auto()
 
 
-_AT_REST = (Phase.OUT, Phase.STALE, Phase.FAILED)
+_AT_REST = (ClassicPhase.OUT, ClassicPhase.STALE, ClassicPhase.FAILED)
 
-_LEAVING = "the consumer was closed or has unsubscribed"
 
 # What an answer to a heartbeat or a commit says of the member; everything else it says of the request.
 _ABOUT_US = (
@@ -89,10 +88,10 @@ class ClassicMembership:
         request_queue: RequestQueue,
         coordinator: Coordinator,
         topics: SubscribedTopics,
-        dice: Dice,
+        rng: Randomness,
         tell: Callable[[MembershipEvent], None],
     ) -> None:
-        self.phase = Phase.OUT
+        self.phase = ClassicPhase.OUT
         self.generation = Generation()
         self.subscription: Subscription | None = None
         self._settings = settings
@@ -101,9 +100,9 @@ class ClassicMembership:
         self._request_queue = request_queue
         self._coordinator = coordinator
         self._topics = topics
-        self._dice = dice
+        self._rng = rng
         self._tell = tell
-        self._heartbeat = Heartbeat(settings, request_queue, coordinator, dice, answered=self._judged)
+        self._heartbeat = Heartbeat(settings, request_queue, coordinator, rng, answered=self._judged)
         self._owned_partitions = OwnedPartitions(tell)
         self._last = LastAssignment()
         self._joined_topics: frozenset[str] = frozenset()  # those of the subscription that we joined with
@@ -121,20 +120,20 @@ class ClassicMembership:
 
     def subscribe(self, now: Instant, subscription: Subscription) -> None:
         if subscription.broker_pattern is not None:
-            raise InvalidInput("only groups of the consumer protocol let the broker match a pattern")
+            raise InvalidInput("broker_pattern needs group.protocol=consumer")
         self.subscription = subscription
         self._poll_until = Instant(now + self._settings.max_poll_interval_s)
         if self.phase in _AT_REST:
-            self.phase = Phase.PREPARING
+            self.phase = ClassicPhase.PREPARING
             self._rejoin_reason = "subscribed"
 
     def polled(self, now: Instant) -> None:
-        """The application is at work: it has called `poll`. That is no excuse for not acknowledging."""
+        """The application has called `poll`. It still has to acknowledge what it was asked to."""
         if self.revoking:
             return
         self._poll_until = Instant(now + self._settings.max_poll_interval_s)
-        if self.phase is Phase.STALE:
-            self.phase = Phase.PREPARING
+        if self.phase is ClassicPhase.STALE:
+            self.phase = ClassicPhase.PREPARING
             self._rejoin_reason = "polled again after max.poll.interval.ms"
 
     def acknowledge(self, now: Instant, partitions: Partitions) -> None:
@@ -145,15 +144,15 @@ class ClassicMembership:
     def leave(self, now: Instant) -> None:
         """Out of the group, as soon as all is given up; `Left` says when."""
         self.subscription = None
-        if self.phase is Phase.LEAVING:
+        if self.phase is ClassicPhase.LEAVING:
             return
         if self.phase in _AT_REST:
             self._depart()
             return
         self._begin_round()
         self._rejoin_reason = None
-        self.phase = Phase.LEAVING
-        self._owned_partitions.revoke_all(_LEAVING)
+        self.phase = ClassicPhase.LEAVING
+        self._owned_partitions.revoke_all(LEAVING)
 
     @property
     def owned(self) -> Partitions:
@@ -167,15 +166,15 @@ class ClassicMembership:
     @property
     def is_stable(self) -> bool:
         """Whether the last rebalance is over and no other is wanted."""
-        return self.phase is Phase.STABLE and self._rejoin_reason is None
+        return self.phase is ClassicPhase.STABLE and self._rejoin_reason is None
 
     @property
     def is_out(self) -> bool:
         """Whether the group has no say in what is read."""
-        return self.phase is Phase.OUT
+        return self.phase is ClassicPhase.OUT
 
     def identity(self) -> Identity | None:
-        """In whose name to commit; None: in nobody's before the next generation."""
+        """The member id and generation for commits; None until the next generation."""
         if self.is_out:
             return NOBODY
         if self.generation.id == NO_GENERATION:
@@ -193,18 +192,24 @@ class ClassicMembership:
         self._check_polling(now)
         if self.subscription is not None:
             self._notice_topics(self.subscription)
-        if self.phase is Phase.STABLE and self._rejoin_reason is not None and not self.revoking:
+        if self._rejoin_reason is None and self._finishes_by() <= now:
+            self._rejoin_reason = "partitions that were held back have no owner yet"
+        if self.phase is ClassicPhase.STABLE and self._rejoin_reason is not None and not self.revoking:
             self._prepare()
-        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_select(self.subscription):
-            self.phase = Phase.JOINING
-        if self.phase is Phase.GATHERING:
+        if (
+            self.phase is ClassicPhase.PREPARING
+            and not self.revoking
+            and self._topics.can_select(self.subscription)
+        ):
+            self.phase = ClassicPhase.JOINING
+        if self.phase is ClassicPhase.GATHERING:
             self._share_out()
         if not self._awaits_answer and now >= self._retry_at:
-            if self.phase is Phase.JOINING:
+            if self.phase is ClassicPhase.JOINING:
                 self._join()
-            elif self.phase is Phase.SYNCING:
+            elif self.phase is ClassicPhase.SYNCING:
                 self._sync()
-        if self.phase is Phase.LEAVING and not self.revoking and not self._awaits_answer:
+        if self.phase is ClassicPhase.LEAVING and not self.revoking and not self._awaits_answer:
             self._leave()
         if self._beats:
             self._heartbeat.advance(now, self.generation)
@@ -212,29 +217,36 @@ class ClassicMembership:
     def deadline(self) -> Instant:
         if self.phase in _AT_REST:
             return NEVER
-        earliest = self._poll_until if self.phase is not Phase.LEAVING else NEVER
+        earliest = self._poll_until if self.phase is not ClassicPhase.LEAVING else NEVER
+        if self._rejoin_reason is None:
+            earliest = min(earliest, self._finishes_by())
         if not self._coordinator.is_sought:
-            if self.phase in (Phase.JOINING, Phase.SYNCING) and not self._awaits_answer:
+            if self.phase in (ClassicPhase.JOINING, ClassicPhase.SYNCING) and not self._awaits_answer:
                 earliest = min(earliest, self._retry_at)
             if self._beats:
                 earliest = min(earliest, self._heartbeat.deadline())
         return earliest
 
+    def _finishes_by(self) -> Instant:
+        if self.phase is not ClassicPhase.STABLE or self._group_leader is None:
+            return NEVER
+        return self._group_leader.finishes_by
+
     def _check_polling(self, now: Instant) -> None:
-        if self.phase in _AT_REST or self.phase is Phase.LEAVING or now < self._poll_until:
+        if self.phase in _AT_REST or self.phase is ClassicPhase.LEAVING or now < self._poll_until:
             return
         self._tell(PolledTooLate(self._settings.max_poll_interval_s))
         reason = f"not polled for {self._settings.max_poll_interval_s:g} s"
         self._say_goodbye(reason, lambda *_: None)
-        self._forget(Phase.STALE, reason)
+        self._forget(ClassicPhase.STALE, reason)
 
     def _notice_topics(self, subscription: Subscription) -> None:
         chosen = self._topics.select(subscription)
         group_topics = self._group_leader.topics if self._group_leader is not None else frozenset()
         self._topics.watch(chosen | group_topics, everything=subscription.pattern is not None)
-        if self.phase in (Phase.OUT, Phase.PREPARING, Phase.STALE, Phase.FAILED):
+        if self.phase in (ClassicPhase.OUT, ClassicPhase.PREPARING, ClassicPhase.STALE, ClassicPhase.FAILED):
             return
-        if chosen != self._joined_topics and (self.phase is not Phase.JOINING or self._awaits_answer):
+        if chosen != self._joined_topics and (self.phase is not ClassicPhase.JOINING or self._awaits_answer):
             self._rejoin_reason = "the subscription has changed"
         elif self._group_leader is not None and self._group_leader.is_outdated(self._topics):
             self._rejoin_reason = "topics of the group have changed"
@@ -243,7 +255,7 @@ class ClassicMembership:
 
     def _prepare(self) -> None:
         """Before we join (again): under the eager protocol everything has to go."""
-        self.phase = Phase.PREPARING
+        self.phase = ClassicPhase.PREPARING
         if not self._is_cooperative:
             self._owned_partitions.revoke_all(self._rejoin_reason or "the group rebalances")
         elif self.subscription is not None:
@@ -251,23 +263,23 @@ class ClassicMembership:
             unwanted = frozenset(at for at in self.owned if not selects(at.topic))
             self._owned_partitions.revoke(unwanted, "no longer subscribed to")
 
-    def _forget(self, phase: Phase, reason: str, *, keeps_id: bool = False) -> None:
-        """The generation is no longer ours, and neither is what it gave us."""
+    def _forget(self, phase: ClassicPhase, reason: str, *, keeps_id: bool = False) -> None:
+        """Drops the generation and its assignment."""
         self.generation = Generation(member_id=self.generation.member_id if keeps_id else "")
         self._group_leader = None
         self._begin_round()
-        if self.phase is not Phase.LEAVING:
+        if self.phase is not ClassicPhase.LEAVING:
             self.phase = phase
         self._owned_partitions.lose(reason)
 
     def _fail(self, error: ClientError) -> None:
-        if self.phase is not Phase.LEAVING:
+        if self.phase is not ClassicPhase.LEAVING:
             self._tell(Failed(error))
-        self._forget(Phase.FAILED, str(error))
+        self._forget(ClassicPhase.FAILED, str(error))
 
     def _search_ended(self, now: Instant, error: ClientError) -> None:
-        """There is no coordinator for us, for good."""
-        if self.phase is Phase.LEAVING:
+        """The coordinator refuses us permanently."""
+        if self.phase is ClassicPhase.LEAVING:
             self._depart()
         elif self.phase not in _AT_REST:
             self._fail(error)
@@ -284,7 +296,7 @@ class ClassicMembership:
             return
         if coordinator_failed:
             self._coordinator.failed(to)
-        self._retry_at = Instant(now + backoff(self._failures, self._dice))
+        self._retry_at = Instant(now + backoff(self._failures, self._rng))
         self._failures += 1
         self._prepare()
 
@@ -320,28 +332,30 @@ class ClassicMembership:
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self._expelled(answer.error_code)
             case ErrorCode.REBALANCE_IN_PROGRESS:
-                self._retry_at = Instant(now + backoff(0, self._dice))
+                self._retry_at = Instant(now + backoff(0, self._rng))
             case code:
                 self._setback(now, to, self._error(code), coordinator_failed=code in NOT_THE_ONE)
 
     def _enter(self, now: Instant, answer: JoinGroupResponse) -> None:
         protocol = answer.protocol_name or ""
         if protocol not in self._assignors:
-            self._fail(BadResponse(f"the group uses the assignor {protocol!r}, which we did not offer"))
+            self._fail(
+                BadResponse(f"the group chose the assignor {protocol!r}, which this member did not offer")
+            )
             return
         self.generation = Generation(answer.generation_id, answer.member_id, protocol)
         self._failures = 0
         self._heartbeat.start(now)
         self._shares = []
         if answer.leader != answer.member_id:
-            self.phase = Phase.SYNCING
+            self.phase = ClassicPhase.SYNCING
             return
         try:
             self._group_leader = GroupLeader(answer.members, skips_assignment=answer.skip_assignment)
         except ProtocolError as error:
             self._fail(BadResponse(f"the subscription of another member cannot be read: {error}"))
             return
-        self.phase = Phase.GATHERING
+        self.phase = ClassicPhase.GATHERING
 
     def _share_out(self) -> None:
         assert self._group_leader is not None
@@ -353,7 +367,7 @@ class ClassicMembership:
         except InvalidInput as error:
             self._fail(error)
             return
-        self.phase = Phase.SYNCING
+        self.phase = ClassicPhase.SYNCING
 
     def _sync(self) -> None:
         to = self._coordinator.address()
@@ -362,7 +376,7 @@ class ClassicMembership:
         self._ask(to, sync_request(self._settings, self.generation, self._shares), self._synced)
 
     def _ask(self, to: Address, question: Request, heard: Callable[[Instant, Address, Answer], None]) -> None:
-        """Opens a round: the broker may hold the answer back until everybody else is there."""
+        """Sends JoinGroup; the broker may answer only when all other members have joined."""
         number = self._begin_round()
         self._awaits_answer = True
 
@@ -381,6 +395,8 @@ class ClassicMembership:
         assert isinstance(answer, SyncGroupResponse)
         match answer.error_code:
             case ErrorCode.NONE:
+                if self._group_leader is not None:
+                    self._group_leader.synced(now, self._settings)
                 try:
                     self._settle(read_assignment(answer.assignment))
                 except ProtocolError as error:
@@ -396,7 +412,7 @@ class ClassicMembership:
     def _settle(self, assigned: Partitions) -> None:
         """The rebalance is over for us: what we keep, what is new, and what has to go."""
         assert self.subscription is not None
-        self.phase = Phase.STABLE
+        self.phase = ClassicPhase.STABLE
         selects = self.subscription.selects
         if not all(selects(at.topic) for at in assigned):
             self._rejoin_reason = "the subscription has changed"
@@ -416,7 +432,7 @@ class ClassicMembership:
         """Nobody asks for a heartbeat while our JoinGroup waits at the broker."""
         if self.generation.id == NO_GENERATION or self.phase in _AT_REST:
             return False
-        return self.phase is not Phase.JOINING or not self._awaits_answer
+        return self.phase is not ClassicPhase.JOINING or not self._awaits_answer
 
     def _judged(self, generation: Generation, code: int) -> None:
         """A heartbeat was answered."""
@@ -433,7 +449,7 @@ class ClassicMembership:
             return  # who assigned partitions by hand does not join for being refused
         match code:
             case ErrorCode.REBALANCE_IN_PROGRESS:
-                if self.phase is Phase.STABLE and self._rejoin_reason is None:
+                if self.phase is ClassicPhase.STABLE and self._rejoin_reason is None:
                     self._rejoin_reason = "the group is rebalancing"
             case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION:
                 self._expelled(code)
@@ -444,7 +460,7 @@ class ClassicMembership:
         """The group went on without us: we join again, with our member id where it still knows us."""
         self._rejoin_reason = str(self._error(code))
         keeps_id = code == ErrorCode.ILLEGAL_GENERATION
-        self._forget(Phase.PREPARING, self._rejoin_reason, keeps_id=keeps_id)
+        self._forget(ClassicPhase.PREPARING, self._rejoin_reason, keeps_id=keeps_id)
 
     # --- leaving -------------------------------------------------------------------------------------------
 
@@ -458,19 +474,19 @@ class ClassicMembership:
                 self._awaits_answer = False
                 self._depart()
 
-        if not self._say_goodbye(_LEAVING, then):
+        if not self._say_goodbye(LEAVING, then):
             self._awaits_answer = False
             self._depart()
 
     def _depart(self) -> None:
         self.generation = Generation()
         self._group_leader = None
-        self._owned_partitions.lose(_LEAVING)
-        self.phase = Phase.OUT
+        self._owned_partitions.lose(LEAVING)
+        self.phase = ClassicPhase.OUT
         self._topics.watch(())
         self._tell(Left())
         if self.subscription is not None:  # subscribed again while we were leaving
-            self.phase = Phase.PREPARING
+            self.phase = ClassicPhase.PREPARING
 
     def _say_goodbye(self, reason: str, then: Callable[[Instant, Answer], None]) -> bool:
         """Whether there is anything to say: a static member's place is kept for it until its session ends."""

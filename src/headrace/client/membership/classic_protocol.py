@@ -5,7 +5,15 @@ JoinGroup and SyncGroup, as Java writes them. `GroupLeader` computes the assignm
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headrace.client.assignors import NO_GENERATION, Assignor, GroupMember, TellsUserData, by_topic
+from headrace.base.time import NEVER, Instant
+from headrace.client.assignors import (
+    NO_GENERATION,
+    Assignor,
+    GroupMember,
+    TellsUserData,
+    by_topic,
+    is_cooperative,
+)
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput
 from headrace.client.membership.subscription import SubscribedTopics
@@ -183,6 +191,8 @@ class GroupLeader:
         self.topics = frozenset(topic for member in self.members.values() for topic in member.topics)
         # A static leader that came back to a settled group: the broker keeps the shares (KIP-814).
         self._skips_assignment = skips_assignment
+        self.finishes_by = NEVER  # when it starts another rebalance, if nobody else does
+        self._holds_back = False  # partitions that go to nobody before their owners have given them up
         self._shared: dict[str, int] | None = None  # the sizes of the topics that were shared out
         self._looked_at = 0  # the changes that we have seen
 
@@ -190,9 +200,12 @@ class GroupLeader:
         """Raises InvalidInput when the assignor does."""
         self._shared, self._looked_at = self._sizes(topics), topics.changes
         if self._skips_assignment:
+            self._holds_back = is_cooperative(assignor)  # it may be so: who led before did not tell
             return []
         try:
             assignment = assignor.assign(self.members, self._shared)
+            owned = {at for member in self.members.values() for at in member.owned}
+            self._holds_back = bool(owned.difference(*assignment.values())) and is_cooperative(assignor)
             return [
                 SyncGroupRequestAssignment(
                     member_id=member_id, assignment=write_assignment(assignment.get(member_id, ()))
@@ -201,6 +214,14 @@ class GroupLeader:
             ]
         except Exception as error:  # the application's own code: it must hear of it, whatever it is
             raise InvalidInput(f"the assignor {assignor.name!r} failed: {error}") from error
+
+    def synced(self, now: Instant, settings: GroupSettings) -> None:
+        """The assignment is told. An owner that gives up partitions starts the rebalance in which others get
+        them. A static member that died before comes back without them, within the time of a session, and has
+        nothing to give up: nobody would start it.
+        """
+        if self._holds_back:
+            self.finishes_by = Instant(now + settings.session_timeout_s)
 
     def is_outdated(self, topics: SubscribedTopics) -> bool:
         """Whether the topics are no longer those that were shared out."""

@@ -1,4 +1,5 @@
-"""A member of a group of the consumer protocol (KIP-848): one heartbeat says all, the broker decides all.
+"""Member of a group of the consumer protocol (KIP-848): one kind of request, the heartbeat; the broker
+decides.
 
     OUT --subscribe--> PREPARING --nothing left to give up, topics known--> JOINING (epoch 0)
         --answered with an epoch--> MEMBER, which takes each new assignment over and tells so
@@ -7,22 +8,24 @@
                  --leave--> LEAVING --> OUT
                  --hopeless--> FAILED --subscribe--> PREPARING
 
-The broker names partitions by topic ids. It gives a partition to nobody before its owner has said that it is
-given up; so an assignment is reconciled in one step: what is missing in it is revoked, and once the
-application has acknowledged that, the rest is assigned and the broker is told what we own.
+The broker names partitions by topic ids. It assigns a partition only after its owner has reported that it
+gave it up, so the member takes over an assignment in one step: it revokes the partitions that are missing in
+it. When the application has acknowledged that, the new ones are assigned, and the next heartbeat reports
+them.
 """
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from headrace.base.dice import Dice
 from headrace.base.ids import id_text
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.membership.events import (
+    LEAVING,
     NOBODY,
     Failed,
     Identity,
@@ -32,9 +35,8 @@ from headrace.client.membership.events import (
     PolledTooLate,
 )
 from headrace.client.membership.heartbeat import HeartbeatTimer
-from headrace.client.membership.owned_partitions import OwnedPartitions
-from headrace.client.membership.subscription import SubscribedTopics, Subscription
-from headrace.client.request_queue import Answer, RequestQueue
+from headrace.client.membership.subscription import OwnedPartitions, SubscribedTopics, Subscription
+from headrace.client.session import Answer, RequestQueue
 from headrace.client.settings.consumer import GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -116,7 +118,7 @@ FIRST_INTERVAL_S = 5.0
 NOTHING: tuple[Partitions | None, Owned] = (None, {})
 
 
-class Phase(Enum):
+class ConsumerPhase(Enum):
     OUT = auto()
     PREPARING = auto()
     JOINING = auto()
@@ -126,12 +128,16 @@ class Phase(Enum):
     FAILED = auto()
 
 
-_AT_REST = (Phase.OUT, Phase.STALE, Phase.FAILED)
-_LEAVING = "the consumer was closed or has unsubscribed"
+_AT_REST = (ConsumerPhase.OUT, ConsumerPhase.STALE, ConsumerPhase.FAILED)
 
 
 class ConsumerMembership:
-    """Invariant: we join with nothing; whatever we own, the present epochs gave us."""
+    """Invariant: we join with nothing; whatever we own, the present epochs gave us.
+
+    The calls of the application are those of `ClassicMembership`. Only what they have in common beyond the
+    names is shared (`OwnedPartitions`, `HeartbeatTimer`, `SubscribedTopics`): each protocol has its own
+    phases, and each call moves between those.
+    """
 
     def __init__(
         self,
@@ -139,11 +145,11 @@ class ConsumerMembership:
         request_queue: RequestQueue,
         coordinator: Coordinator,
         topics: SubscribedTopics,
-        dice: Dice,
+        rng: Randomness,
         tell: Callable[[MembershipEvent], None],
     ) -> None:
-        self.phase = Phase.OUT
-        self.member_id = id_text(dice.randbytes(16))  # ours to choose, and kept for life
+        self.phase = ConsumerPhase.OUT
+        self.member_id = id_text(rng.randbytes(16))  # ours to choose, and kept for life
         self.epoch = JOINING_EPOCH
         self.subscription: Subscription | None = None
         self._settings = settings
@@ -152,7 +158,7 @@ class ConsumerMembership:
         self._topics = topics
         self._tell = tell
         self._owned_partitions = OwnedPartitions(tell)
-        self._timer = HeartbeatTimer(dice, interval_s=FIRST_INTERVAL_S, session_s=NEVER)
+        self._timer = HeartbeatTimer(rng, interval_s=FIRST_INTERVAL_S, session_s=NEVER)
         self._report = Report(settings)
         self._target: Mapping[bytes, tuple[int, ...]] | None = None  # not reconciled yet
         self._topic_ids: dict[str, bytes] = {}  # of what we own
@@ -169,15 +175,15 @@ class ConsumerMembership:
         self.subscription = subscription
         self._poll_until = Instant(now + self._settings.max_poll_interval_s)
         if self.phase in _AT_REST:
-            self.phase = Phase.PREPARING
+            self.phase = ConsumerPhase.PREPARING
 
     def polled(self, now: Instant) -> None:
-        """The application is at work: it has called `poll`. That is no excuse for not acknowledging."""
+        """The application has called `poll`. It still has to acknowledge what it was asked to."""
         if self.revoking:
             return
         self._poll_until = Instant(now + self._settings.max_poll_interval_s)
-        if self.phase is Phase.STALE:
-            self.phase = Phase.PREPARING
+        if self.phase is ConsumerPhase.STALE:
+            self.phase = ConsumerPhase.PREPARING
 
     def acknowledge(self, now: Instant, partitions: Partitions) -> None:
         """The application is done with these of what was revoked."""
@@ -187,14 +193,14 @@ class ConsumerMembership:
     def leave(self, now: Instant) -> None:
         """Out of the group, as soon as all is given up; `Left` says when."""
         self.subscription = None
-        if self.phase is Phase.LEAVING:
+        if self.phase is ConsumerPhase.LEAVING:
             return
         if self.phase in _AT_REST:
             self._depart()
             return
         self._target = None
-        self.phase = Phase.LEAVING
-        self._owned_partitions.revoke_all(_LEAVING)
+        self.phase = ConsumerPhase.LEAVING
+        self._owned_partitions.revoke_all(LEAVING)
 
     @property
     def owned(self) -> Partitions:
@@ -209,7 +215,7 @@ class ConsumerMembership:
     def is_stable(self) -> bool:
         """Whether we have what the broker gave us, and it knows."""
         return (
-            self.phase is Phase.MEMBER
+            self.phase is ConsumerPhase.MEMBER
             and self._target is None
             and self._report.is_told(self._subscribed(), self._owned_by_id())
         )
@@ -217,10 +223,10 @@ class ConsumerMembership:
     @property
     def is_out(self) -> bool:
         """Whether the group has no say in what is read."""
-        return self.phase is Phase.OUT
+        return self.phase is ConsumerPhase.OUT
 
     def identity(self) -> Identity | None:
-        """In whose name to commit; None: in nobody's before the next epoch."""
+        """The member id and epoch for commits; None until the next epoch."""
         if self.is_out:
             return NOBODY
         if self.epoch <= JOINING_EPOCH:
@@ -237,16 +243,20 @@ class ConsumerMembership:
         """Does what is due."""
         self._check_polling(now)
         self._watch_topics()
-        if self.phase is Phase.PREPARING and not self.revoking and self._topics.can_select(self.subscription):
-            self.phase = Phase.JOINING
+        if (
+            self.phase is ConsumerPhase.PREPARING
+            and not self.revoking
+            and self._topics.can_select(self.subscription)
+        ):
+            self.phase = ConsumerPhase.JOINING
             self._report.forget()
             self._timer.hurry()
-        if self.phase is Phase.MEMBER:
+        if self.phase is ConsumerPhase.MEMBER:
             if self._target is not None and not self.revoking:
                 self._reconcile(self._target)
             if not self.revoking and not self._report.is_said(self._subscribed(), self._owned_by_id()):
                 self._timer.hurry()
-        if self.phase is Phase.LEAVING and not self.revoking:
+        if self.phase is ConsumerPhase.LEAVING and not self.revoking:
             self._leave()
         if self._beats:
             self._beat(now)
@@ -254,20 +264,20 @@ class ConsumerMembership:
     def deadline(self) -> Instant:
         if self.phase in _AT_REST:
             return NEVER
-        earliest = self._poll_until if self.phase is not Phase.LEAVING else NEVER
+        earliest = self._poll_until if self.phase is not ConsumerPhase.LEAVING else NEVER
         if self._beats and not self._coordinator.is_sought:
             earliest = min(earliest, self._timer.beat_at())
         return earliest
 
     def _check_polling(self, now: Instant) -> None:
-        if self.phase in _AT_REST or self.phase is Phase.LEAVING or now < self._poll_until:
+        if self.phase in _AT_REST or self.phase is ConsumerPhase.LEAVING or now < self._poll_until:
             return
         self._tell(PolledTooLate(self._settings.max_poll_interval_s))
         self._say_goodbye(lambda *_: None)
-        self._forget(Phase.STALE, f"not polled for {self._settings.max_poll_interval_s:g} s")
+        self._forget(ConsumerPhase.STALE, f"not polled for {self._settings.max_poll_interval_s:g} s")
 
     def _watch_topics(self) -> None:
-        if self.phase is Phase.OUT:
+        if self.phase is ConsumerPhase.OUT:
             return
         nameless = () if self._target is None else self._target.keys() - self._topics.names.keys()
         matches_here = self.subscription is not None and self.subscription.pattern is not None
@@ -275,7 +285,7 @@ class ConsumerMembership:
         self._topics.watch(names, everything=matches_here, ids=nameless)
 
     def _subscribed(self) -> Subscription | None:
-        """What the broker is told: of a pattern that is matched here, the names."""
+        """The subscription in the heartbeat; for a pattern that is matched by the client, the topic names."""
         if self.subscription is None or self.subscription.pattern is None:
             return self.subscription
         return Subscription(self._topics.select(self.subscription))
@@ -306,24 +316,24 @@ class ConsumerMembership:
             self._sorted = self.owned, numbers
         return self._sorted[1]
 
-    def _forget(self, phase: Phase, reason: str) -> None:
-        """The epoch is no longer ours, and neither is what we own."""
+    def _forget(self, phase: ConsumerPhase, reason: str) -> None:
+        """Drops the epoch and all partitions."""
         self.epoch = JOINING_EPOCH
         self._target = None
         self._round += 1
         self._timer.is_under_way = False
-        if self.phase is not Phase.LEAVING:
+        if self.phase is not ConsumerPhase.LEAVING:
             self.phase = phase
         self._owned_partitions.lose(reason)
 
     def _fail(self, error: ClientError) -> None:
-        if self.phase is not Phase.LEAVING:
+        if self.phase is not ConsumerPhase.LEAVING:
             self._tell(Failed(error))
-        self._forget(Phase.FAILED, str(error))
+        self._forget(ConsumerPhase.FAILED, str(error))
 
     def _search_ended(self, now: Instant, error: ClientError) -> None:
-        """There is no coordinator for us, for good."""
-        if self.phase is Phase.LEAVING:
+        """The coordinator refuses us permanently."""
+        if self.phase is ConsumerPhase.LEAVING:
             self._depart()
         elif self.phase not in _AT_REST:
             self._fail(error)
@@ -333,9 +343,9 @@ class ConsumerMembership:
     @property
     def _beats(self) -> bool:
         """Who leaves is still a member until all is given up."""
-        if self.phase is Phase.LEAVING:
+        if self.phase is ConsumerPhase.LEAVING:
             return bool(self.revoking) and self.epoch > JOINING_EPOCH
-        return self.phase in (Phase.JOINING, Phase.MEMBER)
+        return self.phase in (ConsumerPhase.JOINING, ConsumerPhase.MEMBER)
 
     def _beat(self, now: Instant) -> None:
         if now < self._timer.beat_at():
@@ -371,15 +381,15 @@ class ConsumerMembership:
                 error = KafkaError(code, answer.error_message, subject=f"group {self._settings.group_id!r}")
                 if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
                     self._timer.missed(now)
-                    self._forget(Phase.PREPARING, str(error))
+                    self._forget(ConsumerPhase.PREPARING, str(error))
                 else:
                     self._missed(now, to, error)
 
     def _take(self, answer: ConsumerGroupHeartbeatResponse) -> None:
         self.epoch = answer.member_epoch
-        if self.phase is Phase.JOINING:
-            self.phase = Phase.MEMBER
-        if answer.assignment is not None and self.phase is Phase.MEMBER:
+        if self.phase is ConsumerPhase.JOINING:
+            self.phase = ConsumerPhase.MEMBER
+        if answer.assignment is not None and self.phase is ConsumerPhase.MEMBER:
             self._owned_partitions.reconsider()
             self._target = {
                 each.topic_id: tuple(each.partitions) for each in answer.assignment.topic_partitions
@@ -401,7 +411,7 @@ class ConsumerMembership:
         return is_held and self._joins > 1
 
     def refused(self, code: int) -> None:
-        """A commit was answered with an error; what it means for us the next heartbeat tells."""
+        """A commit was refused; the answer to the next heartbeat shows whether the member was removed."""
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH):
             self._timer.hurry()
 
@@ -423,16 +433,16 @@ class ConsumerMembership:
             self._depart()
 
     def _depart(self) -> None:
-        self.phase = Phase.OUT
+        self.phase = ConsumerPhase.OUT
         self._is_saying_goodbye = False
         self.epoch = JOINING_EPOCH
         self._target = None
-        self._owned_partitions.lose(_LEAVING)
+        self._owned_partitions.lose(LEAVING)
         self._timer.is_under_way = False
         self._topics.watch(())
         self._tell(Left())
         if self.subscription is not None:  # subscribed again while we were leaving
-            self.phase = Phase.PREPARING
+            self.phase = ConsumerPhase.PREPARING
 
     def _say_goodbye(self, then: Callable[[Instant, Answer], None]) -> bool:
         """Whether there is anything to say: perhaps the broker has just taken us in."""

@@ -1,6 +1,6 @@
 """Events of a group member for the application, in the order in which they happened; its identity.
 
-The reasons are for people: a rebalance that nobody can explain is the most frequent complaint.
+The reasons are for people: users often ask why a rebalance happened.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,8 @@ from headrace.client.errors import ClientError
 
 Partitions = frozenset[TopicPartition]
 
+LEAVING = "the consumer was closed or has unsubscribed"  # a reason
+
 
 class CommittedOffset(NamedTuple):
     """How far a partition is read: the offset of the next record, and what was noted beside it."""
@@ -19,6 +21,19 @@ class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int = -1  # of the last record read; tells a later reader of lost records (KIP-320)
     metadata: str = ""
+
+
+class GroupMembership(NamedTuple):
+    """Who commits: by it a coordinator refuses a member that lost its partitions (KIP-447).
+
+    >>> headrace.GroupMembership("copiers", generation=3, member_id="consumer-1").group_id
+    'copiers'
+    """
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,7 +56,7 @@ class Revoked:
 
 @dataclass(slots=True, frozen=True)
 class Lost:
-    """These are no longer the application's, and perhaps somebody else's already: too late to commit."""
+    """The application has lost these partitions; another member may own them, so it is too late to commit."""
 
     partitions: Partitions
     reason: str = field(default="", compare=False)
@@ -70,7 +85,7 @@ class Failed:
 
 @dataclass(slots=True, frozen=True)
 class CommitEnded:
-    """A commit that the application asked for is done, or has failed for good; in the order of the asking."""
+    """A commit of the application is done or has failed; these events are in the order of the calls."""
 
     number: int  # that `commit` gave
     offsets: Mapping[TopicPartition, CommittedOffset]
@@ -79,7 +94,7 @@ class CommitEnded:
 
 @dataclass(slots=True, frozen=True)
 class AutoCommitFailed:
-    """Offsets that nobody asked to commit were not; the next interval tries again, if they are still ours."""
+    """An automatic commit failed; the next interval tries again, if the member still owns the partitions."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     error: ClientError
@@ -96,7 +111,9 @@ class OffsetsFetched:
 
 @dataclass(slots=True, frozen=True)
 class TopicRefused:
-    """A topic of the subscription is not ours to read, or cannot exist; told once, until it can be read."""
+    """A topic of the subscription may not be read, or has an invalid name; reported once, until it can be
+    read.
+    """
 
     topic: str
     error: ClientError

@@ -1,8 +1,9 @@
 """A consumer's group as one machine: coordinator, membership, commits and committed offsets.
 
-The shell sends what `requests` gives, hands every answer to `answered`, wakes the machine at `deadline`, and
-tells the application what `take_events` says. After each call of the application it asks for requests again.
-It tells events before it takes a commit, so that nobody commits what it does not know it has lost.
+The shell sends the requests that `requests` returns, passes every answer to `answered`, calls `requests`
+again at `deadline`, and passes the events of `take_events` to the application. After each call of the
+application it asks for requests again. It delivers events before it accepts a commit, so that the application
+does not commit partitions that it has lost.
 
 JoinGroup and SyncGroup are answered late, and a broker answers in order: the shell gives them a connection
 apart from commits.
@@ -10,19 +11,18 @@ apart from commits.
 
 from collections.abc import Iterable, Mapping
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.coordinator import Coordinator
 from headrace.client.errors import ClientError
 from headrace.client.membership.classic import ClassicMembership
-from headrace.client.membership.commits import AutoCommit, Commits
 from headrace.client.membership.consumer import ConsumerMembership
 from headrace.client.membership.events import CommitEnded, CommittedOffset, GroupEvent, Lost, Partitions
-from headrace.client.membership.offset_fetch import OffsetFetches
+from headrace.client.membership.offsets import AutoCommit, Commits, OffsetFetches
 from headrace.client.membership.subscription import SubscribedTopics, Subscription
 from headrace.client.metadata import Metadata
-from headrace.client.request_queue import Answer, Outgoing, RequestQueue
+from headrace.client.session import Answer, Outgoing, RequestQueue
 from headrace.client.settings.consumer import GroupProtocol, GroupSettings
 
 
@@ -32,7 +32,7 @@ class Group:
     def __init__(
         self,
         settings: GroupSettings,
-        dice: Dice,
+        rng: Randomness,
         request_queue: RequestQueue | None = None,
         metadata: Metadata | None = None,
     ) -> None:
@@ -44,11 +44,11 @@ class Group:
         self._losses = 0
         self._request_queue = request_queue or RequestQueue()
         self._coordinator = Coordinator(
-            settings.group_id, self._request_queue, dice, request_timeout_s=settings.request_timeout_s
+            settings.group_id, self._request_queue, rng, request_timeout_s=settings.request_timeout_s
         )
         self.metadata = metadata or Metadata(
             self._request_queue,
-            dice,
+            rng,
             request_timeout_s=settings.request_timeout_s,
             max_age_s=settings.metadata_max_age_s,
             creates_topics=settings.allow_auto_create_topics,
@@ -58,13 +58,13 @@ class Group:
         )
         kind = ClassicMembership if settings.protocol is GroupProtocol.CLASSIC else ConsumerMembership
         self.membership: ClassicMembership | ConsumerMembership = kind(
-            settings, self._request_queue, self._coordinator, self.topics, dice, self._tell
+            settings, self._request_queue, self._coordinator, self.topics, rng, self._tell
         )
         self._commits = Commits(
             settings,
             self._request_queue,
             self._coordinator,
-            dice,
+            rng,
             identity=self.membership.identity,
             may_commit=lambda at: self.membership.is_out or at in self.membership.owned,
             refused=self.membership.refused,
@@ -73,7 +73,7 @@ class Group:
             settings,
             self._request_queue,
             self._coordinator,
-            dice,
+            rng,
             identity=self.membership.reader_identity,
             tell=self._tell,
         )
@@ -174,7 +174,7 @@ class Group:
         offsets: Mapping[TopicPartition, CommittedOffset],
         timeout_s: float | None = None,
     ) -> int:
-        """A number by which `CommitEnded` tells what became of it."""
+        """Commits offsets; returns the number by which `CommitEnded` reports the result."""
         number = self._number()
 
         def done(now: Instant, error: ClientError | None) -> None:
@@ -191,17 +191,22 @@ class Group:
     def fetch_committed(
         self, now: Instant, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> int:
-        """A number by which `OffsetsFetched` tells what was found."""
+        """Fetches committed offsets; returns the number by which `OffsetsFetched` reports them."""
         number = self._number()
         self._offset_fetches.fetch(now, number, partitions, self._timeout_s(timeout_s))
         return number
 
     def consumed(self, now: Instant, positions: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The application is done with what lies before these positions; auto commit keeps them."""
+        """The application has processed the records before these positions, for automatic commits."""
         if self._auto_commit is not None:
             owned = self.membership.owned
             ours = {at: each for at, each in positions.items() if self.membership.is_out or at in owned}
             self._auto_commit.consumed(now, ours)
+
+    @property
+    def unsaved(self) -> dict[TopicPartition, CommittedOffset]:
+        """What auto commit has not committed yet."""
+        return {} if self._auto_commit is None else self._auto_commit.unsaved
 
     def _number(self) -> int:
         self._next_number += 1

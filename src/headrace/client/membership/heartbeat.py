@@ -1,19 +1,21 @@
-"""Heartbeats of a group member: the timer of both protocols, and the requests of a classic group.
+"""Liveness of a group member: heartbeats to the broker, and warnings of max.poll.interval.ms.
 
-A session that passes without an answer makes the member look for its coordinator again: it may have moved.
+Both protocols have the timer; the requests here are those of a classic group. A session that passes without
+an answer makes the member look for its coordinator again: it may have moved. `PollInterval` warns of an
+application that does not poll often enough for its group.
 """
 
 from collections.abc import Callable
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.coordinator import NOT_THE_ONE, Coordinator
 from headrace.client.errors import ClientError
 from headrace.client.membership.classic_protocol import Generation, heartbeat_request
-from headrace.client.request_queue import Answer, RequestQueue
-from headrace.client.settings.consumer import GroupSettings
+from headrace.client.session import Answer, Log, RequestQueue
+from headrace.client.settings.consumer import ConsumerSettings, GroupSettings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.heartbeat import HeartbeatResponse
 
@@ -21,7 +23,7 @@ from headrace.protocol.messages.heartbeat import HeartbeatResponse
 class HeartbeatTimer:
     """One beat is under way at a time; an interval begins when one is sent, a session when one is heard."""
 
-    def __init__(self, dice: Dice, *, interval_s: float, session_s: float) -> None:
+    def __init__(self, rng: Randomness, *, interval_s: float, session_s: float) -> None:
         self.interval_s = interval_s
         self.session_s = session_s
         self.is_under_way = False
@@ -29,10 +31,10 @@ class HeartbeatTimer:
         self._beat_at = Instant(0.0)
         self._retry_at = Instant(0.0)  # not before, whatever the hurry: the last one failed
         self._failures = 0
-        self._dice = dice
+        self._rng = rng
 
     def start(self, now: Instant) -> None:
-        """The broker has just heard of us in another way."""
+        """Starts the timer; another request has just shown the broker that the member is alive."""
         self._beat_at = Instant(now + self.interval_s)
         self._settled(now)
 
@@ -58,12 +60,14 @@ class HeartbeatTimer:
     def missed(self, now: Instant) -> None:
         """No answer, or one that passes: the next beat comes sooner than the interval says."""
         self.is_under_way = False
-        self._retry_at = Instant(now + min(self.interval_s, backoff(self._failures, self._dice)))
+        self._retry_at = Instant(now + min(self.interval_s, backoff(self._failures, self._rng)))
         self._beat_at = self._retry_at
         self._failures += 1
 
     def hurry(self) -> None:
-        """Something has to be told: the next beat is due at once, or when the failed one is tried again."""
+        """Makes the next heartbeat due at once, or when a failed one is retried, because there is news to
+        report.
+        """
         self._beat_at = Instant(0.0)
 
 
@@ -73,7 +77,7 @@ class Heartbeat:
         settings: GroupSettings,
         request_queue: RequestQueue,
         coordinator: Coordinator,
-        dice: Dice,
+        rng: Randomness,
         *,
         answered: Callable[[Generation, int], None],
     ) -> None:
@@ -83,11 +87,11 @@ class Heartbeat:
         self._coordinator = coordinator
         self._answered = answered
         self._timer = HeartbeatTimer(
-            dice, interval_s=settings.heartbeat_interval_s, session_s=settings.session_timeout_s
+            rng, interval_s=settings.heartbeat_interval_s, session_s=settings.session_timeout_s
         )
 
     def start(self, now: Instant) -> None:
-        """The group has just heard of us in another way."""
+        """Starts heartbeats; another request has just shown the group that the member is alive."""
         self._timer.start(now)
 
     def deadline(self) -> Instant:
@@ -127,3 +131,47 @@ class Heartbeat:
             if code in NOT_THE_ONE:
                 self._coordinator.failed(to)
         self._answered(generation, code)
+
+
+PULSE_S = 1.0  # how often an application that waits or iterates says that it is not stuck
+
+
+class PollInterval:
+    """`pulse_at` is when the group is to hear of the application again."""
+
+    def __init__(self, settings: ConsumerSettings, log: Log) -> None:
+        self._log = log
+        self.pulse_at = NEVER
+        self._max_poll_records = settings.max_poll_records
+        self._interval_s = float("inf") if settings.group is None else settings.group.max_poll_interval_s
+        self._seen_at: Instant | None = None
+        self._has_warned = False
+
+    def shown(self, now: Instant, *, is_subscribed: bool) -> None:
+        """The application asks for messages."""
+        if is_subscribed and self._seen_at is not None and now - self._seen_at > self._interval_s:
+            self._log.warning(
+                "%.1f s passed between two polls, more than max.poll.interval.ms (%d) allows: the group has "
+                "assigned the partitions to other members. Raise max.poll.interval.ms above the time that "
+                "the work on one poll takes, or lower max.poll.records (%d).",
+                now - self._seen_at,
+                self._interval_s * 1000,
+                self._max_poll_records,
+            )
+        self._seen_at = now
+        self._has_warned = False
+        self.pulse_at = Instant(now + PULSE_S)
+
+    def watch(self, now: Instant, *, is_subscribed: bool) -> None:
+        """Called in the background: warns once, in time, if the application does not poll at all."""
+        if self._has_warned or not is_subscribed or self._seen_at is None:
+            return
+        if now - self._seen_at >= self._interval_s:
+            self._has_warned = True
+            self._log.warning(
+                "poll was not called for max.poll.interval.ms (%d): this member leaves its group, and joins "
+                "again with the next poll. If the application is only slow, raise max.poll.interval.ms, or "
+                "lower max.poll.records (%d).",
+                self._interval_s * 1000,
+                self._max_poll_records,
+            )

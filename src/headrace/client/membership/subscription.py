@@ -1,4 +1,13 @@
-"""Subscriptions of a group member: topics by name or by pattern, and the topics that they select today."""
+"""What a group member subscribes to, and the partitions that it owns.
+
+Topics are selected by name or by pattern. The partitions come and go in steps:
+
+    take: what is new is told at once, unless something has to go first
+    revoke --> the application ends its work --> acknowledge: now it is gone, and what is new is told
+    lose: gone without asking
+
+Between `revoke` and `acknowledge` partitions are still owned: their next owner has to wait.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -6,7 +15,14 @@ from dataclasses import dataclass
 
 from headrace.base.time import Instant
 from headrace.client.errors import ClientError, InvalidInput
-from headrace.client.membership.events import TopicRefused
+from headrace.client.membership.events import (
+    Assigned,
+    Lost,
+    MembershipEvent,
+    Partitions,
+    Revoked,
+    TopicRefused,
+)
 from headrace.client.metadata import Metadata, Refusals, Update
 
 
@@ -30,10 +46,12 @@ def subscription_of(
     """From what an application says; text instead of a list is one topic."""
     names = frozenset([topics] if isinstance(topics, str) else topics)
     if bool(names) + (pattern is not None) + (broker_pattern is not None) != 1:
-        raise InvalidInput("subscribe needs topics, a pattern, or a broker_pattern; exactly one of them")
+        raise InvalidInput("subscribe() needs exactly one of topics, pattern and broker_pattern")
     for name in names:
         if name.startswith("^"):
-            raise InvalidInput(f"{name!r} is not a topic; say subscribe(pattern={name!r}) to find topics")
+            raise InvalidInput(
+                f"{name!r} is not a topic name; for a pattern, use subscribe(pattern={name!r})"
+            )
     if isinstance(pattern, str):
         try:
             pattern = re.compile(pattern)
@@ -45,7 +63,8 @@ def subscription_of(
 class SubscribedTopics:
     """The topics that a member watches, of all that the metadata cache describes.
 
-    `changes` counts how often topics appeared, grew or went: whoever assigned partitions by them looks again.
+    `changes` counts how often topics appeared, grew or disappeared, so that a leader knows when to assign
+    again.
     """
 
     def __init__(
@@ -113,3 +132,63 @@ class SubscribedTopics:
 
     def metadata_failed(self, now: Instant, error: ClientError) -> None:
         """The cache asks again."""
+
+
+NONE: Partitions = frozenset()
+
+
+class OwnedPartitions:
+    """Invariants: `revoking` is part of `owned`; `_adding` is set only while something is being revoked."""
+
+    def __init__(self, tell: Callable[[MembershipEvent], None]) -> None:
+        self.owned: Partitions = NONE
+        self.revoking: Partitions = NONE  # told to the application, not acknowledged
+        self._adding: Partitions | None = None  # to be told when it has acknowledged
+        self._tell = tell
+
+    def take(self, wanted: Partitions, reason: str) -> Partitions:
+        """This and nothing else is to be owned; gives what has to be acknowledged before."""
+        gone, new = self.owned - wanted, wanted - self.owned
+        if gone:
+            self._adding = new
+            self.revoke(gone, reason)
+        else:
+            self._add(new)
+        return gone
+
+    def revoke(self, partitions: Partitions, reason: str) -> None:
+        fresh = partitions - self.revoking
+        if fresh:
+            self.revoking |= fresh
+            self._tell(Revoked(fresh, reason))
+
+    def revoke_all(self, reason: str) -> None:
+        self._adding = None
+        self.revoke(self.owned, reason)
+
+    def acknowledge(self, partitions: Partitions) -> None:
+        """The application is done with these of what is being revoked."""
+        done = partitions & self.revoking
+        self.owned -= done
+        self.revoking -= done
+        if self._adding is not None and not self.revoking:
+            adding, self._adding = self._adding, None
+            self._add(adding)
+
+    def reconsider(self) -> None:
+        """A newer assignment is coming: the additions of this one are dropped."""
+        self._adding = None
+
+    def lose(self, reason: str) -> None:
+        """All is gone, be it acknowledged or not."""
+        lost, self.owned, self.revoking, self._adding = self.owned, NONE, NONE, None
+        if lost:
+            self._tell(Lost(lost, reason))
+
+    def _add(self, partitions: Partitions) -> None:
+        self.owned |= partitions
+        self._tell(Assigned(partitions))
+
+    def check(self) -> None:
+        assert self.revoking <= self.owned
+        assert self._adding is None or self.revoking

@@ -5,12 +5,12 @@ and answers out.
                                                               ^                         |
                                                               +--the session's end is near (KIP-368)
 
-TLS wraps all of it, and only those who are told to log in do. From any state an error is raised when the peer
-breaks the rules (`BadResponse`), does not convince (`TlsFailed`, `AuthenticationFailed`), ends the stream
-(`ConnectionLost`) or stays silent past a deadline (`TimedOut`); after that the connection is of no use. A
-broker answers in the order it was asked, so answers are matched to a queue and the correlation id must
-agree. No announced length is trusted: what is above the cap is refused before a byte of it is stored, and
-what is no Kafka at all is named if we can tell.
+TLS wraps all of it; the login is optional. In any state an error is raised if the peer violates the protocol
+(`BadResponse`), cannot be trusted or refuses the login (`TlsFailed`, `AuthenticationFailed`), closes the
+stream (`ConnectionLost`) or does not answer before a deadline (`TimedOut`); after that the connection cannot
+be used. A broker answers in the order of the requests, so answers are matched to a queue, and the correlation
+id must agree. A length above the limit is refused before any byte is stored. If the peer is not a Kafka
+broker, the error says what it is, if that can be recognised.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.errors import (
     BadResponse,
@@ -112,7 +112,7 @@ class Connection:
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         security: "Security | None" = None,
         host: str = "",  # the broker's name, which its certificate must have
-        dice: Dice | None = None,  # nobody may guess them; needed to log in
+        rng: Randomness | None = None,  # nobody may guess them; needed to log in
     ) -> None:
         self.client_id = client_id
         self.software_version = software_version
@@ -135,8 +135,8 @@ class Connection:
         self._is_known = False  # whether the broker was ready for us once
         self._tls = security.tls.stream(host) if security is not None and security.tls is not None else None
         self._mechanism = security.mechanism if security is not None else None
-        assert self._mechanism is None or dice is not None
-        self._dice = dice
+        assert self._mechanism is None or rng is not None
+        self._rng = rng
         self._login: Login | None = None
         self._login_deadline = NEVER
         self._granted_s = 0.0  # a session whose time begins when we are told what time it is
@@ -203,7 +203,7 @@ class Connection:
             body = request_codec(request.KEY, version).encode_parts(request)
             self._output += request_frame(request.KEY, version, correlation_id, self.client_id, body)
         except UnencodableMessage as error:
-            raise InvalidInput(f"this cannot be sent: {error}") from error
+            raise InvalidInput(f"the request cannot be encoded: {error}") from error
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         if expects_answer:
             self._unanswered.append(_Unanswered(correlation_id, request.KEY, version, deadline, is_ours))
@@ -297,21 +297,19 @@ class Connection:
             if peer == "TLS":
                 stranger.advice = PERHAPS_TLS
             raise stranger
-        error = BadResponse(f"the peer announced an answer of {size} bytes; {most} are the most we read")
+        error = BadResponse(f"the peer sent an answer of {size} bytes; this client reads at most {most}")
         if self._is_known and size > most:
-            error.advice = (
-                "A batch that large cannot be read by this client; lower the topic's max.message.bytes."
-            )
+            error.advice = "This client cannot read a batch that large; lower the topic's max.message.bytes."
         raise error
 
     def _answered(self, frame: memoryview, answers: list[Answer]) -> None:
         if not self._unanswered:
-            raise BadResponse("the peer sent an answer that nothing asked for")
+            raise BadResponse("the peer sent an answer without a request")
         asked = self._unanswered[0]
         (correlation_id,) = _SIZE.unpack_from(frame)
         if correlation_id != asked.correlation_id:
             raise BadResponse(
-                f"the peer answered request {correlation_id} when {asked.correlation_id} was next"
+                f"the peer answered request {correlation_id} instead of request {asked.correlation_id}"
             )
         self._unanswered.popleft()
         self._has_heard = True
@@ -331,7 +329,7 @@ class Connection:
             offered = {api.api_key: api.max_version for api in answer.api_keys}
             again = min(offered.get(ApiVersionsRequest.KEY, 0), asked.version - 1)
             if again < 0:
-                raise BadResponse("the peer refuses every version of ApiVersions")
+                raise BadResponse("the peer rejects every version of ApiVersions")
             self._ask_versions(again, asked.deadline)
             return
         if answer.error_code:
@@ -357,8 +355,8 @@ class Connection:
             lost = ConnectionLost(f"{reason} at our first request; is it a SASL listener?")
             lost.advice = PERHAPS_SASL
         elif self._login is not None and not self._is_known:
-            lost = ConnectionLost(f"{reason} in the middle of the login")
-            lost.advice = "Check sasl.mechanism, and the user and password; the broker's log says more."
+            lost = ConnectionLost(f"{reason} during the login")
+            lost.advice = "Check sasl.mechanism, user and password; the broker's log has details."
         else:
             lost = ConnectionLost(reason)
         return lost
@@ -374,9 +372,9 @@ class Connection:
     def _begin_login(self, token: Token | None, deadline: Instant) -> None:
         """From here on the broker takes nothing but the login; what is on its way is still answered."""
         assert self._mechanism is not None
-        assert self._dice is not None
+        assert self._rng is not None
         self.is_ready = False
-        self._login = Login(self._mechanism, self._dice, token)
+        self._login = Login(self._mechanism, self._rng, token)
         self._ask_login(self._login.begin(), deadline)
 
     def _ask_login(self, request: Request, deadline: Instant) -> None:
@@ -420,10 +418,10 @@ class Connection:
             if asked.deadline <= now:
                 raise self._overdue(asked)
         if self.wants_token and self._login_deadline <= now:
-            raise TimedOut("no OAuth token came in time")
+            raise TimedOut("the token provider returned no OAuth token in time")
         if self._granted_s > 0:
-            assert self._dice is not None
-            share = (RENEW_AFTER_MIN + self._dice.randrange(RENEW_AFTER_SPREAD)) / 1000
+            assert self._rng is not None
+            share = (RENEW_AFTER_MIN + self._rng.randrange(RENEW_AFTER_SPREAD)) / 1000
             self._session_end = Instant(now + self._granted_s)
             self._renew_at = Instant(now + self._granted_s * share)
             self._granted_s = 0.0

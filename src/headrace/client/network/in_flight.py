@@ -15,7 +15,7 @@ from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, TimedOut
 from headrace.client.network.connection import Connection
-from headrace.client.request_queue import Answer, Outgoing
+from headrace.client.session import Answer, Outgoing
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.protocol.parts import Part
 

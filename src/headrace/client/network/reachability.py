@@ -1,4 +1,4 @@
-"""Reachability of brokers: which cannot be reached, since when, and why.
+"""Reachability of brokers: which cannot be reached, since when and why; the choice of one, and backoff.
 
 The sockets report every connection that is ready, fails or takes long; waiting calls ask. An address that
 cannot be reached for a second is worth a warning, and another every 30 s; the sockets log them. When no
@@ -7,17 +7,25 @@ broker can be reached, that is an outage: calls name it in their errors, and end
 
 The brokers that the cluster names are what matters. Bootstrap addresses matter until it has named some: a
 bootstrap address that works is of no use if the brokers that it names cannot be reached.
+
+`BrokerSelection` chooses a broker when any will do. It remembers only the failures of an address; an answer
+resets them. The pause before the next connection doubles with every failure, and so does the timeout of the
+connection. Both are spread at random, so that many clients that lost the same broker do not reconnect at the
+same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
+from headrace.client.backoff import backoff
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, Unreachable
+from headrace.client.settings.network import NetworkSettings
 
 # Addresses in trouble that are remembered; those that nobody connects to any more are never heard of again.
 TROUBLES_MAX = 1000
@@ -43,7 +51,7 @@ class _Trouble:
 
 
 class Reachability:
-    """`outage` may be read by any thread; all else belongs to whoever drives the sockets."""
+    """Every thread may read `outage`; only the thread that drives the sockets uses the rest."""
 
     SLOW_S = 1.0  # how long a connection may take before that counts as a failure, too
     WARN_AFTER_S = 1.0
@@ -121,7 +129,7 @@ class Reachability:
         trouble.warn_at = Instant(now + self.WARN_AGAIN_S)
         trouble.was_logged = True
         problem = Outage(trouble.since, address, error)
-        return f"{problem} (for {now - trouble.since:.0f} s now). {error.advice}"
+        return f"{problem} (for {now - trouble.since:.0f} s). {error.advice}"
 
     def _update_outage(self, last: tuple[Address, ClientError] | None = None) -> None:
         troubled = [address for address in self._troubles if self._is_relevant(address)]
@@ -136,3 +144,84 @@ class Reachability:
 
     def _is_relevant(self, address: Address) -> bool:
         return not self._brokers or address in self._brokers
+
+
+# Brokers that failed and were never heard of again: beyond this many the one that failed first is forgotten.
+REMEMBERED_MAX = 1000
+
+
+@dataclass(slots=True)
+class _Failing:
+    failures: int
+    connect_at: Instant
+    error: ClientError
+
+
+class BrokerSelection:
+    """Invariant: an address is in `_failing` from its failure until a connection to it is ready."""
+
+    def __init__(self, settings: NetworkSettings, rng: Randomness) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._failing: dict[Address, _Failing] = {}
+        self._turn = rng.randrange(1 << 16)  # not all clients begin with the same broker
+
+    def choose(self, now: Instant, known: Iterable[Address], connected: Collection[Address]) -> Address:
+        """For a request that any broker can answer.
+
+        Brokers that the cluster named come before bootstrap addresses, which may be other names for the
+        same; those that did not fail before those that did; and those we are connected to before others.
+        Among equals it goes round.
+        """
+        self._turn += 1
+        named = dict.fromkeys(known)
+        brokers = self._rotated(list(named))
+        if not brokers or self._settings.may_rebootstrap:
+            others = [address for address in self._settings.bootstrap if address not in named]
+            brokers += self._rotated(others)
+
+        def merit(address: Address) -> tuple[bool, int, bool, bool]:
+            failing = self._failing.get(address)
+            return (
+                failing is not None and now < failing.connect_at,
+                0 if failing is None else failing.failures,
+                address not in named,
+                address not in connected,
+            )
+
+        return min(brokers, key=merit)  # the first of the best
+
+    def _rotated(self, addresses: list[Address]) -> list[Address]:
+        start = self._turn % max(1, len(addresses))
+        return addresses[start:] + addresses[:start]
+
+    def connect_at(self, address: Address) -> Instant:
+        """Not before this moment."""
+        failing = self._failing.get(address)
+        return Instant(0.0) if failing is None else failing.connect_at
+
+    def setup_s(self, address: Address) -> float:
+        """How long the next connection may take until it is ready."""
+        failing = self._failing.get(address)
+        first_s, last_s = self._settings.setup_first_s, self._settings.setup_last_s
+        if failing is None:
+            return first_s
+        return backoff(failing.failures, self._rng, first_s=first_s, last_s=last_s)
+
+    def last_error(self, address: Address) -> ClientError | None:
+        failing = self._failing.get(address)
+        return None if failing is None else failing.error
+
+    def connected(self, address: Address) -> None:
+        """A connection to it is ready."""
+        self._failing.pop(address, None)
+
+    def failed(self, now: Instant, address: Address, error: ClientError) -> None:
+        """A connection to it could not be made, or broke."""
+        failing = self._failing.pop(address, None)
+        failures = 0 if failing is None else failing.failures
+        first_s, last_s = self._settings.reconnect_first_s, self._settings.reconnect_last_s
+        pause_s = backoff(failures, self._rng, first_s=first_s, last_s=last_s)
+        self._failing[address] = _Failing(failures + 1, Instant(now + pause_s), error)
+        if len(self._failing) > REMEMBERED_MAX:
+            del self._failing[next(iter(self._failing))]

@@ -20,16 +20,15 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, Protocol
 
 from headrace import __version__
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, ConnectionLost, TokenUnavailable, Unreachable
-from headrace.client.network.broker_selection import BrokerSelection
 from headrace.client.network.connection import Connection
 from headrace.client.network.in_flight import InFlightRequests, Settled
-from headrace.client.network.reachability import Reachability
-from headrace.client.request_queue import Outgoing
+from headrace.client.network.reachability import BrokerSelection, Reachability
 from headrace.client.security.oauthbearer import Tokens
+from headrace.client.session import Outgoing
 from headrace.client.settings.network import NetworkSettings
 
 PARTS_PER_WRITE_MAX = 256  # below every system's IOV_MAX
@@ -109,12 +108,12 @@ class Sockets:
     """All connections of one client; `settled` fills with the answers for its session."""
 
     def __init__(
-        self, settings: NetworkSettings, dice: Dice, shell: Shell, reachability: Reachability
+        self, settings: NetworkSettings, rng: Randomness, shell: Shell, reachability: Reachability
     ) -> None:
         self.settled: list[Settled] = []
         self._settings = settings
-        self._dice = dice
-        self._broker_selection = BrokerSelection(settings, dice)
+        self._rng = rng
+        self._broker_selection = BrokerSelection(settings, rng)
         self._shell = shell
         self._reachability = reachability
         self._sockets: dict[tuple[Address, str], Peer] = {}
@@ -153,7 +152,7 @@ class Sockets:
             response_bytes_max=settings.response_bytes_max,
             security=settings.security,
             host=to.host,
-            dice=self._dice,
+            rng=self._rng,
         )
 
     def flush(self, now: Instant) -> None:
@@ -203,8 +202,12 @@ class Sockets:
             except OSError as error:  # such as IPv6 without support for it
                 why = _system_error_text(error.errno) if error.errno else str(error)
                 continue
-            self._prepare(fresh)
-            code = fresh.connect_ex(where)
+            try:
+                self._prepare(fresh)
+                code = fresh.connect_ex(where)
+            except BaseException:  # such as a socket option that the system refuses
+                fresh.close()
+                raise
             if code in _IN_PROGRESS:
                 peer.socket = fresh
                 peer.connect_by = Instant(now + (peer.ready_by - now) / (1 + len(peer.candidates)))
@@ -402,7 +405,7 @@ class Sockets:
         self._stirred.clear()
 
     def abandon(self) -> None:
-        """Closes copies of sockets that another process goes on using."""
+        """Closes this process's copies of sockets that another process still uses (after a fork)."""
         for peer in self._sockets.values():
             if peer.socket is not None:
                 peer.socket.close()

@@ -39,9 +39,8 @@ _OVERHEAD_BYTES = 36
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
 _SPARE_MAX = 8  # batches: some more than are under way at a time
 
-Partitioner = Callable[
-    [str, bytes | None, bytes | None, int], int
-]  # topic, key, value, partitions → partition
+# topic, key, value, partitions → partition
+Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 
 
 class TopicQueues:
@@ -141,23 +140,26 @@ class Accumulator:
         self.request_bytes_max = request_bytes_max
         self.buffered_bytes = 0
         self.is_open = True  # else every record is rejected
-        self.should_wake = (
-            False  # a batch was opened or may leave: the caller wakes the sender, and resets this
-        )
+        # A batch was opened or may leave: the caller wakes the sender, and resets this.
+        self.should_wake = False
         self.spare: list[bytearray] = []  # buffers of full batches that were delivered, for reuse
         self.topics: dict[str, TopicQueues] = {}
         self.busy: dict[PartitionQueue, None] = {}  # queues that are not empty, the longest unserved first
 
-    def learn(self, topic: str, available: Sequence[bool]) -> int:
-        """Sets which partitions of the topic have leaders; returns how many partitions it had before."""
+    def learn(self, topic: str, available: Sequence[bool], is_recreated: bool = False) -> int:
+        """Sets which partitions of the topic have leaders; returns how many partitions it had before.
+
+        Fewer than before count only if it was created again: else the broker does not know the newest yet.
+        """
         topic_queues = self.topics.get(topic)
         if topic_queues is None:
             if not available:
                 return 0  # without partitions there is nothing to choose
             topic_queues = self.topics[topic] = TopicQueues(topic)
         before = len(topic_queues.partitions)
-        # A queue that metadata no longer names stays: the batches in it must still be settled.
-        for partition in range(before, len(available)):
+        if is_recreated and available:
+            del topic_queues.partitions[len(available) :]  # their batches wait in `busy`, and expire
+        for partition in range(len(topic_queues.partitions), len(available)):
             topic_queues.partitions.append(
                 PartitionQueue(topic, partition, self.batch_bytes, self.waiter, self.batch_bytes_max)
             )
@@ -170,10 +172,6 @@ class Accumulator:
         if topic_queues.sticky is not None and topic_queues.sticky not in topic_queues.candidates:
             topic_queues.sticky = None
         return before
-
-    def forget(self, topic: str) -> None:
-        """Rejects records of the topic until `learn` is called for it again."""
-        self.topics.pop(topic, None)
 
     def append(
         self,
@@ -300,7 +298,12 @@ class Accumulator:
             elif self.strategy == _CUSTOM:
                 key = None if key_length < 0 else key_data[key_at : key_at + key_length]
                 value = None if value_length < 0 else value_data[value_at : value_at + value_length]
-                queue = self._choose(topic_queues, key_pointer, key_at, key_length, size, key, value)
+                try:
+                    queue = self._choose(topic_queues, key_pointer, key_at, key_length, size, key, value)
+                except Exception:
+                    if taken:
+                        break
+                    raise
             else:
                 queue = self._choose(topic_queues, key_pointer, key_at, key_length, size, None, None)
             batch = self._open_batch(queue, now, size)

@@ -45,6 +45,7 @@ cdef class Batch:
     cdef public long long base_offset
     cdef public long long append_time_ms
     cdef public object error
+    cdef public dict record_errors
     cdef public list parts
     cdef public object listeners
 

@@ -100,15 +100,17 @@ class Delivery:
     @property
     def error(self) -> Exception | None:
         """Why the record was not delivered; None if it was delivered, or is still pending."""
-        return self._locate()[0].error
+        batch, index = self._locate()
+        return batch.error_of(index)
 
     def result(self) -> RecordMetadata:
         """Where the record was written; raises the error if it was not. Only once the delivery is done."""
         batch, index = self._locate()
         if not batch.is_settled:
             raise RuntimeError("the delivery is still pending; wait with get() or await")
-        if batch.error is not None:
-            raise batch.error
+        error = batch.error_of(index)
+        if error is not None:
+            raise error
         timestamp = self.timestamp_ms if batch.append_time_ms < 0 else batch.append_time_ms
         offset = -1 if batch.base_offset < 0 else batch.base_offset + index
         return RecordMetadata(batch.queue.topic, batch.queue.partition, offset, timestamp)
@@ -197,6 +199,7 @@ class Batch:
         "queue",
         "ready_bytes",
         "record_bytes",
+        "record_errors",
         "retry_at",
         "used",
     )
@@ -222,6 +225,7 @@ class Batch:
         self.base_offset = -1
         self.append_time_ms = -1
         self.error: Exception | None = None
+        self.record_errors: dict[int, Exception] | None = None  # by index; `error` is that of all others
         self.parts: list[Batch] | None = None
         self.listeners: deque[tuple[Delivery, WhenDone]] = deque()
 
@@ -340,6 +344,12 @@ class Batch:
         self.buffer = (
             bytearray()
         )  # an application may keep a delivery for long: that must not keep the records
+
+    def error_of(self, index: int) -> Exception | None:
+        """Why the record at this index was not delivered, if so."""
+        if self.record_errors is None:
+            return self.error
+        return self.record_errors.get(index, self.error)
 
     def call_listeners(self) -> list[Exception]:
         """Calls all listeners, and returns the errors that they raised: one must not keep others from being

@@ -75,7 +75,7 @@ def encoded_headers(row_count: int, places: "Sequence[int]", names: Column, valu
             raise ValueError("the places fall")
         bound = bounds[row]
     if bound - base > names.row_count or bound - base > values.row_count:
-        raise ValueError(f"{names.row_count} headers, where {bound - base} are spoken of")
+        raise ValueError(f"{names.row_count} headers: the rows have {bound - base}")
     total = 0
     for row in range(row_count):
         total += _varint_bytes(bounds[row + 1] - bounds[row])
@@ -121,6 +121,10 @@ def _put_text(target: bytearray, position: int, column: Column, row: int) -> int
     return position + length
 
 
+# The varints of _batch.py and _codec.py again: the C compiler makes them part of the loops that call them,
+# and cannot do so with functions of another module.
+
+
 def _varint_bytes(value: int) -> int:
     """How long `value` is as a zigzag varint."""
     rest = value  # unsigned from here on, where it is compiled
@@ -133,7 +137,7 @@ def _varint_bytes(value: int) -> int:
 
 
 def _put_varint(target: bytearray, position: int, value: int) -> int:
-    """Writes a zigzag varint and gives the position after it."""
+    """Writes a zigzag varint; returns the position after it."""
     rest = value
     rest = (rest << 1) ^ (value >> 63)
     while rest >= 0x80:

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput
-from headrace.client.membership.events import CommittedOffset
-from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.membership.events import CommittedOffset, GroupMembership
 from headrace.client.serializers import NotSerializable, Serializer, serializer_for
 from headrace.client.settings.configuration import Configuration, given_settings
 from headrace.client.settings.keys import producer_keys
@@ -65,7 +64,7 @@ def headers_of(given: HeadersGiven) -> Headers:
 
 def _name(name: object) -> str:
     if not isinstance(name, str):
-        raise NotSerializable(f"a header's name is {type(name).__name__}, and must be text")
+        raise NotSerializable(f"a header's name is {type(name).__name__}: must be str")
     return name
 
 
@@ -74,9 +73,7 @@ def _value(name: str, value: HeaderValue) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode()
-    raise NotSerializable(
-        f"the value of header {name!r} is {type(value).__name__}, and must be bytes or text"
-    )
+    raise NotSerializable(f"the value of header {name!r} is {type(value).__name__}: must be bytes or str")
 
 
 class Member(Protocol):
@@ -91,7 +88,9 @@ Offsets = Mapping[TopicPartition, Committable] | Mapping[tuple[str, int], Commit
 
 
 def membership_of(group: Group) -> GroupMembership:
-    """Of a bare group id nobody knows who commits, and a member that lost its partitions is not refused."""
+    """The membership of a group argument. With only a group id, the broker cannot refuse a member that
+    lost its partitions.
+    """
     if isinstance(group, str):
         return GroupMembership(group)
     if isinstance(group, GroupMembership):

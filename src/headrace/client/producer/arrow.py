@@ -84,11 +84,11 @@ def _timestamps(values: "pyarrow.Array", name: str) -> memoryview:
     import pyarrow
 
     if values.null_count:
-        raise InvalidInput(f"column {name!r} has nulls, and every record has a timestamp")
+        raise InvalidInput(f"column {name!r} has nulls, but every record needs a timestamp")
     if pyarrow.types.is_timestamp(values.type):
         values = values.cast(pyarrow.timestamp("ms", values.type.tz), safe=False).cast(pyarrow.int64())
     elif values.type != pyarrow.int64():
-        raise InvalidInput(f"column {name!r} is of type {values.type}, neither timestamp nor int64 (ms)")
+        raise InvalidInput(f"column {name!r} is of type {values.type}: must be timestamp or int64 (ms)")
     return _numbers(values)
 
 
@@ -97,9 +97,9 @@ def _partitions(values: "pyarrow.Array", name: str) -> memoryview:
     import pyarrow
 
     if not pyarrow.types.is_integer(values.type):
-        raise InvalidInput(f"column {name!r} is of type {values.type}, and partitions are whole numbers")
+        raise InvalidInput(f"column {name!r} is of type {values.type}: partitions must be whole numbers")
     if any(partition < 0 for partition in values.unique().to_pylist() if partition is not None):
-        raise InvalidInput(f"column {name!r} has a partition below 0; null leaves the choice to us")
+        raise InvalidInput(f"column {name!r} has a partition below 0; with null the producer chooses")
     return _numbers(values.cast(pyarrow.int64()).fill_null(-1))
 
 
@@ -122,7 +122,7 @@ def _headers(rows: "pyarrow.Array", name: str) -> Column:
         names, values = rows.values.flatten()
     else:
         raise InvalidInput(
-            f"column {name!r} is of type {rows.type}; headers are a map, or a list of (key, value)"
+            f"column {name!r} is of type {rows.type}: headers must be a map, or a list of (key, value)"
         )
     places = rows.offsets.cast(pyarrow.int64())
     first = places[0].as_py() if len(places) else 0

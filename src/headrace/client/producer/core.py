@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.base.dice import Dice
-from headrace.base.time import NEVER, Instant
+from headrace.base.randomness import Randomness
+from headrace.base.time import NEVER, Duration, Instant
 from headrace.client.cluster import Cluster, TopicPartition
 from headrace.client.errors import (
     ClientError,
@@ -21,15 +21,13 @@ from headrace.client.errors import (
     TimedOut,
     TransactionMustAbort,
 )
-from headrace.client.membership.events import CommittedOffset
-from headrace.client.pending import Pending
+from headrace.client.membership.events import CommittedOffset, GroupMembership
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Batch, Delivery, Waiter
 from headrace.client.producer.arguments import Options
 from headrace.client.producer.arrow import Slice, slices
 from headrace.client.producer.deliveries import TableDelivery
 from headrace.client.producer.partitioner import StickyPartitioner, Strategy
-from headrace.client.producer.rate_limit import RateLimit
 from headrace.client.producer.rejections import (
     BufferFull,
     MetadataMissing,
@@ -41,15 +39,82 @@ from headrace.client.producer.rejections import (
     unanswered,
 )
 from headrace.client.producer.sender import Sender
-from headrace.client.producer.transaction import State, TransactionFactory
-from headrace.client.producer.transaction_requests import GroupMembership
+from headrace.client.producer.transaction import MAY_ABORT, State, TransactionFactory
 from headrace.client.producer.transaction_session import TransactionSession
 from headrace.client.settings.producer import sending_settings, strategy
-from headrace.client.steps import Call, Steps, Wait
+from headrace.client.steps import Call, Pending, Steps, Wait
 from headrace.records._codec import Headers
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+# Unused capacity may be used later, but at most this much of it: a pause must not end in a burst.
+BURST_S = 0.1
+# Rows of a table that are appended at once: that takes a few milliseconds, in which no other call runs.
+RECORDS_AT_ONCE_MAX = 16_384
+
+
+class Rate:
+    """A fixed rate of one quantity.
+
+    Invariant: over any time span at most rate × (its length + BURST_S) and one share may start.
+    """
+
+    __slots__ = ("_next_at", "_per_s")
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._next_at = Instant(float("-inf"))
+
+    @property
+    def burst(self) -> float:
+        """How much may be sent at once."""
+        return self._per_s * BURST_S
+
+    def reserve(self, now: Instant, amount: int) -> Duration:
+        """How long to wait before `amount` may be sent; it counts as sent from now on."""
+        begins_at = max(self._next_at, now - BURST_S)
+        self._next_at = Instant(begins_at + amount / self._per_s)
+        return Duration(max(0.0, begins_at - now))
+
+
+class RateLimit:
+    """Records and bytes per second (headrace.rate.records, headrace.rate.bytes); 0 means no limit.
+
+    It is for bulk loads that must not use all of the brokers' capacity. Nothing waits here. `reserve` returns
+    how long the caller has to wait before it sends, and reserves its share, so that several senders share the
+    rate fairly.
+    """
+
+    __slots__ = ("_bytes", "_records")
+
+    def __init__(self, records_per_s: int, bytes_per_s: int) -> None:
+        self._records = Rate(records_per_s) if records_per_s else None
+        self._bytes = Rate(bytes_per_s) if bytes_per_s else None
+
+    @property
+    def is_limited(self) -> bool:
+        return self._records is not None or self._bytes is not None
+
+    def records_at_once(self, record_bytes: float) -> int:
+        """How many records of this size may be sent at once within the rate; at least one."""
+        shares = [float("inf")]
+        if self._records is not None:
+            shares.append(self._records.burst)
+        if self._bytes is not None and record_bytes > 0:
+            shares.append(self._bytes.burst / record_bytes)
+        return max(1, int(min(RECORDS_AT_ONCE_MAX, *shares)))
+
+    def reserve(self, now: Instant, records: int, size: int) -> Duration:
+        """How long to wait before these records may be sent."""
+        wait_s = Duration(0.0)
+        if self._records is not None:
+            wait_s = self._records.reserve(now, records)
+        if self._bytes is not None:
+            wait_s = max(wait_s, self._bytes.reserve(now, size))
+        return wait_s
+
 
 T = TypeVar("T")
 
@@ -68,7 +133,7 @@ class ProducerCore:
         self,
         options: Options,
         waiter: Waiter,
-        dice: Dice,
+        rng: Randomness,
         *,
         clock: Callable[[], Instant],
         wall_ms: Callable[[], int],
@@ -83,7 +148,7 @@ class ProducerCore:
         self.accumulator = Accumulator(
             waiter,
             StickyPartitioner(
-                dice, is_adaptive=configuration.flag("partitioner.adaptive.partitioning.enable")
+                rng, is_adaptive=configuration.flag("partitioner.adaptive.partitioning.enable")
             ),
             strategy=strategy(configuration) if options.partitioner is None else Strategy.CUSTOM,
             partitioner=options.partitioner,
@@ -93,7 +158,7 @@ class ProducerCore:
             buffer_bytes=configuration.number("buffer.memory"),
             request_bytes_max=settings.request_bytes_max,
         )
-        self.sender = Sender(settings, self.accumulator, Cluster(), dice, new_transaction=new_transaction)
+        self.sender = Sender(settings, self.accumulator, Cluster(), rng, new_transaction=new_transaction)
         self.wake: Callable[[], object] = lambda: None  # the driver's, once there is one
         self._waiter = waiter
         self._clock = clock
@@ -263,8 +328,10 @@ class ProducerCore:
                     taken, touched = yield from self._retry_rejected(
                         topic, self._append_rows(topic, piece, first, wish)
                     )
-                except ClientError as error:
-                    error.add_note(f"{delivery.records} of {table.num_rows} rows were accepted before")
+                except Exception as error:  # the partitioner's own, too
+                    error.add_note(
+                        f"{delivery.records} of {table.num_rows} rows were accepted before this error"
+                    )
                     raise
                 delivery.add(taken, touched)
                 first += taken
@@ -322,20 +389,24 @@ class ProducerCore:
         return error
 
     def finish(self, timeout_s: float | None) -> Steps[bool]:
-        """Rejects new records, aborts an open transaction, and waits; returns whether all was delivered."""
+        """Rejects new records, ends an open transaction, and waits; returns whether all was delivered."""
         sender = self.sender
         sender.close()
         until = self._until(timeout_s)
-        transaction = sender.transaction
-        if isinstance(transaction, TransactionSession) and transaction.state in (
-            State.IN_TRANSACTION,
-            State.ABORTABLE,
-        ):
-            aborting = transaction.abort()
-            yield Wait(lambda: aborting.is_done, until)
+        if isinstance(sender.transaction, TransactionSession):
+            # without a timeout, too, this must end: brokers that cannot be reached are asked for ever
+            yield from self._end_transaction(sender.transaction, min(until, self._until(self.max_block_s)))
         flush = sender.flush()
         is_done: bool = yield Wait(lambda: flush.is_done, until)
         return is_done
+
+    def _end_transaction(self, transaction: TransactionSession, until: Instant) -> Steps[None]:
+        """Waits for a commit that is under way; aborts all else that is open."""
+        is_over = True
+        while is_over and (transaction.is_ending or transaction.state in MAY_ABORT):
+            if transaction.state in MAY_ABORT:
+                transaction.abort()
+            is_over = yield Wait(lambda: not transaction.is_ending, until)
 
     def give_up(self) -> None:
         """After the driver has ended: fails all records that are not delivered."""
@@ -382,7 +453,7 @@ class ProducerCore:
     def _roll_back(self) -> Steps[None]:
         """After an error, which is raised: aborts the transaction, and only logs if that fails."""
         try:
-            if self.transaction.state in (State.IN_TRANSACTION, State.ABORTABLE):
+            if self.transaction.state in MAY_ABORT:
                 yield from self.abort_transaction(None)
         except ClientError as error:
             _log.warning("the transaction could not be aborted: %s", error)

@@ -103,7 +103,10 @@ class TableDelivery:
         for span in self._spans:
             for part in span.whereabouts():
                 if part.batch.error is not None:
-                    error: Exception = part.batch.error
+                    own = [
+                        index for index in part.batch.record_errors or () if part.first <= index < part.end
+                    ]
+                    error: Exception | None = part.batch.error_of(min(own, default=part.first))
                     return error
         return None
 

@@ -13,12 +13,12 @@ again. So a batch keeps its numbers through all retries, unless it is certain th
                '---------------------- epochs used up -----------------------'
 """
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, KafkaError
 from headrace.client.producer._batch import Batch
-from headrace.client.request_queue import Answer, RequestQueue
+from headrace.client.session import Answer, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.records.batch import NO_SEQUENCE
@@ -202,13 +202,13 @@ NO_TRANSACTION_TIMEOUT_MS = (1 << 31) - 1
 
 class ProducerIdentity:
     def __init__(
-        self, sequences: Sequences, request_queue: RequestQueue, settings: SendingSettings, dice: Dice
+        self, sequences: Sequences, request_queue: RequestQueue, settings: SendingSettings, rng: Randomness
     ) -> None:
         self.error: ClientError | None = None  # why the broker will never give us an id
         self._sequences = sequences
         self._request_queue = request_queue
         self._settings = settings
-        self._dice = dice
+        self._rng = rng
         self._is_asked = False
         self._ask_at = Instant(0.0)
         self._failures = 0
@@ -243,7 +243,7 @@ class ProducerIdentity:
         if not error.is_retriable:
             self.error = error
             return
-        self._ask_at = Instant(now + self._settings.backoff(self._failures, self._dice))
+        self._ask_at = Instant(now + self._settings.backoff(self._failures, self._rng))
         self._failures += 1
 
     def deadline(self) -> Instant:

@@ -1,7 +1,7 @@
-"""The public methods of a producer, for `headrace.Producer` and `headrace.aio.Producer` alike.
+"""The public methods of a producer, for both `headrace.Producer` and `headrace.aio.Producer`.
 
-Signatures and docstrings stand here once; what the calls do is in `core.py`. Only `send` is written in each
-form (threads/producer.py, aio/producer.py): it runs for every record, and its quick path differs.
+Signatures and docstrings are written here once; `core.py` has the implementation. Only `send` is written in
+each form (threads/producer.py, aio/producer.py): it runs for every record, and its quick path differs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace.client.clock import clock, wall_ms
-from headrace.client.methods import Client, may_wait
 from headrace.client.producer.arguments import (
     Encoding,
     Group,
@@ -23,7 +22,7 @@ from headrace.client.producer.arguments import (
 )
 from headrace.client.producer.core import ProducerCore
 from headrace.client.settings.network import network_settings
-from headrace.client.steps import Call, Steps
+from headrace.client.steps import Call, Client, Steps, may_wait
 
 if TYPE_CHECKING:
     import pyarrow
@@ -59,6 +58,7 @@ class ProducerMethods(Client):
         )
         waiter.driver, waiter.core = self._driver, core
         core.wake = self._driver.wake
+        self._driver.failed = core.sender.fail
         self._encode_key = options.encode_key
         self._encode_value = options.encode_value
         self._is_rate_limited = core.rate_limit.is_limited

@@ -1,8 +1,8 @@
-"""Which partition a record goes to: by its key, as Java's producer does, or by the sticky partitioner.
+"""Partitioners: the strategies by which a record gets its partition, and the sticky partitioner.
 
-The same key must land in the same partition whichever client wrote it, so the hash is Kafka's murmur2, bit
-for bit. The choice for each record is made in `_accumulator.py`; here are the names of the strategies, and
-the part that runs once per batch: which partition is sticky next.
+The same key must go to the same partition whichever client wrote it, so the hash is Kafka's murmur2, bit for
+bit. `_accumulator.py` chooses the partition of each record; this module has the names of the strategies, and
+the choice of the next sticky partition, which is made once per batch.
 """
 
 from bisect import bisect_right
@@ -10,7 +10,7 @@ from enum import IntEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 
 if TYPE_CHECKING:  # they import this file
     from headrace.client.producer._accumulator import TopicQueues
@@ -37,20 +37,21 @@ STRATEGIES: Final = {
 
 
 class StickyPartitioner:
-    """The next partition for records without a key: any, but one with a long queue less often (KIP-794).
+    """The next partition for records without a key: a random one, less often one with a long queue (KIP-794).
 
-    The more batches wait for a partition, the less it gets; while all queues are equal, all are alike.
+    The more batches wait for a partition, the lower its probability; with equal queues all are equally
+    likely.
     """
 
-    def __init__(self, dice: Dice, *, is_adaptive: bool = True) -> None:
-        self._dice = dice
+    def __init__(self, rng: Randomness, *, is_adaptive: bool = True) -> None:
+        self._rng = rng
         self._is_adaptive = is_adaptive
 
     def __call__(self, topic_queues: "TopicQueues") -> "PartitionQueue":
         queues: list[PartitionQueue] = topic_queues.candidates
         if not self._is_adaptive or len(queues) < 2:
-            return queues[self._dice.randrange(len(queues))]
+            return queues[self._rng.randrange(len(queues))]
         queued = [len(queue.waiting) for queue in queues]
         longest = max(queued)
         shares = list(accumulate(longest + 1 - length for length in queued))
-        return queues[bisect_right(shares, self._dice.randrange(shares[-1]))]
+        return queues[bisect_right(shares, self._rng.randrange(shares[-1]))]

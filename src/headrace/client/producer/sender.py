@@ -14,7 +14,7 @@ must not get the next batch while the last one may still fail at the old leader.
 
 from functools import partial
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import Duration, Instant
 from headrace.client.cluster import Address, Cluster, TopicPartition
 from headrace.client.errors import (
@@ -27,21 +27,27 @@ from headrace.client.errors import (
 )
 from headrace.client.network.reachability import Reachability
 from headrace.client.producer._accumulator import Accumulator
-from headrace.client.producer._batch import Batch, PartitionQueue, rebatch
+from headrace.client.producer._batch import Batch, PartitionQueue
 from headrace.client.producer.deliveries import Flush
 from headrace.client.producer.idempotence import ProducerIdentity, Sequences
-from headrace.client.producer.metrics import ProducerMetrics
-from headrace.client.producer.produce_requests import SentBatch, SentRequest, SentRequests, produce_request
-from headrace.client.producer.produce_response import OF_SEQUENCES, Outcome, outcome_of
+from headrace.client.producer.produce_requests import (
+    Outcome,
+    ProducerMetrics,
+    SentBatch,
+    SentRequest,
+    SentRequests,
+    halves,
+    name_refused_records,
+    outcome_of,
+    produce_request,
+)
 from headrace.client.producer.topics import Event, Topics
 from headrace.client.producer.transaction import Transaction, TransactionFactory
 from headrace.client.producer.transaction_session import TransactionSession
-from headrace.client.request_queue import Answer, Outgoing, RequestQueue
+from headrace.client.session import Answer, Outgoing, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
-from headrace.records._codec import decode_rows
 from headrace.records.batch import HEADER_BYTES, NO_SEQUENCE
-from headrace.records.compression import decompress
 
 
 class Sender:
@@ -56,7 +62,7 @@ class Sender:
         settings: SendingSettings,
         accumulator: Accumulator,
         cluster: Cluster,
-        dice: Dice,
+        rng: Randomness,
         request_queue: RequestQueue | None = None,
         new_transaction: TransactionFactory = TransactionSession,
     ) -> None:
@@ -66,15 +72,16 @@ class Sender:
         self.reachability = Reachability(settings.unreachable_s)
         self.request_queue = request_queue or RequestQueue()
         self.sequences = Sequences()
-        self.topics = Topics(cluster, accumulator, self.request_queue, settings, dice)
+        self.topics = Topics(cluster, accumulator, self.request_queue, settings, rng)
         self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
-            self.transaction = new_transaction(settings, self.sequences, self.request_queue, dice)
+            self.transaction = new_transaction(settings, self.sequences, self.request_queue, rng)
             self.transaction.when_moved = self._open_or_close
         self.metrics = ProducerMetrics()
         self.is_closed = False
-        self._dice = dice
-        self._identity = ProducerIdentity(self.sequences, self.request_queue, settings, dice)
+        self._failure: ClientError | None = None
+        self._rng = rng
+        self._identity = ProducerIdentity(self.sequences, self.request_queue, settings, rng)
         self._in_flight = SentRequests(
             settings.in_flight_max,
             is_one_per_partition=settings.in_flight_max == 1 and not settings.is_idempotent,
@@ -152,12 +159,19 @@ class Sender:
         self.is_closed = True
         self._open_or_close()
 
+    def fail(self, error: ClientError) -> None:
+        """Rejects new records with this error: nobody sends requests any more."""
+        self._failure = error
+        self._open_or_close()
+
     def _open_or_close(self) -> None:
         is_in_turn = self.transaction is None or self.transaction.is_open
-        self.accumulator.is_open = is_in_turn and not self.is_closed
+        self.accumulator.is_open = is_in_turn and not self.is_closed and self._failure is None
 
     def check_open(self) -> None:
         """Raises why records are rejected, if they are."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
         if self.is_closed:
             raise ProducerClosed("this producer is closed")
         if self.transaction is not None:
@@ -228,7 +242,7 @@ class Sender:
         produce, version_max = produce_request(self.settings, self.cluster, batches, self.metrics)
         if self.transaction is not None and self.transaction.produce_version_max is not None:
             version_max = self.transaction.produce_version_max
-        request = SentRequest(leader, batches, now)
+        request = SentRequest(leader, batches, now, self.cluster)
         self.metrics.requests += 1
         self._in_flight.add(request)
         self.request_queue.post(
@@ -262,14 +276,13 @@ class Sender:
         brokers = {node.node_id: Address(node.host, node.port) for node in answer.node_endpoints}
         unanswered = dict(request.batches)
         for topic in answer.responses:
-            name = self.cluster.name_of(topic.name, topic.topic_id)
+            name = topic.name or request.names.get(topic.topic_id, "")
             for told in topic.partition_responses:
                 at = TopicPartition(name, told.index)
                 sent = unanswered.pop(at, None)
                 if sent is not None:
                     self._handle_partition(now, at, sent, told, brokers)
         for at, sent in unanswered.items():
-            # the topic may have been created again, so that its id in the response is not known
             self.cluster.mark_stale(at.topic)
             error = BadResponse(f"the broker's Produce response does not mention partition {at}")
             error.is_retriable = True
@@ -296,6 +309,7 @@ class Sender:
             order,
             was_renumbered=sent.was_renumbered,
             is_transactional=self.transaction is not None,
+            will_abort=self.transaction is not None and self.transaction.will_abort,
         )
         if outcome is Outcome.DELIVERED:
             self._complete(at, sent, told.base_offset, told.log_append_time_ms)
@@ -303,19 +317,21 @@ class Sender:
         if outcome is Outcome.TOO_LARGE:
             self._split_batch(at, batch)
             return
-        if self.transaction is not None and self.transaction.will_abort and told.error_code in OF_SEQUENCES:
-            outcome = Outcome.REFUSED  # the transaction will be aborted: no retry is needed
         error = KafkaError(told.error_code, told.error_message, subject=f"partition {at}")
         knows_leader = False
         if error.is_metadata_stale:
             hint = told.current_leader
-            if hint is not None:
-                knows_leader = self.cluster.hint(at, hint.leader_id, hint.leader_epoch, brokers)
+            knows_leader = hint is not None and self.cluster.hint(
+                at, hint.leader_id, hint.leader_epoch, brokers
+            )
             if not knows_leader:
                 self.cluster.mark_stale(at.topic)
         if outcome is Outcome.RESTART:
             self._restart(at)
         error.is_retriable = outcome is not Outcome.REFUSED
+        if outcome is Outcome.REFUSED and told.record_errors:
+            self._fail_refused(at, batch, error, name_refused_records(batch, at, told, error))
+            return
         self._retry_or_fail(now, at, batch, error)
         if knows_leader:
             batch.retry_at = now  # the response named the new leader: no backoff
@@ -351,7 +367,7 @@ class Sender:
             else:
                 self._fail_unknown(at, batch, error)
             return
-        retry_at = Instant(now + self.settings.backoff(batch.attempts, self._dice))
+        retry_at = Instant(now + self.settings.backoff(batch.attempts, self._rng))
         if batch.attempts >= self.settings.retries or retry_at >= self._expires_at(batch):
             lost = RecordLost(f"{batch.count} records for partition {at} were not delivered in time: {error}")
             lost.__cause__ = error
@@ -374,9 +390,7 @@ class Sender:
         self.accumulator.put_back(batch, place)
 
     def _split_batch(self, at: TopicPartition, batch: Batch) -> None:
-        """Sends the batch in two halves, and lowers the size of batches for the partition: the topic allows
-        less.
-        """
+        """Sends the batch in two halves; later batches of the partition are smaller, as the topic demands."""
         queue = batch.queue
         parts = halves(batch)
         if self.settings.is_idempotent:
@@ -391,11 +405,15 @@ class Sender:
 
     # Batches that failed
 
-    def _fail_refused(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:
-        """The broker refused the batch and did not write it: later batches must not wait for its sequence."""
+    def _fail_refused(
+        self, at: TopicPartition, batch: Batch, error: ClientError, shown: ClientError | None = None
+    ) -> None:
+        """The broker did not write the batch: later batches must not wait for its sequence. `shown` replaces
+        the error for who sent its records.
+        """
         if batch.base_sequence != NO_SEQUENCE and self.transaction is None:
             self.sequences.want_restart(at)
-        self._fail(batch, error)
+        self._fail(batch, error, shown)
 
     def _fail_unknown(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:
         """The batch is not sent again, and it is unknown whether a broker wrote it."""
@@ -404,9 +422,7 @@ class Sender:
         self._fail(batch, error)
 
     def _fail_unsent(self, transaction: Transaction) -> None:
-        """Fails the batches of an aborting transaction that were never sent; those that were sent must be
-        answered first (KIP-98).
-        """
+        """Of an aborting transaction; batches that were sent must be answered first (KIP-98)."""
         error = TransactionAborted("the transaction was aborted before this record was sent")
         error.__cause__ = transaction.error
         if transaction.is_fatal:
@@ -415,10 +431,10 @@ class Sender:
             while queue.waiting and queue.waiting[-1].base_sequence == NO_SEQUENCE:
                 self._settle(self.accumulator.take_last(queue), error)
 
-    def _fail(self, batch: Batch, error: ClientError) -> None:
+    def _fail(self, batch: Batch, error: ClientError, shown: ClientError | None = None) -> None:
         if self.transaction is not None:
             self.transaction.batch_failed(error)
-        self._settle(batch, error)
+        self._settle(batch, shown or error)
 
     def _settle(self, batch: Batch, error: ClientError) -> None:
         if batch.base_sequence != NO_SEQUENCE:
@@ -427,13 +443,7 @@ class Sender:
         self._finish(batch)
 
     def _finish(self, batch: Batch) -> None:
-        metrics = self.metrics
-        if batch.error is None:
-            metrics.records += batch.count
-            metrics.record_bytes += batch.record_bytes
-            metrics.batches += 1
-        else:
-            metrics.errors += batch.count
+        self.metrics.settled(batch)
         self.accumulator.release(batch)
         self._settled.append(batch)
 
@@ -485,13 +495,3 @@ class Sender:
                 order.unresolved = None
             else:
                 self.sequences.want_restart(at)
-
-
-def halves(batch: Batch) -> list[Batch]:
-    """Splits a batch in two."""
-    records = bytes(memoryview(batch.buffer)[HEADER_BYTES : batch.used])
-    if batch.codec:
-        records = decompress(batch.codec, records)
-    rows = [row[1:] for row in decode_rows(records, batch.count, 0, batch.base_timestamp, -1)]
-    middle = len(rows) // 2
-    return [rebatch(batch.queue, batch.created_at, part) for part in (rows[:middle], rows[middle:])]

@@ -5,7 +5,7 @@
 
 The coordinator gives the attempt a producer of its own and keeps the batch open as long as one of its
 attempts is heard of: while it writes, an attempt joins again and again. It never ends its transaction. Who
-made all attempts of the batch names those that count, in one commit (`admin.sinks.commit_sink`).
+made all attempts of the batch names those that count, in one commit (`admin.transactions.commit_sink`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import Coordinator, CoordinatorKind
 from headrace.client.errors import ClientError, KafkaError, OutsideTransaction, UnsupportedByBroker
 from headrace.client.producer.idempotence import Sequences
-from headrace.client.producer.transaction import Severity, TransactionFactory, severity_of_answer
-from headrace.client.producer.transaction_requests import features_request
-from headrace.client.request_queue import Answer, RequestQueue
+from headrace.client.producer.transaction import (
+    Severity,
+    TransactionFactory,
+    features_request,
+    severity_of_answer,
+)
+from headrace.client.session import Answer, RequestQueue
 from headrace.client.settings.producer import SendingSettings
 from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
@@ -33,8 +37,10 @@ from headrace.protocol.messages.join_sink import JoinSinkRequest, JoinSinkRespon
 JOINS_PER_TIMEOUT = 4
 
 
-class Place(NamedTuple):
-    """Which part of which batch is written, and by whom; all of it is pickled into Spark's messages."""
+class AttemptId(NamedTuple):
+    """The identity of an attempt: sink, query, run, batch, task and attempt; Spark pickles it into its
+    messages.
+    """
 
     app_id: str
     query_id: str
@@ -55,31 +61,35 @@ class State(Enum):
 
 
 class Attempt:
-    """A `Transaction`, as sending sees it. Invariant: at most one request is under way (`_is_asked`)."""
+    """A `Transaction`, as sending sees it. Invariant: at most one request is under way (`_is_asked`).
+
+    It begins as a `TransactionSession` does and has no other code in common with it: the states are others,
+    and nobody calls commit or abort.
+    """
 
     is_ending = False
     produce_version_max: int | None = None  # partitions join by being written to, in the newest versions only
 
     def __init__(
         self,
-        place: Place,
+        attempt_id: AttemptId,
         settings: SendingSettings,
         sequences: Sequences,
         request_queue: RequestQueue,
-        dice: Dice,
+        rng: Randomness,
     ) -> None:
-        self.place = place
+        self.attempt_id = attempt_id
         self.state = State.ASKING
         self.error: ClientError | None = None
         self.when_moved: Callable[[], object] = lambda: None
         self._settings = settings
         self._sequences = sequences
         self._request_queue = request_queue
-        self._dice = dice
+        self._rng = rng
         self._coordinator = Coordinator(
-            place.app_id,
+            attempt_id.app_id,
             request_queue,
-            dice,
+            rng,
             request_timeout_s=settings.request_timeout_s,
             kind=CoordinatorKind.SINK,
         )
@@ -114,7 +124,7 @@ class Attempt:
         if self.error is not None:
             raise self.error
         if self.state is not State.WRITING:
-            raise OutsideTransaction("the attempt has not joined its sink, or has nothing to write")
+            raise OutsideTransaction("the attempt has not joined its sink, or the batch was committed before")
 
     def may_send(self, at: TopicPartition) -> bool:
         return self.state is State.WRITING
@@ -163,18 +173,18 @@ class Attempt:
         if address is None:
             return
         self._is_asked = True
-        place = self.place
+        attempt_id = self.attempt_id
         question = JoinSinkRequest(
-            app_id=place.app_id,
-            query_id=place.query_id,
-            run_id=place.run_id,
-            batch_id=place.batch_id,
-            task=place.task,
-            attempt=place.attempt,
+            app_id=attempt_id.app_id,
+            query_id=attempt_id.query_id,
+            run_id=attempt_id.run_id,
+            batch_id=attempt_id.batch_id,
+            task=attempt_id.task,
+            attempt=attempt_id.attempt,
             timeout_ms=self._settings.transaction_timeout_ms,
             producer_id=self._sequences.producer_id,
             producer_epoch=self._sequences.producer_epoch,
-            is_passing=place.is_passing,
+            is_passing=attempt_id.is_passing,
         )
 
         def then(now: Instant, answer: Answer) -> None:
@@ -194,7 +204,7 @@ class Attempt:
             if not answer.error_code:
                 self._joined(now, answer)
                 return
-            subject = f"sink {self.place.app_id!r}"
+            subject = f"sink {self.attempt_id.app_id!r}"
             error = KafkaError(answer.error_code, answer.error_message, subject=subject)
         if severity_of_answer(error) is Severity.ELSEWHERE:
             self._coordinator.failed(address)
@@ -206,8 +216,10 @@ class Attempt:
             if self.state is State.JOINING:
                 self._move(State.COMMITTED)
             else:
-                said = f"batch {self.place.batch_id} was committed without this attempt"
-                self._fail(KafkaError(ErrorCode.PRODUCER_FENCED, said, subject=f"sink {self.place.app_id!r}"))
+                said = f"batch {self.attempt_id.batch_id} was committed without this attempt"
+                self._fail(
+                    KafkaError(ErrorCode.PRODUCER_FENCED, said, subject=f"sink {self.attempt_id.app_id!r}")
+                )
             return
         if self.state is State.JOINING:
             self._sequences.identify(answer.producer_id, answer.producer_epoch)
@@ -218,7 +230,7 @@ class Attempt:
         if severity_of_answer(error) not in (Severity.PASSING, Severity.ELSEWHERE):
             self._fail(error)
             return
-        self._ask_at = Instant(now + self._settings.backoff(self._failures, self._dice))
+        self._ask_at = Instant(now + self._settings.backoff(self._failures, self._rng))
         self._failures += 1
 
     def _fail(self, error: ClientError) -> None:
@@ -232,12 +244,12 @@ class Attempt:
         self.when_moved()
 
 
-def attempt_at(place: Place) -> TransactionFactory:
+def attempt_factory(attempt_id: AttemptId) -> TransactionFactory:
     """How a producer's records become part of an attempt."""
 
     def transact(
-        settings: SendingSettings, sequences: Sequences, request_queue: RequestQueue, dice: Dice
+        settings: SendingSettings, sequences: Sequences, request_queue: RequestQueue, rng: Randomness
     ) -> Attempt:
-        return Attempt(place, settings, sequences, request_queue, dice)
+        return Attempt(attempt_id, settings, sequences, request_queue, rng)
 
     return transact

@@ -3,18 +3,18 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.metadata import Metadata, Update
 from headrace.client.producer._accumulator import Accumulator
-from headrace.client.request_queue import RequestQueue
+from headrace.client.session import RequestQueue
 from headrace.client.settings.producer import SendingSettings
 
 
 class PartitionsGrew(NamedTuple):
-    """Records of a key that come from now on may lie in another partition than those before."""
+    """A topic has more partitions: new records of a key may go to another partition than the old ones."""
 
     topic: str
     before: int
@@ -31,13 +31,13 @@ class Topics:
         accumulator: Accumulator,
         request_queue: RequestQueue,
         settings: SendingSettings,
-        dice: Dice,
+        rng: Randomness,
     ) -> None:
         self.cluster = cluster
         self._accumulator = accumulator
         self._metadata = Metadata(
             request_queue,
-            dice,
+            rng,
             request_timeout_s=settings.request_timeout_s,
             max_age_s=settings.metadata_age_s,
             creates_topics=True,
@@ -45,6 +45,7 @@ class Topics:
         )
         self._metadata.subscribe(self)
         self._wanted: dict[str, None] = {}
+        self._ids: dict[str, bytes] = {}  # of the topics as the accumulator knows them
         self._events: list[Event] = []
 
     @property
@@ -98,7 +99,9 @@ class Topics:
             if topic is None:
                 continue
             available = [partition.leader in self.cluster.brokers for partition in topic.partitions]
-            before = self._accumulator.learn(name, available)
+            known_id = self._ids.get(name, topic.topic_id)
+            self._ids[name] = topic.topic_id
+            before = self._accumulator.learn(name, available, known_id != topic.topic_id)
             if 0 < before < len(available):
                 self._events.append(PartitionsGrew(name, before, len(available)))
         return ()

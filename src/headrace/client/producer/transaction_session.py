@@ -14,7 +14,7 @@ each has to be added first, and we raise the epoch after a failure that left the
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
 from headrace.client.coordinator import Coordinator, CoordinatorKind
@@ -26,25 +26,19 @@ from headrace.client.errors import (
     ProducerUnusable,
     TransactionMustAbort,
 )
-from headrace.client.membership.events import CommittedOffset
+from headrace.client.membership.events import CommittedOffset, GroupMembership
 from headrace.client.network.connection import Question
-from headrace.client.pending import Pending
 from headrace.client.producer.idempotence import Sequences
 from headrace.client.producer.transaction import (
-    ALLOWED,
-    Severity,
-    State,
-    severity_of_answer,
-    severity_of_failed_batch,
-)
-from headrace.client.producer.transaction_requests import (
     ADD_PARTITIONS_BY_CLIENTS,
+    ALLOWED,
     END_TXN_FIRST_PROTOCOL,
     OFFSET_COMMIT_FIRST_PROTOCOL,
     PRODUCE_FIRST_PROTOCOL,
     SECOND_PROTOCOL,
-    GroupMembership,
     PendingOffsets,
+    Severity,
+    State,
     UntakenCall,
     add_offsets_request,
     add_partitions_request,
@@ -54,10 +48,13 @@ from headrace.client.producer.transaction_requests import (
     init_producer_id_request,
     offsets_request,
     results_of_offsets,
+    severity_of_answer,
+    severity_of_failed_batch,
     transaction_version,
 )
-from headrace.client.request_queue import Answer, RequestQueue
+from headrace.client.session import Answer, RequestQueue
 from headrace.client.settings.producer import SendingSettings
+from headrace.client.steps import Pending
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from headrace.protocol.messages.end_txn import EndTxnResponse
@@ -74,7 +71,7 @@ class TransactionSession:
     """
 
     def __init__(
-        self, settings: SendingSettings, sequences: Sequences, request_queue: RequestQueue, dice: Dice
+        self, settings: SendingSettings, sequences: Sequences, request_queue: RequestQueue, rng: Randomness
     ) -> None:
         assert settings.transactional_id is not None
         self.transactional_id = settings.transactional_id
@@ -85,11 +82,11 @@ class TransactionSession:
         self._settings = settings
         self._sequences = sequences
         self._request_queue = request_queue
-        self._dice = dice
+        self._rng = rng
         self._coordinator = Coordinator(
             self.transactional_id,
             request_queue,
-            dice,
+            rng,
             request_timeout_s=settings.request_timeout_s,
             kind=CoordinatorKind.TRANSACTION,
         )
@@ -116,13 +113,13 @@ class TransactionSession:
         """Takes over the transactional id: fences its former producer, and aborts what that left open."""
         if self._initializing is None:
             self._check_usable()
-            self._move(State.INITIALIZING, "initialized")
+            self._move(State.INITIALIZING, "initialize transactions")
             self._initializing = Pending[None]("initializing transactions")
         return self._initializing
 
     def begin(self) -> None:
         self._check_usable()
-        self._move(State.IN_TRANSACTION, "begun")
+        self._move(State.IN_TRANSACTION, "begin a transaction")
         self._untaken = None
 
     def taken(self, pending: Pending[None]) -> None:
@@ -164,7 +161,7 @@ class TransactionSession:
             coordinator = self._groups[member.group_id] = Coordinator(
                 member.group_id,
                 self._request_queue,
-                self._dice,
+                self._rng,
                 request_timeout_s=self._settings.request_timeout_s,
             )
             coordinator.listeners.append(lambda now, error: self._cannot_commit(State.IN_TRANSACTION, error))
@@ -176,7 +173,7 @@ class TransactionSession:
         if before is not None:
             return before
         self._check_usable()
-        self._move(State.COMMITTING, "committed")
+        self._move(State.COMMITTING, "commit a transaction")
         return self._begin_end("commit", "committing the transaction")
 
     def abort(self) -> Pending[None]:
@@ -185,7 +182,7 @@ class TransactionSession:
             return before
         if self.state is State.FATAL:
             self._check_usable()
-        self._move(State.ABORTING, "aborted")
+        self._move(State.ABORTING, "abort a transaction")
         self.error = None
         if self._offsets is not None:
             self._offsets.pending.finish(error=TransactionMustAbort("the transaction is being aborted"))
@@ -330,7 +327,7 @@ class TransactionSession:
             else:
                 if severity is Severity.ELSEWHERE:
                     coordinator.failed(address)
-                self._retry_at = Instant(now + self._settings.backoff(self._failures, self._dice))
+                self._retry_at = Instant(now + self._settings.backoff(self._failures, self._rng))
                 self._failures += 1
         else:
             self._failures = 0
@@ -350,13 +347,15 @@ class TransactionSession:
         self._ask(self._coordinator, features_request(), read)
 
     def _ask_identity(self) -> None:
-        """The first time whoever had the id before is fenced; later our own epoch is raised (KIP-360)."""
+        """Sends InitProducerId: the first fences earlier producers, later ones raise the own epoch
+        (KIP-360).
+        """
 
         def read(answer: Answer) -> None:
             assert isinstance(answer, InitProducerIdResponse)
             self._check(answer.error_code)
             self._identified(answer.producer_id, answer.producer_epoch)
-            self._move(State.READY, "ready")
+            self._move(State.READY, "end a transaction")
             for pending in (self._initializing, self._ending):
                 if pending is not None and not pending.is_done:
                     pending.finish()
@@ -447,9 +446,9 @@ class TransactionSession:
         if self.state is State.ABORTING and self._needs_epoch:
             # the cluster may have changed its protocol meanwhile: it is asked again, too
             self._knows_features = False
-            self._move(State.INITIALIZING, "initialized")
+            self._move(State.INITIALIZING, "initialize transactions")
             return
-        self._move(State.READY, "ready")
+        self._move(State.READY, "end a transaction")
         assert self._ending is not None
         self._ending.finish()
         self._ending = None
@@ -464,16 +463,16 @@ class TransactionSession:
         if self.state is State.FATAL:
             raise ProducerUnusable(f"this producer cannot be used any more: {self.error}") from self.error
         if self.state is State.ABORTABLE:
-            raise TransactionMustAbort(f"the transaction can only be aborted: {self.error}") from self.error
+            raise TransactionMustAbort(f"the transaction must be aborted: {self.error}") from self.error
 
     def _move(self, state: State, what: str) -> None:
         if state not in ALLOWED[self.state]:
-            raise InvalidInput(f"a producer that is {_named(self.state)} cannot be {what}")
+            raise InvalidInput(f"cannot {what}: the state of this producer is {_named(self.state)!r}")
         self.state = state
         self.when_moved()
 
     def _require_abort(self, error: ClientError) -> None:
-        self._move(State.ABORTABLE, "aborted")
+        self._move(State.ABORTABLE, "fail a transaction")
         self.error = error
         self._settle_waiting(TransactionMustAbort(f"the transaction can only be aborted: {error}"), error)
 

@@ -1,8 +1,8 @@
 """OAUTHBEARER (RFC 7628): the mechanism, and the tokens of one client.
 
-A token is fetched when a connection needs one, and kept while it is fresh. Fetching takes time, so the shell
-does it elsewhere and reports the outcome; whoever asks meanwhile gets None, and asks again when the shell has
-been woken.
+A token is fetched when a connection needs one, and reused while it is fresh. Fetching takes time, so the
+shell does it in another thread or task and reports the result; until then `take` returns None, and the
+connection asks again when the shell has been woken.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant
 from headrace.client.errors import AuthenticationFailed, InvalidInput, TokenUnavailable
 from headrace.client.security.sasl import Token
@@ -33,7 +33,7 @@ class OAuthBearer:
     needs_token: bool = field(default=True, init=False)
     user: str = field(default="", init=False)
 
-    def exchange(self, dice: Dice, token: Token | None) -> "BearerExchange":
+    def exchange(self, rng: Randomness, token: Token | None) -> "BearerExchange":
         assert token is not None
         return BearerExchange(token.value, {**self.extensions, **token.extensions})
 
@@ -63,9 +63,11 @@ def token_from(given: object) -> Token:
     """A token from what a provider returned: a `Token`, or its text alone."""
     token = Token(given) if isinstance(given, str) else given
     if not isinstance(token, Token):
-        raise InvalidInput(f"oauth_token_provider gave a {type(given).__name__}, not a str or a Token")
+        raise InvalidInput(
+            f"oauth_token_provider returned a {type(given).__name__}: must be a str or a Token"
+        )
     if not _TOKEN.fullmatch(token.value):
-        raise InvalidInput("the OAuth token has characters that no bearer token has")
+        raise InvalidInput("the OAuth token has characters that are not allowed in a bearer token")
     check_extensions(token.extensions)
     return token
 
@@ -73,7 +75,9 @@ def token_from(given: object) -> Token:
 def check_extensions(extensions: Mapping[str, str]) -> None:
     for key, value in extensions.items():
         if key == "auth" or not _KEY.fullmatch(key):
-            raise InvalidInput(f"a SASL extension cannot be called {key!r}; letters only, and not auth")
+            raise InvalidInput(
+                f"{key!r} cannot be the name of a SASL extension: use letters only, and not auth"
+            )
         if not _VALUE.fullmatch(value):
             raise InvalidInput(f"the SASL extension {key} has characters that cannot be sent")
 

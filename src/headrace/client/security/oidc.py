@@ -53,10 +53,12 @@ class ClientCredentials:
                 f"{self.url} redirects to {error.target} ({error.code}); the client secret is not sent there"
             )
             refused.is_retriable = False
-            refused.advice = "Set sasl.oauthbearer.token.endpoint.url to the address that answers itself."
+            refused.advice = (
+                "Set sasl.oauthbearer.token.endpoint.url to the address that answers without a redirect."
+            )
             raise refused from None
         except (OSError, HTTPException, ValueError) as error:
-            raise TokenUnavailable(f"{self.url} cannot be asked for a token: {error}") from error
+            raise TokenUnavailable(f"the token request to {self.url} failed: {error}") from error
         return self._token(data)
 
     def _token(self, data: bytes) -> Token:

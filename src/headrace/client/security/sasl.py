@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.client.errors import AuthenticationFailed
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -65,10 +65,10 @@ class Mechanism(Protocol):
 
     @property
     def user(self) -> str:
-        """Whom to name when the broker refuses; empty if only the token knows."""
+        """The user for error messages; empty if only the token contains it."""
         ...
 
-    def exchange(self, dice: Dice, token: Token | None) -> Exchange: ...
+    def exchange(self, rng: Randomness, token: Token | None) -> Exchange: ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,7 +78,7 @@ class Plain:
     name: str = field(default="PLAIN", init=False)
     needs_token: bool = field(default=False, init=False)
 
-    def exchange(self, dice: Dice, token: Token | None) -> "PlainExchange":
+    def exchange(self, rng: Randomness, token: Token | None) -> "PlainExchange":
         return PlainExchange(self.user, self.password)
 
 
@@ -91,7 +91,7 @@ class PlainExchange:
 
     def answer(self, challenge: bytes) -> bytes | None:
         if challenge:
-            raise AuthenticationFailed("the broker asks for more than PLAIN has to say")
+            raise AuthenticationFailed("the broker sent a challenge, which PLAIN does not have")
         return None
 
 
@@ -113,8 +113,8 @@ class Scram:
     extensions: Mapping[str, str] = field(default_factory=dict)
     needs_token: bool = field(default=False, init=False)
 
-    def exchange(self, dice: Dice, token: Token | None) -> "ScramExchange":
-        nonce = b64encode(dice.randbytes(NONCE_BYTES)).decode()
+    def exchange(self, rng: Randomness, token: Token | None) -> "ScramExchange":
+        nonce = b64encode(rng.randbytes(NONCE_BYTES)).decode()
         return ScramExchange(HASHES[self.name], self.user, self.password, nonce, self.extensions)
 
 
@@ -162,7 +162,7 @@ class ScramExchange:
         """Nonce, salt and iterations."""
         fields = text.split(",")
         if text.startswith("m="):
-            raise AuthenticationFailed("the broker demands a SCRAM extension that does not exist")
+            raise AuthenticationFailed("the broker requires an unknown SCRAM extension")
         if len(fields) < 3 or [part[:2] for part in fields[:3]] != ["r=", "s=", "i="]:
             raise AuthenticationFailed("the broker's first SCRAM message cannot be read")
         nonce, salt_text, count_text = (part[2:] for part in fields[:3])
@@ -190,7 +190,7 @@ class ScramExchange:
         signature = _decoded(first[2:]) if first.startswith("v=") else None
         if signature is None or not hmac.compare_digest(signature, self._signature):
             raise AuthenticationFailed(
-                "the broker could not show that it knows the password",
+                "the broker could not prove that it knows the password",
                 advice="It may be an impostor: check the address, and use SASL_SSL.",
             )
 
@@ -210,9 +210,9 @@ def _decoded(text: str) -> bytes | None:
 
 
 class Login:
-    def __init__(self, mechanism: Mechanism, dice: Dice, token: Token | None) -> None:
+    def __init__(self, mechanism: Mechanism, rng: Randomness, token: Token | None) -> None:
         self._mechanism = mechanism
-        self._exchange = mechanism.exchange(dice, token)
+        self._exchange = mechanism.exchange(rng, token)
         self.session_lifetime_ms = 0  # as the broker said last; 0: no end
 
     def begin(self) -> SaslHandshakeRequest:
@@ -226,14 +226,14 @@ class Login:
             case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
                 offered = ", ".join(answer.mechanisms[:20]) or "none"
                 raise AuthenticationFailed(
-                    f"the broker does not take the mechanism {self._mechanism.name}; it takes {offered}",
+                    f"the broker does not support mechanism {self._mechanism.name}; it supports {offered}",
                     code=answer.error_code,
-                    advice="Set sasl.mechanism to one that it takes.",
+                    advice="Set sasl.mechanism to one that it supports.",
                 )
             case ErrorCode.ILLEGAL_SASL_STATE:
                 raise without_sasl()
             case code:
-                raise AuthenticationFailed("the broker refused to begin a login", code=code)
+                raise AuthenticationFailed("the broker refused SaslHandshake", code=code)
 
     def continued(self, answer: SaslAuthenticateResponse) -> SaslAuthenticateRequest | None:
         """The broker's next words; what to send next, or None when we are logged in."""
@@ -258,9 +258,9 @@ class Login:
 
 
 def without_sasl() -> AuthenticationFailed:
-    """The error of a listener that logs nobody in."""
+    """The error of a listener without SASL."""
     return AuthenticationFailed(
-        "the broker's listener has no SASL",
+        "the broker's listener does not use SASL",
         code=ErrorCode.ILLEGAL_SASL_STATE,
         advice="Set security.protocol to PLAINTEXT or SSL, or use the address of a SASL listener.",
     )

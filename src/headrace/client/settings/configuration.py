@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from headrace.client.errors import InvalidInput
 from headrace.client.settings.keys import OTHER_NAMES, all_keys
 from headrace.machines.configs.definition import KEPT_DOC, ConfigKey, ConfigType
-from headrace.machines.configs.values import InvalidConfig, Value, closest, parse_value
+from headrace.machines.configs.values import ConfigValue, InvalidConfig, closest, parse_value
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def given_settings(
     return {**(config or {}), **more}
 
 
-class Configuration(Mapping[str, Value]):
+class Configuration(Mapping[str, ConfigValue]):
     """Every key with its value, by Kafka's names.
 
     >>> given = {"bootstrap.servers": "localhost:9092", "linger_ms": 20}
@@ -51,12 +51,12 @@ class Configuration(Mapping[str, Value]):
 
     def __init__(self, known: dict[str, ConfigKey], given: Mapping[str, object]) -> None:
         self.given: set[str] = set()  # by the user
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, ConfigValue] = {}
         self._objects: dict[str, object] = {}
         for spelling, value in given.items():
             key = known[canonical_name(known, spelling)]
             if key.name in self.given:
-                raise InvalidSetting(f"{key.name} is given twice, once as {spelling}")
+                raise InvalidSetting(f"{key.name} is set twice, once as {spelling}")
             self.given.add(key.name)
             if key.allowed == "object":
                 self._objects[key.name] = value
@@ -65,10 +65,10 @@ class Configuration(Mapping[str, Value]):
         for name, key in known.items():
             if name not in self._values:
                 if key.is_required:
-                    raise InvalidSetting(f"{name} must be given")
+                    raise InvalidSetting(f"{name} is required")
                 self._values[name] = parse_value(key, key.default)
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> ConfigValue:
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -131,10 +131,10 @@ def _unknown(spelling: str, known: dict[str, ConfigKey]) -> InvalidSetting:
     if suggestion is not None and "_" in spelling:
         suggestion = suggestion.replace(".", "_")
     hint = f"; did you mean {suggestion}?" if suggestion else ""
-    return InvalidSetting(f"there is no setting {spelling}{hint}")
+    return InvalidSetting(f"unknown setting {spelling}{hint}")
 
 
-def _read(key: ConfigKey, value: object) -> Value:
+def _read(key: ConfigKey, value: object) -> ConfigValue:
     """From text or from a value of the key's own type."""
     match value:
         case None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import Duration
 from headrace.client.assignors import ASSIGNORS, Assignor
 from headrace.client.backoff import backoff
@@ -128,8 +128,8 @@ class ConsumerSettings:
     retry_last_s: float = seconds("retry.backoff.max.ms")
     unreachable_s: float | None = optional_seconds("headrace.unreachable.timeout.ms")
 
-    def backoff(self, attempt: int, dice: Dice) -> Duration:
-        return backoff(attempt, dice, first_s=self.retry_first_s, last_s=self.retry_last_s)
+    def backoff(self, attempt: int, rng: Randomness) -> Duration:
+        return backoff(attempt, rng, first_s=self.retry_first_s, last_s=self.retry_last_s)
 
 
 def consumer_settings(
@@ -187,7 +187,7 @@ def _assignors(names: Sequence[str], own: Sequence[Assignor]) -> tuple[Assignor,
         name = _JAVA_ASSIGNORS.get(given, given)
         if name not in known:
             raise InvalidSetting(
-                f"partition.assignment.strategy={given}: must be some of {', '.join(sorted(known))}"
+                f"partition.assignment.strategy={given}: must be one or more of {', '.join(sorted(known))}"
             )
         chosen[name] = known[name]
     if not chosen:

@@ -145,7 +145,7 @@ retries int 2147483647 0..2147483647 high producer
 transaction.timeout.ms int 60000 * low producer
     How long a transaction may stay open before the broker aborts it.
 transactional.id string null * low producer
-    The name under which transactions survive a restart; a producer that takes it over fences the one before.
+    The identity of a transactional producer across restarts; a new producer with this id fences the old one.
 allow.auto.create.topics boolean true * medium consumer
     Whether the broker may create a topic that is subscribed to.
 auto.commit.interval.ms int 5000 0.. low consumer
@@ -189,7 +189,7 @@ max.poll.records int 500 1.. medium consumer
 partition.assignment.strategy list range,cooperative-sticky * medium consumer
     How members share partitions, with the classic protocol: range, roundrobin, sticky, cooperative-sticky.
 session.timeout.ms int 45000 * high consumer
-    How long a member may be silent before the group counts it as dead, with the classic protocol.
+    How long a member may send no heartbeat before the group removes it, with the classic protocol.
 """
 
 # Accepted, so that files of Java's clients can be shared; they have no effect here.

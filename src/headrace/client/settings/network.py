@@ -1,4 +1,4 @@
-"""Settings of a client's connections."""
+"""Settings of a client's connections, and those of an admin client, which has few besides."""
 
 from dataclasses import dataclass
 
@@ -57,3 +57,17 @@ def _response_bytes_max(configuration: Configuration) -> int:
     if "fetch.max.bytes" not in configuration:
         return RESPONSE_BYTES_MAX
     return min(2**31 - 1, max(RESPONSE_BYTES_MAX, 2 * configuration.number("fetch.max.bytes")))
+
+
+@dataclass(slots=True, frozen=True)
+class AdminSettings:
+    api_timeout_s: float = seconds("default.api.timeout.ms")  # of a whole operation
+    request_timeout_s: float = seconds("request.timeout.ms")  # of one request in it
+    retry_first_s: float = seconds("retry.backoff.ms")
+    retry_last_s: float = seconds("retry.backoff.max.ms")
+    metadata_age_s: float = seconds("metadata.max.age.ms")  # of leaders and coordinators
+    unreachable_s: float | None = optional_seconds("headrace.unreachable.timeout.ms")
+
+
+def admin_settings(configuration: Configuration) -> AdminSettings:
+    return typed_values(AdminSettings, configuration)

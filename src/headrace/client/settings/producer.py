@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.base.time import Duration
 from headrace.client.backoff import backoff
 from headrace.client.producer.partitioner import STRATEGIES, Strategy
@@ -38,8 +38,8 @@ class SendingSettings:
     transaction_timeout_ms: int = value("transaction.timeout.ms")
     unreachable_s: float | None = optional_seconds("headrace.unreachable.timeout.ms")
 
-    def backoff(self, attempt: int, dice: Dice) -> Duration:
-        return backoff(attempt, dice, first_s=self.retry_first_s, last_s=self.retry_last_s)
+    def backoff(self, attempt: int, rng: Randomness) -> Duration:
+        return backoff(attempt, rng, first_s=self.retry_first_s, last_s=self.retry_last_s)
 
 
 def strategy(configuration: Configuration) -> Strategy:

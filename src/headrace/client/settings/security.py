@@ -57,8 +57,7 @@ def security_settings(configuration: Configuration) -> Security | None:
 
 def _tls(configuration: Configuration) -> Tls:
     # loaded by those who use it: OpenSSL costs every start some milliseconds
-    from headrace.client.security.tls import Tls
-    from headrace.client.security.tls_context import tls_context
+    from headrace.client.security.tls import Tls, tls_context
 
     return Tls(tls_context(configuration))
 
@@ -108,7 +107,7 @@ def _bearer(configuration: Configuration, module: LoginModule) -> OAuthBearer:
     for pair in configuration.items_of("sasl.oauthbearer.extensions"):
         key, sign, value = pair.partition("=")
         if not sign:
-            raise InvalidSetting("sasl.oauthbearer.extensions are written as key=value,key=value")
+            raise InvalidSetting("sasl.oauthbearer.extensions must have the form key=value,key=value")
         extensions[key.strip()] = value.strip()
     try:
         check_extensions(extensions)
@@ -122,12 +121,12 @@ def _provider(configuration: Configuration, module: LoginModule) -> TokenProvide
     given = getattr(given, "token", given)  # kafka-python and aiokafka have an object with this method
     if given is not None:
         if not callable(given):
-            raise InvalidSetting("oauth_token_provider must be a function that gives a token")
+            raise InvalidSetting("oauth_token_provider must be a function that returns a token")
         return given
     url = configuration.optional_text("sasl.oauthbearer.token.endpoint.url")
     if url is None:
         raise InvalidSetting(
-            "OAUTHBEARER needs oauth_token_provider, a function that gives a token, "
+            "OAUTHBEARER needs oauth_token_provider, a function that returns a token, "
             "or sasl.oauthbearer.token.endpoint.url"
         )
     client_id = configuration.optional_text("sasl.oauthbearer.client.id") or module.options.get("clientId")
@@ -168,16 +167,16 @@ def parse_jaas(text: str) -> LoginModule:
     """The only login module in `text`; InvalidInput says what is wrong with it, without its secrets."""
     tokens = list(_tokens(text))
     if len(tokens) < 3 or tokens[1].text.lower() not in _FLAGS:
-        raise _unreadable("a login module's class and `required` come first")
+        raise _unreadable("it must begin with a login module's class and `required`")
     if not tokens[-1].is_sign(";"):
-        raise _unreadable("it ends with a semicolon")
+        raise _unreadable("it must end with a semicolon")
     given = tokens[2:-1]
     if any(token.is_sign(";") for token in given):
-        raise _unreadable("it has one login module only")
+        raise _unreadable("it must have exactly one login module")
     keys, signs, values = given[::3], given[1::3], given[2::3]
     is_paired = len(given) % 3 == 0 and all(sign.is_sign("=") for sign in signs)
     if not is_paired or any(token.kind == "sign" for token in keys + values) or not all(k.text for k in keys):
-        raise _unreadable('options are written as key="value"')
+        raise _unreadable('options must have the form key="value"')
     options = {key.text: value.text for key, value in zip(keys, values, strict=True)}
     return LoginModule(tokens[0].text.rpartition(".")[2], options)
 

@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager
 from types import FunctionType, TracebackType
 from typing import Any, Self, TypeVar
 
-from headrace.client.methods import Client, give_methods
 from headrace.client.session import Session
 from headrace.client.settings.network import NetworkSettings
-from headrace.client.steps import Steps
+from headrace.client.steps import Client, Steps, give_methods
 from headrace.client.threads.driver import Driver
 
 T = TypeVar("T")
@@ -49,6 +48,7 @@ class BlockingClient(Client):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._block_ended(error)
         self.close()
 
 

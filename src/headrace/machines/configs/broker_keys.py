@@ -4,37 +4,59 @@
 
 TABLE = """
 advertised.listeners list null * high ro
-    Addresses told to clients, one per listener; empty means the listeners themselves.
+    Addresses that clients get in metadata, one per listener; by default those in `listeners`.
 auto.create.topics.enable boolean true * high ro
-    Creates a topic when a client asks for the metadata of one that is missing and allows it.
+    Creates a topic when a client requests the metadata of one that does not exist, and the client allows it.
+broker.heartbeat.interval.ms int 2000 * medium ro
+    Time between the heartbeats that this broker sends to the active controller.
 broker.id int -1 * high ro
     The old name of node.id.
 broker.rack string null * medium ro
-    Where this broker stands; replicas are spread over racks.
+    The rack of this broker. The replicas of a partition are placed on different racks if possible.
+broker.session.timeout.ms int 9000 * medium ro
+    The controller fences a broker that sends no heartbeat for this long. A broker whose process has ended is fenced at once.
 compression.gzip.level int -1 1..9|-1 medium cluster
-    Level used when the broker itself writes gzip; -1 is the codec's own default.
+    Compression level when the broker itself compresses with gzip; -1 is the codec's default.
 compression.lz4.level int 9 1..17 medium cluster
-    Level used when the broker itself writes lz4.
+    Compression level when the broker itself compresses with lz4.
 compression.type string producer {uncompressed,zstd,lz4,snappy,gzip,producer} high cluster
-    Codec of stored batches; `producer` keeps whatever the producer chose.
+    Codec of stored batches; `producer` keeps the producer's codec.
 compression.zstd.level int 3 -131072..22 medium cluster
-    Level used when the broker itself writes zstd.
+    Compression level when the broker itself compresses with zstd.
 connections.max.idle.ms long 600000 * medium ro
-    Closes a connection that sent nothing for this long.
+    How long a connection may be idle before the broker closes it.
+controlled.shutdown.enable boolean true * medium ro
+    A broker that stops moves its leaders to other brokers first.
 controller.listener.names list required * high ro
-    Listeners that only controllers use; clients never see them.
+    Names of the listeners for controllers; they are not advertised to clients.
 controller.quorum.bootstrap.servers list "" * high ro
-    Addresses of the metadata quorum, as host:port; they must belong to this node, since there are no clusters yet.
+    Addresses of the metadata quorum, as host:port; they must belong to this node. For several controllers, use controller.quorum.voters.
+controller.quorum.election.backoff.max.ms int 1000 0.. high ro
+    Longest wait of a controller that lost an election before it asks for votes again; the wait is random.
+controller.quorum.election.timeout.ms int 1000 0.. high ro
+    How long a controller waits for votes, or for a leader in a new epoch, before it asks for votes again.
+controller.quorum.fetch.max.bytes int 1048576 1.. low ro
+    Largest size of the records in one answer to a fetch of the metadata log; at least one batch is sent.
+controller.quorum.fetch.snapshot.max.bytes int 1048576 1.. low ro
+    Largest piece of a metadata snapshot in one answer.
+controller.quorum.fetch.timeout.ms int 2000 0.. high ro
+    A controller that gets no answer from its leader for this long asks for an election. A leader that gets no fetches from a majority for 1.5 times as long resigns. A leader whose process has ended is noticed at once.
+controller.quorum.request.timeout.ms int 2000 0.. medium ro
+    How long a node waits for the answer to a request in the metadata quorum.
+controller.quorum.retry.backoff.ms int 20 0.. low ro
+    Shortest wait before a request in the metadata quorum that failed is sent again.
 controller.quorum.voters list "" * high ro
-    The voters of a static metadata quorum, as id@host:port; only this node is accepted, since there are no clusters yet.
+    The controllers that vote, as id@host:port, the same on every node. The first election needs all of them, later elections a majority.
 default.replication.factor int 1 * medium ro
-    Replicas of a topic whose creator did not say how many.
+    Number of replicas of a topic, if the request to create it does not say.
 delete.topic.enable boolean true * high ro
-    Allows topics to be deleted.
+    Whether topics can be deleted.
 fetch.max.bytes int 57671680 1024.. medium ro
-    Most bytes in the answer to one fetch, whatever the client asks for.
+    Largest size of a fetch response, even if the client asks for more.
+initial.broker.registration.timeout.ms int 60000 * medium ro
+    If a broker cannot register with the controller within this time after its start, its process ends.
 inter.broker.listener.name string null * medium ro
-    Listener by which brokers talk to each other.
+    Name of the listener that brokers use among each other.
 internal.metadata.log.segment.bytes int null * low internal
     Segment size of the metadata log without its lower bound; for tests.
 listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT * low broker
@@ -42,140 +64,151 @@ listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:
 listeners list PLAINTEXT://:9092 * high broker
     Addresses to listen on, as NAME://host:port; port 0 takes a free one.
 log.cleaner.backoff.ms long 15000 0.. medium cluster
-    Wait before looking again when no log needed cleaning.
+    How long the cleaner waits when no log needs compaction.
 log.cleaner.dedupe.buffer.size long 134217728 * medium cluster
-    Memory of the map from keys to offsets; it bounds how many keys one cleaning covers.
+    Memory of the map from keys to offsets, in bytes; it limits the number of keys in one pass of compaction.
 log.cleaner.delete.retention.ms long 86400000 0.. medium cluster
-    How long compacted topics still show the tombstone of a deleted key.
+    How long compacted topics keep the tombstone of a deleted key.
 log.cleaner.enable boolean true * medium ro
-    Compacts topics that ask for it.
+    Whether topics with cleanup.policy=compact are compacted.
 log.cleaner.io.buffer.load.factor double 0.9 * medium cluster
-    How full the map from keys to offsets may become.
+    Largest load factor of the map from keys to offsets.
 log.cleaner.io.buffer.size int 524288 0.. medium cluster
-    Bytes the cleaner reads and writes at a time.
+    Size of the cleaner's reads and writes, in bytes.
 log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308 * medium cluster
-    Most bytes per second that cleaning reads and writes.
+    Largest rate at which compaction reads and writes, in bytes per second.
 log.cleaner.max.compaction.lag.ms long 9223372036854775807 1.. medium cluster
     A record of a compacted topic is compacted at the latest this long after it was written.
 log.cleaner.min.cleanable.ratio double 0.5 0..1 medium cluster
-    Share of a log that must be uncompacted before the cleaner takes it up.
+    Share of a log that must be uncompacted before the cleaner compacts it.
 log.cleaner.min.compaction.lag.ms long 0 0.. medium cluster
     A record stays uncompacted for at least this long.
 log.cleaner.threads int 1 0.. medium cluster
-    How many logs are cleaned at the same time.
+    Number of logs that are compacted at the same time.
 log.cleanup.policy list delete {compact,delete} medium cluster
-    What happens to old data of topics that do not say it themselves: delete, compact, or both.
+    Default of cleanup.policy: delete, compact, or both.
 log.dir list /tmp/kafka-logs * high ro
-    Where data lies, when log.dirs is not given.
+    Data directory, if log.dirs is not set.
 log.dirs list null * high ro
-    Directories in which partitions are kept; new ones go where the fewest are.
+    Data directories. A new partition goes to the directory with the fewest partitions.
 log.flush.interval.messages long 9223372036854775807 1.. high cluster
-    Force data to disk after this many records of a partition.
+    Number of records of a partition after which they are flushed to disk.
 log.flush.interval.ms long null * high cluster
-    Force data to disk at the latest this long after it was written; null leaves it to
-    log.flush.scheduler.interval.ms.
+    Longest time until written data is flushed to disk; by default log.flush.scheduler.interval.ms.
 log.flush.offset.checkpoint.interval.ms int 60000 0.. high ro
-    How often recovery points are written down.
+    How often the recovery-point checkpoint is written.
 log.flush.scheduler.interval.ms long 9223372036854775807 * high ro
-    The flush interval when log.flush.interval.ms is not given.
+    The flush interval if log.flush.interval.ms is not set.
 log.flush.start.offset.checkpoint.interval.ms int 60000 0.. high ro
-    How often log start offsets are written down.
+    How often the checkpoint of log start offsets is written.
 log.index.interval.bytes int 4096 0.. medium cluster
     Bytes of log between two entries of an offset index.
 log.index.size.max.bytes int 10485760 4.. medium cluster
     Largest size of an index; a full one also closes its segment.
 log.initial.task.delay.ms long 30000 0.. low internal
-    Wait after the start before background work on logs begins.
+    How long after the start background work on logs begins.
 log.message.timestamp.after.max.ms long 3600000 0.. medium cluster
-    How far a record's timestamp may lie in the broker's future.
+    How far a record's timestamp may be after the broker's time.
 log.message.timestamp.before.max.ms long 9223372036854775807 0.. medium cluster
-    How far a record's timestamp may lie in the broker's past.
+    How far a record's timestamp may be before the broker's time.
 log.message.timestamp.type string CreateTime {CreateTime,LogAppendTime} medium cluster
-    Whose clock stamps a record: CreateTime is the producer's, LogAppendTime the broker's.
+    Source of a record's timestamp: the producer (CreateTime) or the broker (LogAppendTime).
 log.preallocate boolean false * medium cluster
     Accepted for compatibility; files grow as they are written.
 log.retention.bytes long -1 * high cluster
-    Largest size of a partition before its oldest segments go; -1 means no limit.
+    Size of a partition at which its oldest segments are deleted; -1 means no limit.
 log.retention.check.interval.ms long 300000 1.. medium ro
-    How often logs are looked through for segments to retire.
+    How often retention looks for segments to delete.
 log.retention.hours int 168 * high ro
-    Age in hours at which records may be deleted, unless minutes or milliseconds are given.
+    Age in hours at which records may be deleted, if log.retention.minutes and log.retention.ms are not set.
 log.retention.minutes int null * high ro
-    Age in minutes at which records may be deleted, unless milliseconds are given.
+    Age in minutes at which records may be deleted, if log.retention.ms is not set.
 log.retention.ms long null * high cluster
     Age at which records may be deleted; -1 keeps them for ever.
 log.roll.hours int 168 1.. high ro
-    Age in hours at which a segment is closed, unless milliseconds are given.
+    Age in hours at which a segment is closed, if log.roll.ms is not set.
 log.roll.jitter.hours int 0 0.. high ro
-    Random part taken off the rolling age, in hours.
+    Largest random time that is subtracted from the rolling age, in hours.
 log.roll.jitter.ms long null * high cluster
-    Random part taken off the rolling age.
+    Largest random time that is subtracted from the rolling age.
 log.roll.ms long null * high cluster
-    Age at which a segment is closed although it is not full.
+    Age at which a segment is closed even if it is not full.
 log.segment.bytes int 1073741824 1048576.. high cluster
-    Size at which a segment is closed and the next one begun.
+    Size at which a segment is closed and a new one begins.
 log.segment.delete.delay.ms long 60000 0.. high cluster
-    Wait between retiring a segment and removing its files.
+    Time between the deletion of a segment from the log and the removal of its files.
 max.connections int 2147483647 0.. medium cluster
-    Most connections at once; one more is refused.
+    Largest number of connections; the broker refuses more.
 max.connections.per.ip int 2147483647 0.. medium cluster
-    Most connections from one address.
+    Largest number of connections from one IP address.
 max.connections.per.ip.overrides string "" * medium cluster
     Exceptions to max.connections.per.ip, as address:count pairs.
 max.incremental.fetch.session.cache.slots int 1000 0.. medium ro
-    Fetch sessions remembered; beyond them clients send full fetches.
+    Largest number of fetch sessions; clients without a session send full fetch requests.
 max.request.partition.size.limit int 2000 1.. medium ro
-    Most partitions in one DescribeTopicPartitions answer.
+    Largest number of partitions in a DescribeTopicPartitions response.
 message.max.bytes int 1048588 0.. high cluster
-    Largest record batch accepted, after compression.
+    Size of the largest accepted record batch, after compression.
 metadata.log.dir string null * high ro
-    Where the metadata log lies; the first of log.dirs unless given.
+    Directory of the metadata log; by default the first of log.dirs.
 metadata.log.max.record.bytes.between.snapshots long 20971520 1.. high ro
     Bytes of metadata after which a snapshot is written.
 metadata.log.max.snapshot.interval.ms long 3600000 0.. high ro
-    Time after which a snapshot is written if anything changed; 0 never does.
+    Time after which a snapshot is written if anything changed; 0 means never.
 metadata.log.segment.bytes int 1073741824 8388608.. high ro
     Size at which a segment of the metadata log is closed.
 metadata.log.segment.ms long 604800000 * high ro
     Age at which a segment of the metadata log is closed.
 min.insync.replicas int 1 1.. high cluster
-    Replicas in sync that an acks=all write needs; with fewer it is refused.
+    Number of in-sync replicas that a write with acks=all needs; with fewer it fails.
 node.id int required 0.. high ro
     This node's number in the cluster.
 num.partitions int 1 1.. medium ro
-    Partitions of a topic whose creator did not say how many.
+    Number of partitions of a topic, if the request to create it does not say.
 process.roles list required {broker,controller} high ro
-    The roles of this node. It must be broker,controller or controller: a node that is only a broker needs a cluster to join, and there are no clusters yet.
+    The roles of this node: broker, controller, or both. A node that is only a broker needs controller.quorum.voters.
 producer.id.expiration.check.interval.ms int 600000 1.. low internal
-    How often silent producers are looked for.
+    How often expired producer ids are removed.
 producer.id.expiration.ms int 86400000 1.. low cluster
-    How long a partition remembers a silent idempotent producer.
+    How long a partition keeps the state of a producer that writes nothing.
 queued.max.request.bytes long -1 * medium ro
-    Bytes of all requests being worked on before connections are not read from; -1 takes the default.
+    Memory of all requests in progress, in bytes, at which the broker stops reading from connections; -1 is the default.
+replica.fetch.max.bytes int 1048576 0.. medium ro
+    Records of one partition that a follower fetches at once, in bytes.
+replica.fetch.min.bytes int 1 * high ro
+    Bytes that a leader has to have before it answers a follower's fetch. Headrace answers as soon as there is anything.
+replica.fetch.response.max.bytes int 10485760 0.. medium ro
+    Size of an answer to a follower's fetch, in bytes.
+replica.fetch.wait.max.ms int 500 * high ro
+    How long a follower's fetch waits at the leader for records.
 replica.high.watermark.checkpoint.interval.ms long 5000 * high ro
-    How often high watermarks are written down.
+    How often the checkpoint of high watermarks is written.
+replica.lag.time.max.ms long 30000 * high ro
+    How long a follower may be behind the leader before it leaves the in-sync replicas.
+replica.socket.timeout.ms int 30000 * high ro
+    How long a follower waits for the answer to a fetch.
 socket.listen.backlog.size int 50 1.. medium ro
-    Connections the kernel keeps waiting to be accepted.
+    Number of connections that the kernel queues until the broker accepts them.
 socket.receive.buffer.bytes int 102400 * high ro
-    Kernel's receive buffer of a connection; -1 leaves it to the kernel.
+    Size of a socket's receive buffer; -1 is the system's default.
 socket.request.max.bytes int 104857600 1.. high ro
-    Largest request; a longer one closes its connection.
+    Size of the largest request; the broker closes the connection after a larger one.
 socket.send.buffer.bytes int 102400 * high ro
-    Kernel's send buffer of a connection; -1 leaves it to the kernel.
+    Size of a socket's send buffer; -1 is the system's default.
 unclean.leader.election.enable boolean false * high cluster
-    Lets a replica that is not in sync become leader; acknowledged records may be lost.
+    Whether a replica that is not in sync may become leader; acknowledged records may be lost.
 headrace.sealed.compression.type string none {none,gzip,snappy,lz4,zstd} medium cluster
-    Codec to which closed segments are recompressed in the background, for topics that do not say it themselves.
+    Codec with which closed segments are recompressed in the background, for topics that do not set it.
 headrace.validate.records boolean false * medium cluster
-    Opens every produced batch and refuses one whose records do not decode, for topics that do not say it themselves.
+    Whether the broker decodes every produced batch and rejects invalid records, for topics that do not set it.
 headrace.cluster.id string null * high ro
-    Name of the cluster for a directory that is new; a random one when it is not given.
+    Id of the cluster for a new data directory; by default computed from controller.quorum.voters, or random if that is empty.
 headrace.open.files.max int 2000 16.. medium ro
-    Segment and index files kept open at once, over all partitions; the least recently used are closed.
+    Largest number of open segment and index files of all partitions; the least recently used are closed.
 headrace.metrics.host string 127.0.0.1 * low ro
-    Address of the metrics and the schema registry. They have no password; with the default address only this machine can reach them.
+    Address of the metrics and the schema registry. They have no authentication; with the default only programs on the same computer can reach them.
 headrace.stray.retention.ms long 2592000000 -1.. medium ro
-    How long the node keeps a partition directory that the metadata does not know; -1 keeps it until `headrace strays --remove`.
+    How long the node keeps a partition directory that the metadata does not know; -1 means until `headrace strays --remove` deletes it.
 headrace.metrics.port int -1 -1..65535 low ro
-    Port of the metrics and the schema registry; -1 serves none, 0 takes a free one.
+    Port of the metrics and the schema registry; -1 turns them off, 0 takes a free port.
 """

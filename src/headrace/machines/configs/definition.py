@@ -1,4 +1,4 @@
-"""What a setting is: its key, type, default, allowed values, and who may change it while the broker runs.
+"""Definition of settings: key, type, default, allowed values, and who may change it while the broker runs.
 
 The keys are written as tables of text, one line per key, parsed on first use (a millisecond for all):
 

@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs tells them: the value in force, its source, and every layer beneath."""
+"""Settings for DescribeConfigs: the current value, its source, and the values of all layers below."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum

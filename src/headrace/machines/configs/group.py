@@ -1,4 +1,4 @@
-"""A group's settings: what its overrides may be, between the bounds that the broker sets.
+"""Settings of a group: the checks of its overrides, within the bounds that the broker sets.
 
 The broker's key for `consumer.session.timeout.ms` is `group.consumer.session.timeout.ms`, and its bounds are
 `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`; so for all, where they
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from headrace.machines.configs.definition import ConfigKey, broker_config_keys, group_config_keys
 from headrace.machines.configs.topic import Layers, broker_value, default_of
-from headrace.machines.configs.values import InvalidConfig, Value, parse_value, unknown_key
+from headrace.machines.configs.values import ConfigValue, InvalidConfig, parse_value, unknown_key
 
 KINDS = ("consumer", "share", "streams")
 
@@ -19,7 +19,7 @@ def check_group_overrides(overrides: Mapping[str, str], layers: Layers) -> None:
     another.
     """
     keys = group_config_keys()
-    values: dict[str, Value] = {}
+    values: dict[str, ConfigValue] = {}
     for name, text in overrides.items():
         key = keys.get(name)
         if key is None:
@@ -32,7 +32,7 @@ def check_group_overrides(overrides: Mapping[str, str], layers: Layers) -> None:
             raise InvalidConfig(f"{session} must be greater than {heartbeat}")
 
 
-def check_bounds(key: ConfigKey, value: Value, layers: Layers) -> None:
+def check_bounds(key: ConfigKey, value: ConfigValue, layers: Layers) -> None:
     least, most = bound(key, "min"), bound(key, "max")
     if least is not None and compared(value) < compared(broker_value(least, layers)):
         raise InvalidConfig(f"{key.name} must be greater than or equal to {least}")
@@ -47,11 +47,11 @@ def bound(key: ConfigKey, which: str) -> str | None:
     return name if name in broker_config_keys() else None
 
 
-def number(key: ConfigKey, values: Mapping[str, Value], layers: Layers) -> int:
+def number(key: ConfigKey, values: Mapping[str, ConfigValue], layers: Layers) -> int:
     """The value in force."""
     return compared(values[key.name] if key.name in values else default_of(key, layers))
 
 
-def compared(value: Value) -> int:
+def compared(value: ConfigValue) -> int:
     assert isinstance(value, int), f"{value} has bounds and is not a number"
     return value

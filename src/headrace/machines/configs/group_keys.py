@@ -1,15 +1,15 @@
 """Settings of a group; after `<` the broker key that gives its default. See `definition.py` for the notation.
 
-Share and streams groups are not served: their keys are here so that tools which set them for Kafka work.
+Share and streams groups are not served. Their keys are accepted, so that tools that set them work.
 """
 
 TABLE = """
 consumer.assignment.interval.ms int 1000 0.. medium group < group.consumer.assignment.interval.ms
-    Least time between two assignments of the group, where it uses the new consumer protocol.
+    Shortest time between two assignments of the group, with the new consumer protocol.
 consumer.heartbeat.interval.ms int 5000 1.. medium group < group.consumer.heartbeat.interval.ms
-    How often the group's members are told to heartbeat, where it uses the new consumer protocol.
+    How often the group's members send heartbeats, with the new consumer protocol.
 consumer.session.timeout.ms int 45000 1.. medium group < group.consumer.session.timeout.ms
-    A member that is silent for this long is removed, where the group uses the new consumer protocol.
+    How long a member may send no heartbeat before it is removed, with the new consumer protocol.
 share.assignment.interval.ms int 1000 0.. medium group < group.share.assignment.interval.ms
 share.auto.offset.reset string latest reset medium group
 share.delivery.count.limit int 5 2.. medium group < group.share.delivery.count.limit

@@ -17,26 +17,16 @@ authorizer.class.name string "" * low ro
     Refused unless it is empty: there is no access control yet.
 auto.leader.rebalance.enable boolean true * high ro
 background.threads int 10 1.. high cluster
-broker.heartbeat.interval.ms int 2000 * medium ro
-broker.session.timeout.ms int 9000 * medium ro
 client.quota.callback.class class null * low ro
     Refused: Headrace loads no Java classes.
 config.providers list "" * low cluster
     Refused unless it is empty: values such as ${file:…} are not resolved yet.
 connection.failed.authentication.delay.ms int 100 0.. low ro
 connections.max.reauth.ms long 0 * medium ro
-controlled.shutdown.enable boolean true * medium ro
 controller.performance.always.log.threshold.ms long 2000 0.. medium internal
 controller.performance.sample.period.ms long 60000 100.. medium internal
 controller.quorum.append.linger.ms int 25 0.. medium ro
 controller.quorum.auto.join.enable boolean false * low ro
-controller.quorum.election.backoff.max.ms int 1000 0.. high ro
-controller.quorum.election.timeout.ms int 1000 0.. high ro
-controller.quorum.fetch.max.bytes int 1048576 1.. low ro
-controller.quorum.fetch.snapshot.max.bytes int 1048576 1.. low ro
-controller.quorum.fetch.timeout.ms int 2000 0.. high ro
-controller.quorum.request.timeout.ms int 2000 0.. medium ro
-controller.quorum.retry.backoff.ms int 20 0.. low ro
 controller.quota.window.num int 11 1.. low ro
 controller.quota.window.size.seconds int 1 1.. low ro
 controller.socket.timeout.ms int 30000 * medium ro
@@ -91,7 +81,6 @@ group.streams.min.heartbeat.interval.ms int 5000 1.. medium ro
 group.streams.min.session.timeout.ms int 45000 1.. medium ro
 group.streams.num.standby.replicas int 0 0.. medium ro
 group.streams.session.timeout.ms int 45000 1.. medium ro
-initial.broker.registration.timeout.ms int 60000 * medium ro
 internal.metadata.delete.delay.millis long 60000 * low internal
 internal.metadata.max.batch.size.in.bytes int 8388608 * low internal
 kafka.metrics.polling.interval.secs int 10 1.. low ro
@@ -149,14 +138,8 @@ remote.log.storage.manager.class.path string null * medium ro
 remote.log.storage.manager.impl.prefix string rsm.config. * medium ro
 remote.log.storage.system.enable boolean false * medium ro
 replica.fetch.backoff.ms int 1000 0.. medium ro
-replica.fetch.max.bytes int 1048576 0.. medium ro
-replica.fetch.min.bytes int 1 * high ro
-replica.fetch.response.max.bytes int 10485760 0.. medium ro
-replica.fetch.wait.max.ms int 500 * high ro
-replica.lag.time.max.ms long 30000 * high ro
 replica.selector.class string null * medium ro
 replica.socket.receive.buffer.bytes int 65536 * high ro
-replica.socket.timeout.ms int 30000 * high ro
 replication.quota.window.num int 11 1.. low ro
 replication.quota.window.size.seconds int 1 1.. low ro
 request.timeout.ms int 30000 * high ro

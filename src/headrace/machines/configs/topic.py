@@ -1,10 +1,11 @@
-"""A topic's settings: what its overrides may be, and what is in force with the broker's defaults underneath.
+"""Settings of a topic: the checks of its overrides, and the current values over the broker's defaults.
 
-Texts come in, typed values go out. Layers of the broker are given most specific first: this broker's dynamic
-settings, the cluster-wide dynamic ones, the file it was started with.
+Texts come in, typed values go out. The broker's layers are passed with the most specific first: this broker's
+dynamic settings, the cluster-wide dynamic settings, the file it was started with.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from headrace.machines.configs.definition import (
     COARSER_UNITS,
@@ -12,15 +13,17 @@ from headrace.machines.configs.definition import (
     broker_config_keys,
     topic_config_keys,
 )
-from headrace.machines.configs.values import InvalidConfig, Value, parse_value, unknown_key
+from headrace.machines.configs.values import ConfigValue, InvalidConfig, parse_value, unknown_key
 
 Layers = Sequence[Mapping[str, str]]
 
 
-def check_topic_overrides(overrides: Mapping[str, str], defaults: Mapping[str, Value] | None = None) -> None:
+def check_topic_overrides(
+    overrides: Mapping[str, str], defaults: Mapping[str, ConfigValue] | None = None
+) -> None:
     """Raises InvalidConfig at the first override that is unknown, wrong, or at odds with another."""
     keys = topic_config_keys()
-    values: dict[str, Value] = {}
+    values: dict[str, ConfigValue] = {}
     for name, text in overrides.items():
         key = keys.get(name)
         if key is None:
@@ -44,7 +47,7 @@ def check_topic_overrides(overrides: Mapping[str, str], defaults: Mapping[str, V
             )
 
 
-def broker_value(name: str, layers: Layers) -> Value:
+def broker_value(name: str, layers: Layers) -> ConfigValue:
     """What a broker key comes to: the most specific layer that sets it, a coarser unit, or the default."""
     key = broker_config_keys()[name]
     for layer in layers:
@@ -59,18 +62,41 @@ def broker_value(name: str, layers: Layers) -> Value:
     return parse_value(key, key.default)
 
 
-def topic_defaults(layers: Layers) -> dict[str, Value]:
+def topic_defaults(layers: Layers) -> dict[str, ConfigValue]:
     """The settings of a topic that overrides nothing."""
-    return {name: default_of(key, layers) for name, key in topic_config_keys().items()}
+    defaults = dict(_without_settings())
+    keys = topic_config_keys()
+    for topic_key, broker_keys in _decided_by().items():  # most brokers set none of these
+        if any(name in layer for layer in layers for name in broker_keys):
+            defaults[topic_key] = default_of(keys[topic_key], layers)
+    return defaults
 
 
-def default_of(key: ConfigKey, layers: Layers) -> Value:
+@cache
+def _without_settings() -> dict[str, ConfigValue]:
+    """The settings of a topic of a broker that sets nothing."""
+    return {name: default_of(key, ()) for name, key in topic_config_keys().items()}
+
+
+@cache
+def _decided_by() -> dict[str, tuple[str, ...]]:
+    """For each setting of a topic, the broker's keys that decide its default."""
+    return {
+        name: (key.synonyms[0], *(coarser for coarser, _ in COARSER_UNITS.get(key.synonyms[0], ())))
+        for name, key in topic_config_keys().items()
+        if key.synonyms
+    }
+
+
+def default_of(key: ConfigKey, layers: Layers) -> ConfigValue:
     if key.synonyms:
         return broker_value(key.synonyms[0], layers)
     return parse_value(key, key.default)
 
 
-def effective_topic_config(defaults: Mapping[str, Value], overrides: Mapping[str, str]) -> dict[str, Value]:
+def effective_topic_config(
+    defaults: Mapping[str, ConfigValue], overrides: Mapping[str, str]
+) -> dict[str, ConfigValue]:
     """The settings of one topic, given `topic_defaults` of its broker.
 
     Overrides were checked when they were written; a key that is not known (a newer version wrote it) is left

@@ -1,9 +1,9 @@
 """Settings that are refused because Headrace cannot do what they promise: access control, encryption,
-clusters, Java classes.
+discovery of voters, Java classes.
 
-Most keys without effect tune something, and a broker that ignores them is only slower. The keys below are
-different: whoever sets one relies on it. The start and AlterConfigs refuse such a value, and say what is
-missing and what to do. Remove a key from this file when Headrace does what it promises.
+Most keys without effect are for tuning, and a broker that ignores them is only slower. The keys below are
+different: a user who sets one relies on it. The start and AlterConfigs refuse such a value, and say what is
+missing and what to do. Remove a key from this file when Headrace supports it.
 """
 
 import re
@@ -18,10 +18,9 @@ _NO_ACCESS_CONTROL = (
 )
 _NO_TLS = "Headrace has no TLS listeners yet, so it can neither encrypt nor check certificates"
 _NO_CLASSES = "Headrace loads no Java classes, so this one would have no effect"
-_NO_CLUSTERS = "Headrace has no clusters yet"
+_NO_DISCOVERY = "Headrace does not find voters by their addresses yet"
 
 _ADDRESS = re.compile(r"([^@\s]+):([0-9]{1,5})")
-_VOTER = re.compile(r"([0-9]{1,10})@([^@\s]+):([0-9]{1,5})")
 
 LISTENER_PREFIX = "listener.name."
 LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
@@ -69,29 +68,6 @@ def check_promises(texts: Mapping[str, str]) -> None:
         check_promise(name, texts[name])
 
 
-def check_roles(roles: Iterable[str]) -> None:
-    if "controller" not in roles:
-        raise InvalidConfig(
-            f"process.roles={','.join(roles)}: {_NO_CLUSTERS}, so a broker has no other node's controller to "
-            "register with. Use process.roles=broker,controller."
-        )
-
-
-def check_voters(node_id: int, voters: Iterable[str]) -> None:
-    """A static quorum: each voter is id@host:port."""
-    for voter in voters:
-        match = _VOTER.fullmatch(voter)
-        if match is None:
-            raise InvalidConfig(
-                f"Invalid value {voter} for configuration controller.quorum.voters: expected id@host:port"
-            )
-        if int(match[1]) != node_id:
-            raise InvalidConfig(
-                f"controller.quorum.voters={voter} names another node; this is node {node_id}, and "
-                f"{_NO_CLUSTERS}. Name this node only, or remove the setting."
-            )
-
-
 def check_bootstrap_servers(
     servers: Iterable[str], own: Iterable[tuple[str, int]], own_names: frozenset[str]
 ) -> None:
@@ -108,7 +84,7 @@ def check_bootstrap_servers(
         if not any(_is_own(host, port, *address, own_names) for address in own):
             raise InvalidConfig(
                 f"controller.quorum.bootstrap.servers={server} is not a controller listener of this node, "
-                f"and {_NO_CLUSTERS}. Name this node only, or remove the setting."
+                f"and {_NO_DISCOVERY}. Set controller.quorum.voters=id@host:port,… on all nodes."
             )
 
 

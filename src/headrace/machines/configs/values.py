@@ -1,14 +1,14 @@
-"""A setting's text and its value: parsing, checking, and lists that are appended to or subtracted from.
+"""Parsing and checking of a setting's text; appending to and subtracting from lists.
 
-A wrong value raises `InvalidConfig`, whose message names the key, the value and what would be allowed, close
-to Kafka's words, since tools show them to people.
+A wrong value raises `InvalidConfig`. Its message names the key, the value and the allowed values, similar to
+Kafka's message, because tools show it to people.
 """
 
 import re
 
 from headrace.machines.configs.definition import ConfigKey, ConfigType
 
-Value = bool | int | float | str | list[str] | None
+ConfigValue = bool | int | float | str | list[str] | None
 
 INTEGER_BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -19,7 +19,7 @@ RESET = re.compile(
 
 
 class InvalidConfig(Exception):
-    """A setting that is not accepted; the text is for people."""
+    """A setting is not accepted; the message says why."""
 
 
 def parse_list(text: str) -> list[str]:
@@ -27,7 +27,7 @@ def parse_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")] if text else []
 
 
-def parse_value(key: ConfigKey, text: str | None) -> Value:
+def parse_value(key: ConfigKey, text: str | None) -> ConfigValue:
     """The typed value of a setting's text, checked against what the key allows."""
     if text is None:
         return None
@@ -36,7 +36,7 @@ def parse_value(key: ConfigKey, text: str | None) -> Value:
     return value
 
 
-def parse_text(key: ConfigKey, text: str) -> Value:
+def parse_text(key: ConfigKey, text: str) -> ConfigValue:
     match key.type:
         case ConfigType.BOOLEAN:
             lowered = text.strip().lower()
@@ -69,7 +69,7 @@ def parse_text(key: ConfigKey, text: str) -> Value:
             return text.strip()
 
 
-def check_allowed(key: ConfigKey, value: Value) -> None:
+def check_allowed(key: ConfigKey, value: ConfigValue) -> None:
     allowed = key.allowed
     if allowed == "*":
         return
@@ -88,7 +88,7 @@ def check_allowed(key: ConfigKey, value: Value) -> None:
         check_range(key, value)
 
 
-def check_range(key: ConfigKey, value: Value) -> None:
+def check_range(key: ConfigKey, value: ConfigValue) -> None:
     assert isinstance(value, int | float), f"{key.name} has a range and no number"
     bounds, _, also = key.allowed.partition("|")
     low, _, high = bounds.partition("..")
@@ -101,20 +101,20 @@ def check_range(key: ConfigKey, value: Value) -> None:
         raise refused(key, value, f"Value must be no more than {high}")
 
 
-def check_throttled_replicas(key: ConfigKey, value: Value) -> None:
+def check_throttled_replicas(key: ConfigKey, value: ConfigValue) -> None:
     assert isinstance(value, list)
     if value not in ([], ["*"]) and not all(THROTTLED_REPLICA.fullmatch(part) for part in value):
         wanted = "'*' or a list of partition:broker pairs such as 0:1,1:2"
         raise refused(key, ",".join(value), f"{key.name} must be {wanted}")
 
 
-def refused(key: ConfigKey, value: Value, reason: str) -> InvalidConfig:
+def refused(key: ConfigKey, value: ConfigValue, reason: str) -> InvalidConfig:
     shown = "[hidden]" if key.is_sensitive else value
     return InvalidConfig(f"Invalid value {shown} for configuration {key.name}: {reason}")
 
 
 def closest(name: str, known: dict[str, ConfigKey]) -> str | None:
-    """The key somebody most likely meant."""
+    """The known key that is most similar."""
     import difflib  # only a misspelling pays for loading it
 
     names = [key.name for key in known.values() if not key.is_internal]

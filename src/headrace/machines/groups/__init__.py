@@ -1,1 +1,1 @@
-"""Consumer groups: who is a member, who owns which partition, and how far each group has read."""
+"""Consumer groups: members, assignments and committed offsets."""

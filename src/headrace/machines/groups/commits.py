@@ -1,135 +1,97 @@
 """Decisions about offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete.
 
-Members of a group commit for themselves; whoever reads without one (a simple consumer, an admin) may commit
-while nobody is in the group.
+Members of a group commit for themselves. Clients that are not members (a simple consumer, an admin) may
+commit while the group has no members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision, Writer
 from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import ClassicGroup
-from headrace.machines.groups.group import PartitionCheck
+from headrace.machines.groups.group import Committer, PartitionCheck
 from headrace.machines.groups.offsets import NO_EXPIRY, tombstone
-from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import OffsetCommitKey, OffsetCommitValue
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from headrace.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
-from headrace.protocol.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
-from headrace.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 from headrace.protocol.notation import ZERO_UUID
 
-# From here on a client knows the errors of the new protocol.
-NEW_PROTOCOL_VERSION = 9
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
+
 NO_OFFSET = -1
 
+# The partitions of a topic.
+TopicPartitions = tuple[str, Sequence[int]]
 
-class Commit:
-    """What one request commits, offset by offset, and the records that come of it."""
+# Topic, its id (zero: there is no such topic), partition, offset, leader epoch, metadata. A commit may have
+# thousands: each is one plain tuple.
+NewOffset = tuple[str, bytes, int, int, int, str]
 
-    __slots__ = ("_expires_ms", "_group_id", "_is_transactional", "_refusal", "_shard", "_wall_ms", "records")
 
-    def __init__(
-        self,
-        shard: Shard,
-        now: Now,
-        group_id: str,
-        refusal: ErrorCode | PartitionCheck,
-        *,
-        retention_ms: int = NO_EXPIRY,
-        is_transactional: bool = False,
-    ) -> None:
-        self.records: list[Record] = []
-        self._shard = shard
-        self._group_id = group_id
-        self._refusal = refusal
-        self._wall_ms = now.wall_ms
-        self._expires_ms = NO_EXPIRY if retention_ms == NO_EXPIRY else now.wall_ms + retention_ms
-        self._is_transactional = is_transactional
+class FetchedOffset(NamedTuple):
+    partition: int
+    offset: int = NO_OFFSET
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
 
-    def put(
-        self,
-        topic: str,
-        topic_id: bytes,
-        partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
-    ) -> ErrorCode:
-        index = partition.partition_index
-        metadata = partition.committed_metadata or ""
-        refusal = self._refusal
-        error = refusal if isinstance(refusal, ErrorCode) else refusal(topic, topic_id, index)
-        if error is ErrorCode.STALE_MEMBER_EPOCH and self._is_transactional:
-            return ErrorCode.ILLEGAL_GENERATION  # producers know no member epochs
+
+FetchedTopic = tuple[str, list[FetchedOffset]]
+
+
+def commit(
+    machine: Groups, now: Now, committer: Committer, offsets: Sequence[NewOffset], retention_ms: int
+) -> Decision:
+    """The reply is an error code for each offset."""
+    refusal = _refusal(machine, now, committer)
+    expires_ms = NO_EXPIRY if retention_ms == NO_EXPIRY else now.wall_ms + retention_ms
+    return _commit(machine, now, committer.group_id, refusal, offsets, expires_ms)
+
+
+def _commit(
+    machine: Groups,
+    now: Now,
+    group_id: str,
+    refusal: ErrorCode | PartitionCheck,
+    offsets: Sequence[NewOffset],
+    expires_ms: int = NO_EXPIRY,
+    writer: Writer | None = None,
+) -> Decision:
+    """With a writer the offsets are part of its transaction."""
+    wall_ms, metadata_max = now.wall_ms, machine.settings.offset_metadata_max_bytes
+    records: list[Record] = []
+    errors: list[ErrorCode] = []
+    for topic, topic_id, partition, offset, leader_epoch, metadata in offsets:
+        error = refusal if isinstance(refusal, ErrorCode) else refusal(topic, topic_id, partition)
         if error:
-            return error
-        if len(metadata) > self._shard.settings.offset_metadata_max_bytes:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        value = OffsetCommitValue(
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=metadata,
-            commit_timestamp=self._wall_ms,
-            expire_timestamp=self._expires_ms,
-            topic_id=ZERO_UUID if self._is_transactional else topic_id,  # as Kafka writes them
-        )
-        key = OffsetCommitKey(group=self._group_id, topic=topic, partition=index)
-        self.records.append(Record(key, value))
-        return error
-
-
-def commit(shard: Shard, now: Now, request: OffsetCommitRequest, version: int) -> Decision:
-    refusal = _refusal(shard, now, request, version)
-    commit = Commit(shard, now, request.group_id, refusal, retention_ms=request.retention_time_ms)
-    topics = []
-    for topic in request.topics:
-        topic_id = topic.topic_id
-        if topic_id == ZERO_UUID:  # versions below 10 name their topics
-            topic_id = shard.topics.id_of(topic.name) or ZERO_UUID
-        partitions = [
-            OffsetCommitResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=commit.put(topic.name, topic_id, partition),
+            if writer is not None and error is ErrorCode.STALE_MEMBER_EPOCH:
+                error = ErrorCode.ILLEGAL_GENERATION  # producers know no member epochs
+        elif len(metadata) > metadata_max:
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            value = OffsetCommitValue(
+                offset=offset,
+                leader_epoch=leader_epoch,
+                metadata=metadata,
+                commit_timestamp=wall_ms,
+                expire_timestamp=expires_ms,
+                topic_id=topic_id,  # also in a transaction, where Kafka leaves it out
             )
-            for partition in topic.partitions
-        ]
-        topics.append(
-            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-        )
-    return Decision(OffsetCommitResponse(topics=topics), commit.records)
+            key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+            records.append(Record(key, value))
+        errors.append(error)
+    return Decision(errors, records, writer=writer)
 
 
 def commit_again(
-    shard: Shard,
+    machine: Groups,
     now: Now,
-    request: OffsetCommitRequest,
-    version: int,
+    committer: Committer,
     before: Record,
     offset: int,
     leader_epoch: int,
@@ -137,8 +99,8 @@ def commit_again(
     """The record of a commit that differs from an earlier one in its offset alone; None: it is more."""
     key, said = before
     assert isinstance(said, OffsetCommitValue)
-    refusal = _refusal(shard, now, request, version)
-    if refusal is not ErrorCode.NONE or len(said.metadata) > shard.settings.offset_metadata_max_bytes:
+    refusal = _refusal(machine, now, committer)
+    if refusal is not ErrorCode.NONE or len(said.metadata) > machine.settings.offset_metadata_max_bytes:
         return None
     value = OffsetCommitValue(
         offset=offset,
@@ -150,115 +112,84 @@ def commit_again(
     return Record(key, value)
 
 
-def _refusal(
-    shard: Shard, now: Now, request: OffsetCommitRequest, version: int
-) -> ErrorCode | PartitionCheck:
-    """Why a member's offsets are not taken: all of them, or as a check of each partition says."""
-    group = shard.groups.get(request.group_id)
+def _refusal(machine: Groups, now: Now, committer: Committer) -> ErrorCode | PartitionCheck:
+    """Why a member's offsets are refused: an error for all of them, or a check of each partition."""
+    group = machine.groups.get(committer.group_id)
     if group is not None:
-        refusal = group.check_commit(
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            is_transactional=False,
-            version=version,
-        )
+        refusal = group.check_commit(committer, is_transactional=False)
         if refusal is ErrorCode.NONE and isinstance(group, ClassicGroup):
-            _keep_alive(shard, now, group, request.member_id)
+            _keep_alive(machine, now, group, committer.member_id)
         return refusal
-    if request.generation_id_or_member_epoch < 0:
+    if committer.epoch < 0:
         return ErrorCode.NONE  # a simple group begins with its first offset
-    is_new = version >= NEW_PROTOCOL_VERSION
-    return ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.GROUP_ID_NOT_FOUND if committer.knows_epochs else ErrorCode.ILLEGAL_GENERATION
 
 
-def _keep_alive(shard: Shard, now: Now, group: ClassicGroup, member_id: str) -> None:
-    """Whoever commits is alive, also while it is too busy for heartbeats."""
+def _keep_alive(machine: Groups, now: Now, group: ClassicGroup, member_id: str) -> None:
+    """Extends the session of a member that commits, because it may be too busy for heartbeats."""
     member = group.members.get(member_id)
     if member is not None:
-        rebalance.restart_session(shard, now, group, member)
+        rebalance.restart_session(machine, now, group, member)
 
 
-def commit_transactional(shard: Shard, now: Now, request: TxnOffsetCommitRequest, version: int) -> Decision:
+def commit_transactional(
+    machine: Groups, now: Now, committer: Committer, writer: Writer, offsets: Sequence[NewOffset]
+) -> Decision:
+    """The reply is an error code for each offset."""
     refusal: ErrorCode | PartitionCheck
-    group = shard.groups.get(request.group_id)
+    group = machine.groups.get(committer.group_id)
     if group is not None:
-        refusal = group.check_commit(
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id,
-            is_transactional=True,
-            version=version,
-        )
+        refusal = group.check_commit(committer, is_transactional=True)
     else:
-        refusal = ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
-    commit = Commit(shard, now, request.group_id, refusal, is_transactional=True)
-    topics = []
-    for topic in request.topics:
-        topic_id = shard.topics.id_of(topic.name) or ZERO_UUID
-        partitions = [
-            TxnOffsetCommitResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=commit.put(topic.name, topic_id, partition),
-            )
-            for partition in topic.partitions
-        ]
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
-    writer = Writer(request.producer_id, request.producer_epoch)
-    return Decision(TxnOffsetCommitResponse(topics=topics), commit.records, writer=writer)
+        refusal = ErrorCode.NONE if committer.epoch < 0 else ErrorCode.ILLEGAL_GENERATION
+    return _commit(machine, now, committer.group_id, refusal, offsets, writer=writer)
 
 
-def fetch(shard: Shard, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-    group_id = asked.group_id
-    group = shard.groups.get(group_id)
+def fetch(
+    machine: Groups,
+    group_id: str,
+    member_id: str | None,
+    epoch: int,
+    topics: Sequence[TopicPartitions] | None,
+    require_stable: bool,
+) -> list[FetchedTopic] | ErrorCode:
+    """Without topics: all that the group has committed."""
+    group = machine.groups.get(group_id)
     if group is not None:
-        error = group.check_fetch(asked.member_id, asked.member_epoch)
+        error = group.check_fetch(member_id, epoch)
         if error:
-            return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-    topics = asked.topics
-    if topics is None:
-        topics = [
-            OffsetFetchRequestTopics(name=name, partition_indexes=sorted(partitions))
-            for name, partitions in sorted(shard.offsets.of_group(group_id).items())
-        ]
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _fetched(shard, group_id, topic.name, topic.topic_id, partition, require_stable)
-                    for partition in topic.partition_indexes
-                ],
-            )
-            for topic in topics
-        ],
-    )
+            return error
+    return [
+        (topic, _fetched(machine, group_id, topic, partitions, require_stable))
+        for topic, partitions in (_all_topics(machine, group_id) if topics is None else topics)
+    ]
+
+
+def _all_topics(machine: Groups, group_id: str) -> list[TopicPartitions]:
+    """Where the group has committed something, but not to a topic that is gone and has a successor."""
+    topics: list[TopicPartitions] = []
+    for name, partitions in sorted(machine.offsets.of_group(group_id).items()):
+        topic_id = machine.topics.id_of(name) or ZERO_UUID
+        indexes = sorted(index for index, one in partitions.items() if not _are_different(one[5], topic_id))
+        if indexes:
+            topics.append((name, indexes))
+    return topics
 
 
 def _fetched(
-    shard: Shard, group_id: str, topic: str, topic_id: bytes, partition: int, require_stable: bool
-) -> OffsetFetchResponsePartitions:
-    if require_stable and shard.offsets.is_unstable(group_id, topic, partition):
-        return OffsetFetchResponsePartitions(
-            partition_index=partition,
-            committed_offset=NO_OFFSET,
-            metadata="",
-            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        )
-    committed = shard.offsets.get(group_id, topic, partition)
-    if committed is None or _are_different(committed[5], topic_id):
-        return OffsetFetchResponsePartitions(
-            partition_index=partition, committed_offset=NO_OFFSET, metadata=""
-        )
-    offset, leader_epoch, metadata, _, _, _ = committed
-    return OffsetFetchResponsePartitions(
-        partition_index=partition,
-        committed_offset=offset,
-        committed_leader_epoch=leader_epoch,
-        metadata=metadata,
-    )
+    machine: Groups, group_id: str, topic: str, partitions: Sequence[int], require_stable: bool
+) -> list[FetchedOffset]:
+    offsets, topic_id = machine.offsets, machine.topics.id_of(topic) or ZERO_UUID
+    fetched = []
+    for partition in partitions:
+        committed = offsets.get(group_id, topic, partition)
+        if require_stable and offsets.is_unstable(group_id, topic, partition):
+            fetched.append(FetchedOffset(partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+        elif committed is None or _are_different(committed[5], topic_id):
+            fetched.append(FetchedOffset(partition))
+        else:
+            fetched.append(FetchedOffset(partition, *committed[:3]))
+    return fetched
 
 
 def _are_different(committed: bytes, asked: bytes) -> bool:
@@ -266,36 +197,27 @@ def _are_different(committed: bytes, asked: bytes) -> bool:
     return committed != asked and committed != ZERO_UUID and asked != ZERO_UUID
 
 
-def delete(shard: Shard, request: OffsetDeleteRequest) -> Decision:
-    group_id = request.group_id
-    group = shard.groups.get(group_id)
+def delete(machine: Groups, group_id: str, topics: Sequence[TopicPartitions]) -> Decision:
+    """The reply is an error code for each topic, or one for all."""
+    group = machine.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
     if group is None or error:
-        return Decision(OffsetDeleteResponse(error_code=error))
+        return Decision(error)
     records: list[Record] = []
-    topics = []
-    for topic in request.topics:
-        is_subscribed = group.is_subscribed_to(topic.name)
-        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
-        indexes = [partition.partition_index for partition in topic.partitions]
-        if not is_subscribed:
-            records += _tombstones_where_known(shard, group_id, topic.name, indexes)
-        topics.append(
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
-                    for index in indexes
-                ],
-            )
-        )
-    return Decision(OffsetDeleteResponse(topics=topics), records)
+    errors = []
+    for topic, partitions in topics:
+        if group.is_subscribed_to(topic):
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        else:
+            errors.append(ErrorCode.NONE)
+            records += _tombstones_where_known(machine, group_id, topic, partitions)
+    return Decision(errors, records)
 
 
 def _tombstones_where_known(
-    shard: Shard, group_id: str, topic: str, partitions: Sequence[int]
+    machine: Groups, group_id: str, topic: str, partitions: Sequence[int]
 ) -> list[Record]:
-    offsets = shard.offsets
+    offsets = machine.offsets
     return [
         tombstone((group_id, topic, partition))
         for partition in partitions

@@ -1,49 +1,53 @@
-"""Offsets that nobody asked for in `offsets.retention.minutes` go, and with the last of them an empty group.
+"""Expiry of committed offsets after `offsets.retention.minutes`; an empty group is removed with its last
+offset.
 
-A group without members ages as a whole, from the moment it became empty. Groups that only commit, and topics
-that a living group does not subscribe to any more, age offset by offset, from each commit. What an open
-transaction may still change stays.
+The offsets of a group without members expire together; the time begins when the group became empty. Offsets
+of groups that only commit, and of topics to which a group is no longer subscribed, expire one by one, from
+each commit. Offsets that an open transaction may still change do not expire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision
 from headrace.machines.groups.group import Group
-from headrace.machines.groups.offsets import NO_EXPIRY, Committed, Place, tombstone
-from headrace.machines.groups.shard import Shard
+from headrace.machines.groups.offsets import NO_EXPIRY, Committed, OffsetKey, tombstone
 from headrace.protocol.coordinator_records import Record
+
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
 
 # Tombstones in one batch, some 60 bytes each: far below any max.message.bytes.
 TOMBSTONES_PER_BATCH = 1_000
 
 
-def expire(shard: Shard, now: Now) -> list[Decision]:
+def expire(machine: Groups, now: Now) -> list[Decision]:
     decisions: list[Decision] = []
-    for group_id in sorted(shard.groups):
-        group = shard.groups[group_id]
-        expired, are_all = _expired(shard, now, group)
-        records = [tombstone(place) for place in expired]
+    for group_id in sorted(machine.groups):
+        group = machine.groups[group_id]
+        expired, are_all = _expired(machine, now, group)
+        records = [tombstone(key) for key in expired]
         if are_all and group.is_empty:
             records += group.tombstones()
         decisions += in_batches(records)
     return decisions
 
 
-def _expired(shard: Shard, now: Now, group: Group) -> tuple[list[Place], bool]:
+def _expired(machine: Groups, now: Now, group: Group) -> tuple[list[OffsetKey], bool]:
     """Where the group's offsets are too old, and whether nothing of it would be left."""
-    offsets, group_id = shard.offsets, group.group_id
+    offsets, group_id = machine.offsets, group.group_id
     committed = offsets.of_group(group_id)
     is_open = offsets.has_open_transactions(group_id)
     if not committed:
         return [], not is_open
     if not group.expires_offsets():
         return [], False
-    retention_ms = shard.settings.offsets_retention_minutes * 60_000
+    retention_ms = machine.settings.offsets_retention_minutes * 60_000
     empty_since_ms = group.empty_since_ms()
-    expired: list[Place] = []
+    expired: list[OffsetKey] = []
     count = 0
     for topic, partitions in committed.items():
         count += len(partitions)
@@ -64,11 +68,20 @@ def _is_expired(offset: Committed, wall_ms: int, empty_since_ms: int | None, ret
     return wall_ms - (committed_ms if empty_since_ms is None else empty_since_ms) >= retention_ms
 
 
-def forget_topics(shard: Shard, names: Iterable[str]) -> list[Decision]:
-    """Topics were deleted: nobody will go on from where they were read."""
+def forget_topics(machine: Groups, names: Iterable[str]) -> list[Decision]:
+    """Removes the offsets of deleted topics."""
+    return _forget(machine.offsets.keys_of_topics(set(names)))
+
+
+def forget_gone_topics(machine: Groups) -> list[Decision]:
+    """Removes the offsets of topics that were deleted while nobody coordinated these groups."""
+    return _forget(machine.offsets.keys_of_gone(machine.topics.id_of))
+
+
+def _forget(keys_by_group: Mapping[str, list[OffsetKey]]) -> list[Decision]:
     decisions: list[Decision] = []
-    for places in shard.offsets.places_of_topics(set(names)).values():
-        decisions += in_batches([tombstone(place) for place in places])
+    for keys in keys_by_group.values():
+        decisions += in_batches([tombstone(key) for key in keys])
     return decisions
 
 

@@ -1,17 +1,33 @@
-"""What every group has, of whichever protocol: the questions that offsets and the admin APIs ask of it."""
+"""Interface of a group of either protocol, for commits, expiry and the admin APIs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.list_groups import ListedGroup
 
 # May this offset be committed? Asked per partition (topic, topic id, partition): a member may still own one
 # partition from an earlier epoch while it has lost another.
 PartitionCheck = Callable[[str, bytes, int], ErrorCode]
+
+
+class Committer(NamedTuple):
+    """Who commits offsets of a group."""
+
+    group_id: str
+    member_id: str = ""
+    instance_id: str | None = None
+    epoch: int = -1  # the generation of a classic member; below 0: not as a member
+    knows_epochs: bool = True  # its client knows the epochs of the consumer protocol, and its errors
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
 
 
 class Group(Protocol):
@@ -19,14 +35,10 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Nobody is in it: it may be deleted, and a group of another protocol may take its place."""
+        """Whether it has no members: then it may be deleted, or replaced by a group of another protocol."""
         ...
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, is_transactional: bool, version: int
-    ) -> ErrorCode | PartitionCheck:
-        """May this member commit offsets? `epoch` is the generation of a classic member."""
-        ...
+    def check_commit(self, committer: Committer, *, is_transactional: bool) -> ErrorCode | PartitionCheck: ...
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """May this member ask for offsets?"""
@@ -39,7 +51,7 @@ class Group(Protocol):
     def is_subscribed_to(self, topic: str) -> bool: ...
 
     def expires_offsets(self) -> bool:
-        """Whether offsets of topics that nobody subscribes to grow old at all."""
+        """Whether offsets of topics without subscribers expire."""
         ...
 
     def empty_since_ms(self) -> int | None:
@@ -47,7 +59,7 @@ class Group(Protocol):
         ...
 
     def tombstones(self) -> list[Record]:
-        """The records that make the group itself, not its offsets, be gone."""
+        """The records that delete the group itself, without its offsets."""
         ...
 
     def listed(self) -> ListedGroup: ...

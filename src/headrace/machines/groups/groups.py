@@ -1,200 +1,334 @@
-"""All groups of one partition of `__consumer_offsets`: what comes in goes to the kind of group it means.
+"""The group coordinator's machine: all groups of one partition of `__consumer_offsets`.
 
-The contract is that of every coordinator (see `machines.coordination`): requests are decided, their records
-appended and replayed. A join or sync is answered through its ticket as soon as its rebalance is over, which
-may be in the very decision it brings about; `reply` is None then.
+It follows the contract of every coordinator (see `machines.coordination`): it decides requests, and their
+records are appended and replayed. A join or sync is answered through its ticket as soon as its rebalance is
+over, possibly in the same decision; then `reply` is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
+from headrace.base.limits import (
+    MEMBER_BYTES_MAX,
+    MEMBER_OVERHEAD_BYTES,
+    MEMBER_STAYS_BYTES_MAX,
+    MEMBERS_BYTES_MAX,
+)
+from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
-from headrace.machines.coordination import Caller, Decision, Ticket, Writer
+from headrace.machines.coordination import Caller, Decision, Ticket, Topics, Writer
 from headrace.machines.groups import commits, consumer, expiry
-from headrace.machines.groups.classic import departure, join, rebalance, sync
-from headrace.machines.groups.classic.describe import described, unknown
+from headrace.machines.groups.classic import departure, rebalance, sync
 from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.classic.requests import Join, Joined, Leaving, Left, Sync, Synced
+from headrace.machines.groups.commits import FetchedTopic, NewOffset, TopicPartitions
 from headrace.machines.groups.consumer import ConsumerGroup, classic_members
+from headrace.machines.groups.consumer.heartbeat import Heartbeat, HeartbeatResult
+from headrace.machines.groups.describe import (
+    DescribedClassicGroup,
+    DescribedConsumerGroup,
+    describe_classic,
+    describe_consumer,
+)
+from headrace.machines.groups.group import Committer, Group, ListedGroup
 from headrace.machines.groups.invariants import check_groups
-from headrace.machines.groups.offsets import tombstone
-from headrace.machines.groups.shard import Shard
+from headrace.machines.groups.offsets import NO_EXPIRY, Offsets, tombstone
+from headrace.machines.groups.settings import GroupSettings
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import (
+    ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
     OffsetCommitKey,
 )
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import consumer_group_describe
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from headrace.protocol.messages.describe_groups import DescribedGroup
-from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.join_group import JoinGroupRequest
-from headrace.protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-)
-from headrace.protocol.messages.list_groups import ListedGroup
-from headrace.protocol.messages.offset_commit import OffsetCommitRequest
-from headrace.protocol.messages.offset_delete import OffsetDeleteRequest
-from headrace.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 EXPIRY = ("offsets expiry", "", "")
-LEAVES_MANY_VERSION = 3  # of LeaveGroup
-NAMES_PROTOCOL_VERSION = 5  # of SyncGroup, which has to say from here on what it thinks was chosen
+COUNTED_EVERY_MS = 1_000
 
 
-class Groups(Shard):
+# What the timer is for, the group, the member; what does not apply is empty.
+Key = tuple[str, str, str]
+
+
+class Timers:
+    """A deadline per key, in one heap.
+
+    Setting a timer to a later time, which every heartbeat does, only stores the new deadline; the heap is
+    updated when the old deadline comes. So a key has one valid entry in the heap, however often it is set.
+    """
+
+    __slots__ = ("_deadlines", "_heap", "_queued")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[Key, Instant] = {}
+        self._queued: dict[Key, Instant] = {}  # the heap's entry that counts; never later than the deadline
+        self._heap: list[tuple[Instant, Key]] = []
+
+    def set(self, key: Key, at: Instant) -> None:
+        """Replaces the deadline that the key had."""
+        self._deadlines[key] = at
+        queued = self._queued.get(key)
+        if queued is None or at < queued:
+            self._queued[key] = at
+            heappush(self._heap, (at, key))
+
+    def cancel(self, key: Key) -> None:
+        self._deadlines.pop(key, None)
+
+    def get(self, key: Key) -> Instant | None:
+        return self._deadlines.get(key)
+
+    def next(self) -> Instant | None:
+        """The earliest deadline."""
+        heap = self._heap
+        while heap:
+            at, key = heap[0]
+            if self._deadlines.get(key) == at:
+                return at
+            self._drop_stale()
+        return None
+
+    def pop_due(self, mono: Instant) -> Key | None:
+        """Takes the earliest timer that is due, if there is one."""
+        at = self.next()
+        if at is None or at > mono:
+            return None
+        _, key = heappop(self._heap)
+        del self._deadlines[key]
+        if self._queued.get(key) == at:
+            del self._queued[key]
+        return key
+
+    def _drop_stale(self) -> None:
+        """Moves the heap's first entry to the deadline its key has by now, or away."""
+        at, key = heappop(self._heap)
+        if self._queued.get(key) != at:
+            return  # an earlier deadline was queued meanwhile
+        deadline = self._deadlines.get(key)
+        if deadline is None:
+            del self._queued[key]
+        else:
+            self._queued[key] = deadline
+            heappush(self._heap, (deadline, key))
+
+
+class MemberMemory:
+    """Limits on the memory of group members: subscription and assignment of each one, and of all together.
+
+    To count every member at every join would take long. So the sizes of requests are added up. When the sum
+    is over the limit, the members are counted, at most once a second.
+    """
+
+    __slots__ = ("_count", "_count_again_at", "bytes")
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count  # the bytes of all members
+        self._count_again_at = 0.0
+        self.bytes = 0  # never less than there are, since the last count
+
+    def refusal(self, now: Now, sizes: Sequence[int], is_known: Callable[[], bool]) -> ErrorCode | None:
+        """None: what a member brings along is taken, and counts. A member that is known already may stay."""
+        if sizes and max(sizes) > MEMBER_BYTES_MAX:
+            return ErrorCode.INVALID_REQUEST
+        weight = sum(sizes) + MEMBER_OVERHEAD_BYTES * len(sizes)
+        if self.bytes + weight > MEMBERS_BYTES_MAX and now.mono >= self._count_again_at:
+            self._count_again_at = now.after_ms(COUNTED_EVERY_MS)
+            self.bytes = self._count()
+        if self.bytes + weight > MEMBERS_BYTES_MAX and not (
+            sum(sizes) <= MEMBER_STAYS_BYTES_MAX and is_known()
+        ):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        self.bytes += weight
+        return None
+
+
+class Groups:
+    def __init__(
+        self, settings: GroupSettings, topics: Topics, rng: Randomness, memory: MemberMemory | None = None
+    ) -> None:
+        """`memory` is shared by the machines of a broker; None: this one has its own."""
+        self.settings = settings
+        self.topics = topics
+        self.rng = rng
+        self.timers = Timers()
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._memory = memory or MemberMemory(self.members_bytes)
+
+    def fresh_member_id(self, prefix: str) -> str:
+        """The prefix and a random (version 4) UUID in its usual text form."""
+        raw = bytearray(self.rng.randbytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        text = raw.hex()
+        return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def _refusal(self, now: Now, group_id: str, member_id: str, sizes: Sequence[int]) -> ErrorCode | None:
+        """Why what a member brings along is not taken; None: it is, and counts. `sizes` are bytes, for each
+        member that it speaks of.
+        """
+        return self._memory.refusal(now, sizes, lambda: self._has_member(group_id, member_id))
+
+    def _has_member(self, group_id: str, member_id: str) -> bool:
+        group = self.groups.get(group_id)
+        return isinstance(group, ClassicGroup | ConsumerGroup) and member_id in group.members
+
     # --- members of classic groups ----------------------------------------------------------------------
 
-    def join(
-        self, now: Now, request: JoinGroupRequest, version: int, caller: Caller, ticket: Ticket
-    ) -> Decision:
+    def join(self, now: Now, request: Join, caller: Caller, ticket: Ticket) -> Decision:
+        """The reply, and the answer through the ticket, is `Joined`."""
         settings, group_id = self.settings, request.group_id
         if not group_id:
-            return Decision(rebalance.refusal(ErrorCode.INVALID_GROUP_ID, request.member_id))
+            return Decision(Joined(request.member_id, ErrorCode.INVALID_GROUP_ID))
         if (
             not settings.group_min_session_timeout_ms
             <= request.session_timeout_ms
             <= settings.group_max_session_timeout_ms
         ):
-            return Decision(rebalance.refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+            return Decision(Joined(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
+        size = sum(len(name) + len(metadata) for name, metadata in request.protocols)
+        refusal = self._refusal(now, group_id, request.member_id, [size])
+        if refusal is not None:
+            return Decision(Joined(request.member_id, refusal))
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            return join.Join(self, now, group, request, version, caller, ticket).decide()
+            return rebalance.join(self, now, group, request, caller, ticket)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return classic_members.join(self, now, group, request, version, caller)
-        return self._found(now, request, version, caller, ticket)
+            return classic_members.join(self, now, group, request, caller)
+        return self._found(now, request, caller, ticket)
 
-    def _found(
-        self, now: Now, request: JoinGroupRequest, version: int, caller: Caller, ticket: Ticket
-    ) -> Decision:
+    def _found(self, now: Now, request: Join, caller: Caller, ticket: Ticket) -> Decision:
         """The group comes into being with its first member, in place of an empty one of the new protocol."""
         if request.member_id:
-            return Decision(rebalance.refusal(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            return Decision(Joined(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         group = ClassicGroup(request.group_id, now.wall_ms)
         former = self.groups.get(request.group_id)
         birth = [] if former is None else former.tombstones()
         birth.append(group.birth_record())
         self.groups[request.group_id] = group
-        decision = join.Join(self, now, group, request, version, caller, ticket).decide()
+        decision = rebalance.join(self, now, group, request, caller, ticket)
         decision.records[:0] = birth
         return decision
 
-    def sync(
-        self, now: Now, request: SyncGroupRequest, version: int, caller: Caller, ticket: Ticket
-    ) -> Decision:
+    def sync(self, now: Now, request: Sync, ticket: Ticket) -> Decision:
+        """The reply, and the answer through the ticket, is `Synced`."""
         if not request.group_id:
-            return Decision(SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
-        names_protocol = request.protocol_type is not None and request.protocol_name is not None
-        if version >= NAMES_PROTOCOL_VERSION and not names_protocol:
-            return Decision(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return Decision(Synced(ErrorCode.INVALID_GROUP_ID))
+        sizes = [len(assignment) for assignment in request.assignments.values()]
+        refusal = self._refusal(now, request.group_id, request.member_id, sizes)
+        if refusal is not None:
+            return Decision(Synced(refusal))
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return sync.sync(self, now, group, request, ticket)
         if isinstance(group, ConsumerGroup):
             return classic_members.sync(self, now, group, request)
-        return Decision(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        return Decision(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
 
-    def heartbeat(self, now: Now, request: HeartbeatRequest) -> Decision:
-        group = self.groups.get(request.group_id)
+    def heartbeat(
+        self, now: Now, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> Decision:
+        """The reply is an error code."""
+        group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            error = sync.heartbeat(self, now, group, request)
-        elif isinstance(group, ConsumerGroup):
-            return classic_members.heartbeat(self, now, group, request)
-        elif not request.group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-        else:
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        return Decision(HeartbeatResponse(error_code=error))
+            return Decision(sync.heartbeat(self, now, group, generation, member_id, instance_id))
+        if isinstance(group, ConsumerGroup):
+            return Decision(classic_members.heartbeat(self, now, group, generation, member_id, instance_id))
+        return Decision(ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID)
 
-    def leave(self, now: Now, request: LeaveGroupRequest, version: int) -> Decision:
-        if not request.group_id:
-            return Decision(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
-        leaving = request.members
-        if version < LEAVES_MANY_VERSION:
-            leaving = [MemberIdentity(member_id=request.member_id)]
-        group = self.groups.get(request.group_id)
+    def leave(self, now: Now, group_id: str, leaving: Sequence[Leaving]) -> Decision:
+        """The reply is `Left`."""
+        if not group_id:
+            return Decision(Left(ErrorCode.INVALID_GROUP_ID))
+        group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            decision = departure.leave(self, now, group, leaving)
-        elif isinstance(group, ConsumerGroup):
-            decision = classic_members.leave(self, now, group, leaving)
-        else:
-            decision = Decision(departure.refusal(leaving, ErrorCode.UNKNOWN_MEMBER_ID))
-        if version < LEAVES_MANY_VERSION:
-            decision.reply = LeaveGroupResponse(error_code=decision.reply.members[0].error_code)
-        return decision
+            return departure.leave(self, now, group, leaving)
+        if isinstance(group, ConsumerGroup):
+            return classic_members.leave(self, now, group, leaving)
+        return Decision(Left(members=(ErrorCode.UNKNOWN_MEMBER_ID,) * len(leaving)))
 
     # --- members of groups of the new protocol ----------------------------------------------------------
 
     def consumer_heartbeat(
         self,
         now: Now,
-        request: ConsumerGroupHeartbeatRequest,
-        version: int,
+        request: Heartbeat,
         caller: Caller,
         may_see: consumer.MaySee = lambda topic: True,
     ) -> Decision:
-        """`may_see` says which topics the member's patterns may find."""
-        return consumer.heartbeat(self, now, request, version, caller, may_see)
+        """The reply is `HeartbeatResult`. `may_see` says which topics the member's patterns may find."""
+        if request.topics is not None or request.regex is not None:
+            size = len(request.regex or "") + sum(map(len, request.topics or ()))
+            refusal = self._refusal(now, request.group_id, request.member_id, [size])
+            if refusal is not None:
+                return Decision(HeartbeatResult(error=refusal))
+        return consumer.heartbeat(self, now, request, caller, may_see)
 
     # --- offsets ----------------------------------------------------------------------------------------
 
-    def commit_offsets(self, now: Now, request: OffsetCommitRequest, version: int) -> Decision:
-        return commits.commit(self, now, request, version)
-
-    def commit_again(
+    def commit_offsets(
         self,
         now: Now,
-        request: OffsetCommitRequest,
-        version: int,
-        before: Record,
-        offset: int,
-        leader_epoch: int,
-    ) -> Record | None:
-        return commits.commit_again(self, now, request, version, before, offset, leader_epoch)
+        committer: Committer,
+        offsets: Sequence[NewOffset],
+        retention_ms: int = NO_EXPIRY,
+    ) -> Decision:
+        return commits.commit(self, now, committer, offsets, retention_ms)
 
-    def commit_transactional(self, now: Now, request: TxnOffsetCommitRequest, version: int) -> Decision:
-        return commits.commit_transactional(self, now, request, version)
+    def commit_again(
+        self, now: Now, committer: Committer, before: Record, offset: int, leader_epoch: int
+    ) -> Record | None:
+        return commits.commit_again(self, now, committer, before, offset, leader_epoch)
+
+    def commit_transactional(
+        self, now: Now, committer: Committer, writer: Writer, offsets: Sequence[NewOffset]
+    ) -> Decision:
+        return commits.commit_transactional(self, now, committer, writer, offsets)
 
     def fetch_offsets(
-        self, now: Now, group: OffsetFetchRequestGroup, require_stable: bool
-    ) -> OffsetFetchResponseGroup:
-        return commits.fetch(self, group, require_stable)
+        self,
+        now: Now,
+        group_id: str,
+        topics: Sequence[TopicPartitions] | None,
+        *,
+        member_id: str | None = None,
+        epoch: int = -1,
+        require_stable: bool = False,
+    ) -> list[FetchedTopic] | ErrorCode:
+        """Without topics: all that the group has committed. Whoever asks as a member has an epoch."""
+        return commits.fetch(self, group_id, member_id, epoch, topics, require_stable)
 
-    def delete_offsets(self, now: Now, request: OffsetDeleteRequest) -> Decision:
-        return commits.delete(self, request)
+    def delete_offsets(self, now: Now, group_id: str, topics: Sequence[TopicPartitions]) -> Decision:
+        return commits.delete(self, group_id, topics)
 
     def forget_topics(self, now: Now, names: Iterable[str]) -> list[Decision]:
         """Topics were deleted: their offsets mean nothing any more."""
         return expiry.forget_topics(self, names)
 
+    def forget_gone_topics(self, now: Now) -> list[Decision]:
+        """The same, for topics that were deleted before the log was replayed."""
+        return expiry.forget_gone_topics(self)
+
     # --- admin ------------------------------------------------------------------------------------------
 
-    def describe(self, now: Now, group_id: str, version: int) -> DescribedGroup:
-        """DescribeGroups: classic groups only."""
+    def describe_classic(self, now: Now, group_id: str) -> DescribedClassicGroup | str:
+        """A classic group, or the reason why there is none."""
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            return described(group)
-        return unknown(group_id, version, "not found" if group is None else "is not a classic group")
+            return describe_classic(group)
+        return "not found" if group is None else "is not a classic group"
 
-    def describe_consumer(self, now: Now, group_id: str) -> consumer_group_describe.DescribedGroup:
-        """ConsumerGroupDescribe: groups of the new protocol only."""
+    def describe_consumer(self, now: Now, group_id: str) -> DescribedConsumerGroup | str:
+        """A group of the consumer protocol, or the reason why there is none."""
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return consumer.describe(self, group)
-        reason = "not found" if group is None else "is not a consumer group"
-        return consumer_group_describe.DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {reason}.",
-        )
+            return describe_consumer(self, group)
+        return "not found" if group is None else "is not a consumer group"
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """Those in one of the states and of one of the types, in any case of letters; none named: all."""
@@ -204,16 +338,34 @@ class Groups(Shard):
         return [
             group
             for group in listed
-            if (not wanted_states or group.group_state.lower() in wanted_states)
-            and (not wanted_types or group.group_type.lower() in wanted_types)
+            if (not wanted_states or group.state.lower() in wanted_states)
+            and (not wanted_types or group.kind.lower() in wanted_types)
         ]
+
+    def members_bytes(self) -> int:
+        """Memory that the members take: values of clients, such as subscriptions and assignments. It counts
+        until a member's session is over, which may be long after its client is gone.
+        """
+        total = 0
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                total += MEMBER_OVERHEAD_BYTES * (len(group.members) + len(group.pending))
+                for member in group.members.values():
+                    total += len(member.assignment) + sum(len(metadata) for _, metadata in member.protocols)
+            elif isinstance(group, ConsumerGroup):
+                total += MEMBER_OVERHEAD_BYTES * len(group.members)
+                for one in group.members.values():
+                    total += len(one.regex) + sum(map(len, one.topics))
+                    if one.classic is not None:
+                        total += sum(len(protocol.metadata) for protocol in one.classic.supported_protocols)
+        return total
 
     def delete_group(self, now: Now, group_id: str) -> Decision:
         group = self.groups.get(group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
         if group is None or error:
             return Decision(error)
-        records = [tombstone(place) for place in self.offsets.places_of_group(group_id)]
+        records = [tombstone(key) for key in self.offsets.keys_of_group(group_id)]
         return Decision(ErrorCode.NONE, records + group.tombstones())
 
     # --- replay -----------------------------------------------------------------------------------------
@@ -232,7 +384,7 @@ class Groups(Shard):
         elif kind is GroupMetadataKey:
             self._replay_classic(key.group, value)
         elif kind in consumer.CONSUMER_GROUP_KEYS:
-            consumer.replay(self, record)
+            self._replay_consumer(record)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
@@ -246,6 +398,21 @@ class Groups(Shard):
             group = self.groups[group_id] = ClassicGroup(group_id)
             group.recorded = value
             group.restore()  # of a downgraded group: requests may come before its ADOPT timer rings
+
+    def _replay_consumer(self, record: Record) -> None:
+        """A consumer group is created with its first record, and removed with its epoch's tombstone."""
+        key: Any = record.key
+        group = self.groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return  # compaction took what this tombstone is about
+            # Compaction keeps the last record of each key: offsets may stand before the group they belong to,
+            # and whoever held them until now was a group without a record of its own.
+            group = self.groups[key.group_id] = ConsumerGroup(key.group_id)
+        if record.value is None and type(key) is ConsumerGroupMetadataKey:
+            del self.groups[key.group_id]
+        else:
+            group.replay(record)
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         self.offsets.replay_end(producer_id, is_committed)

@@ -7,23 +7,26 @@ healthy member; if a timer is missing, the group waits for a member or a rebalan
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import ClassicGroup, State
 from headrace.machines.groups.consumer import ConsumerGroup, timing
 from headrace.machines.groups.consumer.group import held_by
-from headrace.machines.groups.shard import Shard
+
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
 
 
-def check_groups(shard: Shard) -> None:
-    for group_id, group in shard.groups.items():
+def check_groups(machine: Groups) -> None:
+    for group_id, group in machine.groups.items():
         assert group.group_id == group_id, f"{group.group_id} is kept as {group_id}"
         if isinstance(group, ClassicGroup):
             _check_counts(group)
             _check_waiting(group)
-            _check_timers(shard, group)
+            _check_timers(machine, group)
         elif isinstance(group, ConsumerGroup):
-            _check_consumer(shard, group)
+            _check_consumer(machine, group)
 
 
 def _check_counts(group: ClassicGroup) -> None:
@@ -52,8 +55,8 @@ def _check_waiting(group: ClassicGroup) -> None:
         assert group.members, f"{name} has no members in {status}"
 
 
-def _check_timers(shard: Shard, group: ClassicGroup) -> None:
-    name, timers = group.group_id, shard.timers
+def _check_timers(machine: Groups, group: ClassicGroup) -> None:
+    name, timers = group.group_id, machine.timers
     if timers.get((rebalance.ADOPT, name, "")) is not None:
         return  # it came over from the new protocol, and its timers begin in a moment
     if group.status is State.PREPARING_REBALANCE:
@@ -66,7 +69,7 @@ def _check_timers(shard: Shard, group: ClassicGroup) -> None:
         assert session is not None, f"{name}: nobody looks after {member_id}"
 
 
-def _check_consumer(shard: Shard, group: ConsumerGroup) -> None:
+def _check_consumer(machine: Groups, group: ConsumerGroup) -> None:
     name, members = group.group_id, list(group.members.values())
     static = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
     assert group.static_members == static, f"{name}: {group.static_members} for {static}"
@@ -75,7 +78,7 @@ def _check_consumer(shard: Shard, group: ConsumerGroup) -> None:
         for place in held_by(member):
             other = owners.setdefault(place, member.member_id)
             assert other == member.member_id, f"{name}: {place} is held by {other} and {member.member_id}"
-        session = shard.timers.get((timing.SESSION, name, member.member_id))
+        session = machine.timers.get((timing.SESSION, name, member.member_id))
         assert session is not None, f"{name}: nobody looks after {member.member_id}"
     assert group.owners == owners, f"{name}: {group.owners} for {owners}"
     counts = (

@@ -1,13 +1,13 @@
-"""How far groups have read: committed offsets, and those that wait for the end of their transaction.
+"""Committed offsets of groups, and offsets that wait for the end of their transaction.
 
-There may be millions, so each is one plain tuple, found by group, topic and partition. The offsets of a
-transaction are pending, under its producer, until its marker is replayed; a commit that was written after a
-pending one wins over it, whichever of the two becomes visible later.
+There may be millions, so each is a plain tuple, found by group, topic and partition. The offsets of a
+transaction are pending, under its producer, until its marker is replayed. A commit that was written after a
+pending one replaces it, whichever of the two becomes visible later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import (
@@ -20,7 +20,7 @@ from headrace.protocol.notation import ZERO_UUID
 # Offset, leader epoch, metadata, time of the commit, time of its expiry (-1: by retention), topic id.
 Committed = tuple[int, int, str, int, int, bytes]
 # Group, topic, partition.
-Place = tuple[str, str, int]
+OffsetKey = tuple[str, str, int]
 
 NO_EXPIRY = -1
 
@@ -28,17 +28,17 @@ NO_EXPIRY = -1
 class Offsets:
     """Changed by replay alone.
 
-    Invariant: a producer stands in `_open[place]` exactly if it has a pending offset there.
+    Invariant: a producer stands in `_open[key]` exactly if it has a pending offset there.
     """
 
     __slots__ = ("_committed", "_open", "_open_groups", "_order", "_pending")
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[str, dict[int, Committed]]] = {}
-        # By producer: each pending offset with its place in the order of writing; None once it was overtaken.
-        self._pending: dict[int, dict[Place, tuple[int, Committed | None]]] = {}
-        self._open: dict[Place, set[int]] = {}
-        self._open_groups: dict[str, int] = {}  # how many places of the group are open
+        # By producer: each pending offset with its rank in the order of writing; None once overtaken.
+        self._pending: dict[int, dict[OffsetKey, tuple[int, Committed | None]]] = {}
+        self._open: dict[OffsetKey, set[int]] = {}
+        self._open_groups: dict[str, int] = {}  # how many keys of the group are open
         self._order = 0
 
     # --- replay -----------------------------------------------------------------------------------------
@@ -77,11 +77,11 @@ class Offsets:
         pending = self._pending.pop(producer_id, None)
         if pending is None:
             return
-        for place, (order, committed) in pending.items():
-            self._close(place, producer_id)
+        for key, (order, committed) in pending.items():
+            self._close(key, producer_id)
             if is_committed and committed is not None:
-                self._put(*place, committed)
-                self._overtake(place, order)
+                self._put(*key, committed)
+                self._overtake(key, order)
 
     def _put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
         topics = self._committed.get(group_id)
@@ -92,22 +92,22 @@ class Offsets:
             partitions = topics[topic] = {}
         partitions[partition] = committed
 
-    def _put_pending(self, place: Place, committed: Committed, producer_id: int) -> None:
+    def _put_pending(self, key: OffsetKey, committed: Committed, producer_id: int) -> None:
         self._order += 1
-        self._pending.setdefault(producer_id, {})[place] = (self._order, committed)
-        producers = self._open.get(place)
+        self._pending.setdefault(producer_id, {})[key] = (self._order, committed)
+        producers = self._open.get(key)
         if producers is None:
-            producers = self._open[place] = set()
-            self._open_groups[place[0]] = self._open_groups.get(place[0], 0) + 1
+            producers = self._open[key] = set()
+            self._open_groups[key[0]] = self._open_groups.get(key[0], 0) + 1
         producers.add(producer_id)
 
-    def _overtake(self, place: Place, order: int | None) -> None:
+    def _overtake(self, key: OffsetKey, order: int | None) -> None:
         """A commit has become visible; pending ones that were written before it must not come after it."""
-        for producer_id in self._open.get(place, ()):
+        for producer_id in self._open.get(key, ()):
             pending = self._pending[producer_id]
-            theirs, _ = pending[place]
+            theirs, _ = pending[key]
             if order is None or theirs < order:
-                pending[place] = (theirs, None)
+                pending[key] = (theirs, None)
 
     def _forget(self, group_id: str, topic: str, partition: int) -> None:
         topics = self._committed.get(group_id)
@@ -119,21 +119,21 @@ class Offsets:
                     del topics[topic]
                     if not topics:
                         del self._committed[group_id]
-        place = (group_id, topic, partition)
-        for producer_id in list(self._open.get(place, ())):
+        key = (group_id, topic, partition)
+        for producer_id in list(self._open.get(key, ())):
             pending = self._pending[producer_id]
-            del pending[place]
+            del pending[key]
             if not pending:
                 del self._pending[producer_id]
-            self._close(place, producer_id)
+            self._close(key, producer_id)
 
-    def _close(self, place: Place, producer_id: int) -> None:
-        producers = self._open[place]
+    def _close(self, key: OffsetKey, producer_id: int) -> None:
+        producers = self._open[key]
         producers.discard(producer_id)
         if producers:
             return
-        del self._open[place]
-        group_id = place[0]
+        del self._open[key]
+        group_id = key[0]
         self._open_groups[group_id] -= 1
         if not self._open_groups[group_id]:
             del self._open_groups[group_id]
@@ -159,40 +159,62 @@ class Offsets:
     def has_open_transactions(self, group_id: str) -> bool:
         return group_id in self._open_groups
 
-    def places_of_topics(self, names: set[str]) -> dict[str, list[Place]]:
+    def keys_of_topics(self, names: set[str]) -> dict[str, list[OffsetKey]]:
         """Where, by group, something is committed or pending for one of the topics."""
-        places: dict[str, dict[Place, None]] = {}
+        keys: dict[str, dict[OffsetKey, None]] = {}
         for group_id, topics in self._committed.items():
             for topic in names & topics.keys():
-                found = places.setdefault(group_id, {})
+                found = keys.setdefault(group_id, {})
                 found.update(dict.fromkeys((group_id, topic, partition) for partition in topics[topic]))
-        for place in self._open:
-            if place[1] in names:
-                places.setdefault(place[0], {})[place] = None
-        return {group_id: sorted(places[group_id]) for group_id in sorted(places)}
+        for key in self._open:
+            if key[1] in names:
+                keys.setdefault(key[0], {})[key] = None
+        return {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
 
-    def places_of_group(self, group_id: str) -> list[Place]:
+    def keys_of_gone(self, id_of: Callable[[str], bytes | None]) -> dict[str, list[OffsetKey]]:
+        """Where, by group, something is committed or pending for a topic that is gone, though another one
+        may have its name. `id_of` tells the id of the topic with a name.
+        """
+        keys: dict[str, dict[OffsetKey, None]] = {}
+        for group_id, topics in self._committed.items():
+            for topic, partitions in topics.items():
+                id = id_of(topic)
+                for partition, committed in partitions.items():
+                    if is_gone(committed, id):
+                        keys.setdefault(group_id, {})[group_id, topic, partition] = None
+        for pending in self._pending.values():
+            for key, (_, waiting) in pending.items():
+                if waiting is not None and is_gone(waiting, id_of(key[1])):
+                    keys.setdefault(key[0], {})[key] = None
+        return {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
+
+    def keys_of_group(self, group_id: str) -> list[OffsetKey]:
         """Where the group has something committed or pending."""
-        places = {
+        keys = {
             (group_id, topic, partition)
             for topic, partitions in self.of_group(group_id).items()
             for partition in partitions
         }
         if group_id in self._open_groups:
-            places.update(place for place in self._open if place[0] == group_id)
-        return sorted(places)
+            keys.update(key for key in self._open if key[0] == group_id)
+        return sorted(keys)
 
     def state(self) -> object:
         """All that was replayed. The order of pending offsets is told by rank: compaction leaves gaps."""
         ranks = sorted(order for pending in self._pending.values() for order, _ in pending.values())
         rank_of = {order: rank for rank, order in enumerate(ranks)}
         pending = {
-            producer_id: {place: (rank_of[order], committed) for place, (order, committed) in places.items()}
-            for producer_id, places in self._pending.items()
+            producer_id: {key: (rank_of[order], committed) for key, (order, committed) in keys.items()}
+            for producer_id, keys in self._pending.items()
         }
         return self._committed, pending
 
 
-def tombstone(place: Place) -> Record:
-    group_id, topic, partition = place
+def is_gone(committed: Committed, id: bytes | None) -> bool:
+    """Whether the offset is of another topic than the one with this id, if there is one."""
+    return id is None or (committed[5] != id and committed[5] != ZERO_UUID)
+
+
+def tombstone(key: OffsetKey) -> Record:
+    group_id, topic, partition = key
     return Record(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)

@@ -1,4 +1,4 @@
-"""What an operator may set about groups: Kafka's keys and defaults, dots written as underscores."""
+"""Settings of the group coordinator: Kafka's keys and defaults, with underscores for dots."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
-"""The cluster as its metadata log tells it: topics, partitions, brokers, settings, features.
+"""Image of the cluster from its metadata log: topics, partitions, brokers, settings, features.
 
-Only `replay` changes an image, one record after the other, and it does so in place: the same records give the
-same image on every node, after every restart. Replay trusts the log. A record that does not fit what came
-before (a partition of an unknown topic) means that the log is not ours or was damaged, and raises
-`BadMetadata`.
+Only `replay` changes an image, one record after the other, in place: the same records give the same image on
+every node and after every restart. The state of a partition or of a broker is a value: a record replaces it
+and never changes it, so that copies of an image share it. A record that contradicts the records before it (a
+partition of an unknown topic) means that the log is damaged or of another cluster, and raises `BadMetadata`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headrace.base.ids import BrokerId, TopicId
+from headrace.machines.metadata.replica_index import ReplicaIndex
 from headrace.protocol.metadata_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
@@ -45,11 +46,13 @@ ALL_BROKERS = ""
 
 
 class BadMetadata(Exception):
-    """The metadata log says something that cannot be true."""
+    """The metadata log has a record that contradicts the records before it."""
 
 
 @dataclass(slots=True)
 class PartitionState:
+    """A value: changes make another one (`changed_partition`)."""
+
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int  # NO_LEADER while there is none
@@ -78,19 +81,28 @@ class Endpoint(NamedTuple):
 
 @dataclass(slots=True)
 class BrokerState:
+    """A registered broker. A value: changes make another one."""
+
     id: BrokerId
-    epoch: int
-    incarnation_id: bytes
+    epoch: int  # offset of the registration's record
+    incarnation_id: bytes  # new at every start of the process
     endpoints: dict[str, Endpoint]  # by listener name
     features: dict[str, tuple[int, int]]
     rack: str | None
-    is_fenced: bool
-    in_controlled_shutdown: bool
-    directories: tuple[bytes, ...]
+    is_fenced: bool  # it leads nothing, is in no ISR, and clients are not told about it
+    in_controlled_shutdown: bool  # its leaders move away, and it joins no ISR
+    directories: tuple[bytes, ...]  # those that are online
+    cordoned_directories: tuple[bytes, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """It may lead partitions and join their ISR."""
+        return not self.is_fenced and not self.in_controlled_shutdown
 
 
 class ClusterImage:
     __slots__ = (
+        "_replica_index",
         "brokers",
         "colliding_names",
         "configs",
@@ -113,6 +125,22 @@ class ClusterImage:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.partitions_by_directory: Counter[bytes] = Counter()  # replicas in each directory
+        self._replica_index: ReplicaIndex | None = None  # made when the controller first asks
+
+    def copy(self) -> "ClusterImage":
+        """An image that changes on its own from now on."""
+        other = ClusterImage()
+        for topic in self.topics.values():
+            twin = TopicState(topic.name, topic.id, dict(topic.partitions))
+            other.topics[topic.name] = other.topics_by_id[topic.id] = twin
+        other.colliding_names = {name: set(names) for name, names in self.colliding_names.items()}
+        other.configs = {resource: dict(values) for resource, values in self.configs.items()}
+        other.brokers = dict(self.brokers)
+        other.controllers = dict(self.controllers)
+        other.features = dict(self.features)
+        other.next_producer_id = self.next_producer_id
+        other.partitions_by_directory = Counter(self.partitions_by_directory)
+        return other
 
     # --- questions ---------------------------------------------------------------------------------------
 
@@ -137,8 +165,17 @@ class ClusterImage:
     def partition(self, topic_id: bytes, index: int) -> PartitionState:
         topic = self.topics_by_id.get(TopicId(topic_id))
         if topic is None or index not in topic.partitions:
-            raise BadMetadata(f"partition {index} of topic id {topic_id.hex()} was never made")
+            raise BadMetadata(f"partition {index} of topic id {topic_id.hex()} was never created")
         return topic.partitions[index]
+
+    @property
+    def replica_index(self) -> ReplicaIndex:
+        """For the controller. Brokers never ask, and keep no index."""
+        if self._replica_index is None:
+            index = self._replica_index = ReplicaIndex()
+            for topic, number, partition in self.partitions():
+                index.change((topic.id, number), None, partition)
+        return self._replica_index
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         """Where clients of that listener reach a broker; None when it is not registered or has no such
@@ -163,12 +200,12 @@ class ClusterImage:
     def replay(self, record: Data) -> None:
         replay = REPLAY.get(type(record))
         if replay is None:
-            raise BadMetadata(f"{type(record).__name__} is not understood by this version")
+            raise BadMetadata(f"this version of Headrace does not support {type(record).__name__}")
         replay(self, record)
 
     def _topic(self, record: TopicRecord) -> None:
         if record.name in self.topics:
-            raise BadMetadata(f"topic {record.name} was made twice")
+            raise BadMetadata(f"topic {record.name} was created twice")
         topic = TopicState(record.name, TopicId(record.topic_id))
         self.topics[topic.name] = topic
         self.topics_by_id[topic.id] = topic
@@ -178,10 +215,12 @@ class ClusterImage:
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(TopicId(record.topic_id), None)
         if topic is None:
-            raise BadMetadata(f"topic id {record.topic_id.hex()} was removed but never made")
+            raise BadMetadata(f"topic id {record.topic_id.hex()} was removed but never created")
         del self.topics[topic.name]
-        for partition in topic.partitions.values():
+        for number, partition in topic.partitions.items():
             self.partitions_by_directory.subtract(partition.directories)
+            if self._replica_index is not None:
+                self._replica_index.change((topic.id, number), partition, None)
         self.configs.pop((TOPIC_RESOURCE, topic.name), None)
         if has_colliding_characters(topic.name):
             names = self.colliding_names[collision_name(topic.name)]
@@ -192,7 +231,8 @@ class ClusterImage:
     def _partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id.get(TopicId(record.topic_id))
         if topic is None:
-            raise BadMetadata(f"partition of topic id {record.topic_id.hex()}, which was never made")
+            raise BadMetadata(f"partition of topic id {record.topic_id.hex()}, which was never created")
+        before = topic.partitions.get(record.partition_id)
         partition = topic.partitions[record.partition_id] = PartitionState(
             replicas=tuple(record.replicas),
             isr=tuple(record.isr),
@@ -206,33 +246,25 @@ class ClusterImage:
             last_known_elr=tuple(record.last_known_elr or ()),
             leader_recovery_state=record.leader_recovery_state,
         )
+        if before is not None:
+            self.partitions_by_directory.subtract(before.directories)
         self.partitions_by_directory.update(partition.directories)
+        if self._replica_index is not None:
+            self._replica_index.change((topic.id, record.partition_id), before, partition)
 
     def _partition_change(self, record: PartitionChangeRecord) -> None:
-        partition = self.partition(record.topic_id, record.partition_id)
-        if record.replicas is not None:
-            partition.replicas = tuple(record.replicas)
-        if record.isr is not None:
-            partition.isr = tuple(record.isr)
-        if record.removing_replicas is not None:
-            partition.removing_replicas = tuple(record.removing_replicas)
-        if record.adding_replicas is not None:
-            partition.adding_replicas = tuple(record.adding_replicas)
-        if record.directories is not None:
-            self.partitions_by_directory.subtract(partition.directories)
-            self.partitions_by_directory.update(record.directories)
-            partition.directories = tuple(record.directories)
-        if record.eligible_leader_replicas is not None:
-            partition.eligible_leader_replicas = tuple(record.eligible_leader_replicas)
-        if record.last_known_elr is not None:
-            partition.last_known_elr = tuple(record.last_known_elr)
-        if record.leader_recovery_state >= 0:
-            partition.leader_recovery_state = record.leader_recovery_state
-        if record.leader != UNCHANGED_LEADER:
-            # naming a leader, even the same one, begins a new epoch
-            partition.leader = record.leader
-            partition.leader_epoch += 1
-        partition.partition_epoch += 1
+        before = self.partition(record.topic_id, record.partition_id)
+        self._replace(
+            TopicId(record.topic_id), record.partition_id, before, changed_partition(before, record)
+        )
+
+    def _replace(self, topic_id: TopicId, number: int, before: PartitionState, after: PartitionState) -> None:
+        if after.directories != before.directories:
+            self.partitions_by_directory.subtract(before.directories)
+            self.partitions_by_directory.update(after.directories)
+        self.topics_by_id[topic_id].partitions[number] = after
+        if self._replica_index is not None:
+            self._replica_index.change((topic_id, number), before, after)
 
     def _config(self, record: ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
@@ -260,6 +292,7 @@ class ClusterImage:
             is_fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
             directories=tuple(record.log_dirs),
+            cordoned_directories=tuple(record.cordoned_log_dirs or ()),
         )
 
     def _broker(self, broker: int, epoch: int) -> BrokerState:
@@ -274,18 +307,22 @@ class ClusterImage:
 
     def _broker_change(self, record: BrokerRegistrationChangeRecord) -> None:
         state = self._broker(record.broker_id, record.broker_epoch)
-        if record.fenced:
-            state.is_fenced = record.fenced > 0
-        if record.in_controlled_shutdown:
-            state.in_controlled_shutdown = record.in_controlled_shutdown > 0
-        if record.log_dirs:
-            state.directories = tuple(record.log_dirs)
+        cordoned = record.cordoned_log_dirs
+        self.brokers[state.id] = replace(
+            state,
+            is_fenced=record.fenced > 0 if record.fenced else state.is_fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown > 0
+            if record.in_controlled_shutdown
+            else state.in_controlled_shutdown,
+            directories=tuple(record.log_dirs) or state.directories,
+            cordoned_directories=state.cordoned_directories if cordoned is None else tuple(cordoned),
+        )
 
     def _fence(self, record: FenceBrokerRecord) -> None:
-        self._broker(record.id, record.epoch).is_fenced = True
+        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), is_fenced=True)
 
     def _unfence(self, record: UnfenceBrokerRecord) -> None:
-        self._broker(record.id, record.epoch).is_fenced = False
+        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), is_fenced=False)
 
     def _register_controller(self, record: RegisterControllerRecord) -> None:
         self.controllers[record.controller_id] = record
@@ -303,10 +340,12 @@ class ClusterImage:
         names = [record.topic_name] if record.topic_name else list(self.topics)
         for name in names:
             if name not in self.topics:
-                raise BadMetadata(f"topic {name} was never made")
-            for partition in self.topics[name].partitions.values():
-                partition.eligible_leader_replicas = ()
-                partition.last_known_elr = ()
+                raise BadMetadata(f"topic {name} was never created")
+            topic = self.topics[name]
+            for number, partition in list(topic.partitions.items()):
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    cleared = replace(partition, eligible_leader_replicas=(), last_known_elr=())
+                    self._replace(topic.id, number, partition, cleared)
 
     def _nothing(self, record: NoOpRecord) -> None:
         """It only moves the log forward."""
@@ -329,6 +368,26 @@ REPLAY: dict[type[Data], Callable[[ClusterImage, Any], None]] = {
     ClearElrRecord: ClusterImage._clear_elr,
     NoOpRecord: ClusterImage._nothing,
 }
+
+
+def changed_partition(partition: PartitionState, record: PartitionChangeRecord) -> PartitionState:
+    """What a record makes of a partition. Naming a leader, even the same one, begins a new epoch."""
+    leads_anew = record.leader != UNCHANGED_LEADER
+    recovery = record.leader_recovery_state
+    elr, last_known = record.eligible_leader_replicas, record.last_known_elr
+    return PartitionState(
+        partition.replicas if record.replicas is None else tuple(record.replicas),
+        partition.isr if record.isr is None else tuple(record.isr),
+        record.leader if leads_anew else partition.leader,
+        partition.leader_epoch + leads_anew,
+        partition.partition_epoch + 1,
+        partition.directories if record.directories is None else tuple(record.directories),
+        partition.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas),
+        partition.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
+        partition.eligible_leader_replicas if elr is None else tuple(elr),
+        partition.last_known_elr if last_known is None else tuple(last_known),
+        partition.leader_recovery_state if recovery < 0 else recovery,
+    )
 
 
 def has_colliding_characters(name: str) -> bool:

@@ -1,6 +1,11 @@
-"""What a majority holds: the one sum on which everything committed rests."""
+"""Majorities of voters: how many votes are one, and the offset that a majority has, which is committed."""
 
 from collections.abc import Collection
+
+
+def majority_of(voters: int) -> int:
+    """The smallest number of voters of which two groups always share one."""
+    return voters // 2 + 1
 
 
 def majority_offset(ends: Collection[int]) -> int:

@@ -1,7 +1,7 @@
-"""What a voter must not forget over a restart: the epoch it knows, its leader, and whom it voted for.
+"""Persistent state of a voter: the epoch that it knows, its leader, and its vote.
 
-Kept in Kafka's own file, `quorum-state` version 1, a line of JSON. It is written and synced before anything
-that follows from it leaves the node (Raft §5.2: a voter that forgets its vote may vote twice).
+It is stored in Kafka's own file, `quorum-state` version 1, a line of JSON. The file is written and synced
+before the node sends anything that depends on it (Raft §5.2: a voter that forgets its vote may vote twice).
 """
 
 import json
@@ -51,4 +51,4 @@ class QuorumState:
                 voted_directory_id=id_from_text(voted_directory) if voted_directory else NO_DIRECTORY,
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise BadQuorumState(f"quorum-state is not readable: {error!r}") from error
+            raise BadQuorumState(f"quorum-state cannot be parsed: {error!r}") from error

@@ -1,1 +1,1 @@
-"""Replication of one partition: who is in sync, and up to where its records are committed."""
+"""Replication of one partition: the in-sync replicas and the high watermark."""

@@ -1,1 +1,1 @@
-"""Sink sessions: how a program that writes batch by batch, in many tasks, writes each batch exactly once."""
+"""Sinks: exactly-once writes of programs that write batch by batch, in many tasks."""

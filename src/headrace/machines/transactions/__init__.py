@@ -1,1 +1,1 @@
-"""The transaction coordinator of one shard: who owns an id, what its transaction holds, how it ends."""
+"""The transaction coordinator: transactional ids, their transactions, and how these end."""

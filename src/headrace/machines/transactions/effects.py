@@ -1,4 +1,4 @@
-"""What a coordinator orders once its decision is committed."""
+"""Effects of the transaction coordinator: orders to write end markers."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,9 @@
-"""What becomes of a transactional id when a producer asks for its producer id and epoch.
+"""InitProducerId: the next state of a transactional id when a producer asks for its producer id and epoch.
 
-A producer that starts says only the transactional id, and fences all before it. One that continues after an
-error (InitProducerId 3+) also says what it had, and gets the next epoch if nobody came between. It may ask
-twice for the same: the second time it shows the epoch before the current one, and gets the lost answer.
+A producer that starts sends only the transactional id, and fences all earlier producers. One that continues
+after an error also sends its id and epoch, and gets the next epoch if no other producer
+has taken over. It may repeat the request: then it sends the epoch before the current one, and gets the same
+answer.
 """
 
 from collections.abc import Callable
@@ -10,42 +11,50 @@ from typing import NamedTuple
 
 from headrace.machines.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Transaction, is_exhausted
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 
 
-class Held(NamedTuple):
-    """What the producer says it had until now."""
-
+class ProducerEpoch(NamedTuple):
     producer_id: int
     epoch: int
 
 
-def refusal(request: InitProducerIdRequest, timeout_ms_max: int) -> ErrorCode:
+class Initialization(NamedTuple):
+    """A producer asks for the producer id and epoch of its transactional id."""
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID  # what it has had until now, if it continues after an error
+    producer_epoch: int = NO_EPOCH
+    is_two_phase: bool = False  # an external coordinator decides about its transactions
+    keeps_prepared: bool = False
+
+
+def refusal(request: Initialization, timeout_ms_max: int) -> ErrorCode:
     """Why the request is refused before the transactional id is looked at; NONE if it is not."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
-    if request.enable2_pc:
+    if request.is_two_phase:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # as Kafka, where it is switched off
-    if request.keep_prepared_txn:
+    if request.keeps_prepared:
         return ErrorCode.UNSUPPORTED_VERSION
-    if not 0 < request.transaction_timeout_ms <= timeout_ms_max:
+    if not 0 < request.timeout_ms <= timeout_ms_max:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     return ErrorCode.NONE
 
 
-def held_by(request: InitProducerIdRequest) -> Held | None:
+def held_by(request: Initialization) -> ProducerEpoch | None:
     if request.producer_id == NO_PRODUCER_ID:
         return None
-    return Held(request.producer_id, request.producer_epoch)
+    return ProducerEpoch(request.producer_id, request.producer_epoch)
 
 
 def initialize(
     transaction: Transaction,
     now_ms: int,
     timeout_ms: int,
-    held: Held | None,
+    held: ProducerEpoch | None,
     epoch_before: int,
     fresh_id: Callable[[], int],
 ) -> Transaction | ErrorCode:
@@ -66,11 +75,11 @@ def initialize(
     return transaction.initialized_again(now_ms, timeout_ms)
 
 
-def _owns(transaction: Transaction, held: Held) -> bool:
+def _owns(transaction: Transaction, held: ProducerEpoch) -> bool:
     return held.producer_id == transaction.producer_id and transaction.is_current(held.epoch)
 
 
-def _may_continue(transaction: Transaction, held: Held, epoch_before: int) -> bool:
+def _may_continue(transaction: Transaction, held: ProducerEpoch, epoch_before: int) -> bool:
     if _owns(transaction, held):
         return True
     if transaction.is_open:

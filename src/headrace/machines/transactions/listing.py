@@ -1,16 +1,13 @@
-"""What administrators ask for: which transactions there are, and what one of them holds."""
+"""Filters for a list of transactions (ListTransactions)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import re2
 
 from headrace.machines.transactions.transaction import State, Transaction
-from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_transactions, list_transactions
-from headrace.protocol.messages.list_transactions import ListTransactionsRequest
 
 # RE2 matches in time linear in the id, whatever a client sends; a pattern that needs more memory is refused.
 PATTERN_BYTES_MAX = 1 << 20
@@ -28,7 +25,7 @@ class InvalidPattern(ValueError):
 
 @dataclass(slots=True)
 class Filters:
-    """What a ListTransactions request asks for; the same for all shards."""
+    """Which transactions are asked for; the same for all shards."""
 
     states: frozenset[State] | None
     unknown_states: list[str]  # names that no state has: reported, and they match nothing
@@ -37,14 +34,16 @@ class Filters:
     matches: Callable[[str], object] | None  # the transactional id as a whole; None: all
 
     @classmethod
-    def of(cls, request: ListTransactionsRequest) -> Filters:
-        names = request.state_filters
+    def of(
+        cls, states: Sequence[str], producer_ids: Iterable[int], duration_ms: int, pattern: str | None
+    ) -> Filters:
+        """Without states or a pattern: all. InvalidPattern if the pattern is not a regular expression."""
         return cls(
-            states=frozenset(_STATES[name] for name in names if name in _STATES) if names else None,
-            unknown_states=sorted({name for name in names if name not in _STATES}),
-            producer_ids=frozenset(request.producer_id_filters),
-            duration_ms=request.duration_filter,
-            matches=_compiled(request.transactional_id_pattern),
+            states=frozenset(_STATES[name] for name in states if name in _STATES) if states else None,
+            unknown_states=sorted({name for name in states if name not in _STATES}),
+            producer_ids=frozenset(producer_ids),
+            duration_ms=duration_ms,
+            matches=_compiled(pattern),
         )
 
     def match(self, now_ms: int, transaction: Transaction) -> bool:
@@ -64,31 +63,3 @@ def _compiled(pattern: str | None) -> Callable[[str], object] | None:
     except re2.error as error:
         raise InvalidPattern(pattern) from error
     return matches
-
-
-def listed(transaction: Transaction) -> list_transactions.TransactionState:
-    return list_transactions.TransactionState(
-        transactional_id=transaction.transactional_id,
-        producer_id=transaction.producer_id,
-        transaction_state=transaction.state.text,
-    )
-
-
-def described(
-    transactional_id: str, transaction: Transaction | None
-) -> describe_transactions.TransactionState:
-    if transaction is None:
-        error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
-        return describe_transactions.TransactionState(error_code=error, transactional_id=transactional_id)
-    return describe_transactions.TransactionState(
-        transactional_id=transactional_id,
-        transaction_state=transaction.state.text,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_start_time_ms=transaction.start_ms,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        topics=[
-            describe_transactions.TopicData(topic=topic, partitions=partitions)
-            for topic, partitions in transaction.by_topic()
-        ],
-    )

@@ -1,4 +1,4 @@
-"""What an operator may say about transactions: Kafka's keys and defaults."""
+"""Settings of the transaction coordinator: Kafka's keys and defaults."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""When open transactions run out of time: one deadline per transactional id, the earliest at hand."""
+"""Timeouts of open transactions: one deadline per transactional id, in one heap."""
 
 from heapq import heapify, heappop, heappush
 

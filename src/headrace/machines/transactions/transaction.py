@@ -1,4 +1,4 @@
-"""One transactional id as the log knows it, and the moves it may make.
+"""State of one transactional id, and its transitions.
 
     init ──► Empty ──add──► Ongoing ──commit───────────────► PrepareCommit ──markers──► CompleteCommit
                             Ongoing ──abort, init, timeout──► PrepareAbort ──markers──► CompleteAbort
@@ -9,7 +9,7 @@ In version 2 (KIP-890) a producer may also abort without having added anything, 
 and PrepareEpochFence have numbers in Kafka's log but are never written: an expired id gets a tombstone, and
 fencing is one step with the abort it leads to.
 
-Every move gives a new value; the record of a move says the whole state, so the newest record is enough.
+Every transition returns a new value; its record has the whole state, so the newest record is enough.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Transaction:
         )
 
     def initialized(self, now_ms: int, timeout_ms: int) -> Transaction:
-        """The producer starts again, and everybody who had the id before is fenced."""
+        """A producer starts: all earlier producers with the id are fenced."""
         assert not is_exhausted(self.producer_epoch)
         return self._moved(
             now_ms,

@@ -1,29 +1,34 @@
-"""The transaction coordinator of one shard: one partition of `__transaction_state`.
+"""The transaction coordinator's machine: one partition of `__transaction_state`.
 
-It decides and never writes: each method gives a Decision, and `replay` of its records is what changes the
-state (machines/coordination.py). Deadlines of open transactions live in memory and begin again, from the
-recorded start, when the shard is loaded.
+It decides and never writes: each method returns a Decision, and `replay` of its records changes the state
+(machines/coordination.py). Deadlines of open transactions are in memory; when the shard is loaded, they are
+computed from the recorded start.
 
-Promises: a transaction has one outcome; a request with an older epoch changes nothing; a transaction that is
-open longer than its timeout is aborted, and its producer fenced; an id that nobody has used for long is
-forgotten, never one whose transaction is open or ending.
+Guarantees: a transaction has one outcome; a request with an older epoch changes nothing; a transaction that
+is open longer than its timeout is aborted, and its producer is fenced; a transactional id that was not used
+for long expires, but never while its transaction is open or ending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Decision, Ticket, Writer
-from headrace.machines.transactions import errors, listing
 from headrace.machines.transactions.effects import WriteMarkers
-from headrace.machines.transactions.ending import end_version_1, end_version_2
-from headrace.machines.transactions.initialization import Held, held_by, initialize, refusal
+from headrace.machines.transactions.ending import End, end_version_1, end_version_2
+from headrace.machines.transactions.initialization import (
+    Initialization,
+    ProducerEpoch,
+    held_by,
+    initialize,
+    refusal,
+)
+from headrace.machines.transactions.listing import Filters
 from headrace.machines.transactions.settings import TransactionSettings
 from headrace.machines.transactions.timeouts import Timeouts
 from headrace.machines.transactions.transaction import (
     NO_EPOCH,
-    NO_PRODUCER_ID,
     State,
     TopicPartition,
     Transaction,
@@ -33,10 +38,6 @@ from headrace.machines.transactions.transaction import (
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.transactions import TransactionLogKey, TransactionLogValue
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages import describe_transactions, list_transactions
-from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 FreshId = Callable[[], int]  # a producer id that nobody has had; what it raises is its owner's concern
 
@@ -65,15 +66,12 @@ class Transactions:
         self._bumped_from: dict[str, int] = {}  # of an Empty id: the epoch that was shown for the current one
         self._next_expiration: Instant | None = None
 
-    def init_producer_id(
-        self, now: Now, request: InitProducerIdRequest, version: int, fresh_id: FreshId
-    ) -> Decision:
-        """Reply: InitProducerIdResponse. Requests without a transactional id are nobody's shard."""
-        transactional_id, timeout_ms = request.transactional_id, request.transaction_timeout_ms
+    def init_producer_id(self, now: Now, request: Initialization, fresh_id: FreshId) -> Decision:
+        """Reply: a ProducerEpoch, or an ErrorCode."""
+        transactional_id, timeout_ms = request.transactional_id, request.timeout_ms
         error = refusal(request, self._settings.transaction_max_timeout_ms)
         if error is not ErrorCode.NONE:
-            return _not_initialized(error, version)
-        assert transactional_id is not None, "refused"
+            return Decision(reply=error)
         held = held_by(request)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
@@ -82,10 +80,10 @@ class Transactions:
             transaction, now.wall_ms, timeout_ms, held, self._epoch_before(transaction), fresh_id
         )
         if isinstance(outcome, ErrorCode):
-            return _not_initialized(outcome, version)
+            return Decision(reply=outcome)
         if outcome.is_open:
             decision = self._fenced(now, outcome)
-            decision.reply = _not_initialized(ErrorCode.CONCURRENT_TRANSACTIONS, version).reply
+            decision.reply = ErrorCode.CONCURRENT_TRANSACTIONS
             return decision
         return self._initialized(outcome, held)
 
@@ -95,15 +93,13 @@ class Transactions:
             return transaction.epoch_before_end
         return self._bumped_from.get(transaction.transactional_id, NO_EPOCH)
 
-    def _initialized(self, transaction: Transaction, held: Held | None) -> Decision:
+    def _initialized(self, transaction: Transaction, held: ProducerEpoch | None) -> Decision:
         if held is None:
             # a producer that has just started: whoever asks again with an older epoch is not its own retry
             self._bumped_from.pop(transaction.transactional_id, None)
         else:
             self._bumped_from[transaction.transactional_id] = held.epoch
-        reply = InitProducerIdResponse(
-            producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
-        )
+        reply = ProducerEpoch(transaction.producer_id, transaction.producer_epoch)
         return Decision(reply=reply, records=[transaction.record()])
 
     def add_partitions(
@@ -117,7 +113,7 @@ class Transactions:
         verify_only: bool,
         transaction_version: int,
     ) -> Decision:
-        """Reply: an ErrorCode for each partition; errors.told knows what old clients are told.
+        """Reply: an ErrorCode for each partition.
 
         With `verify_only` nothing is added: partitions that are not in the open transaction get
         TRANSACTION_ABORTABLE.
@@ -144,19 +140,17 @@ class Transactions:
     def add_offsets(
         self,
         now: Now,
-        request: AddOffsetsToTxnRequest,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
         offsets_partition: TopicPartition,
-        *,
-        version: int,
     ) -> Decision:
-        """Reply: AddOffsetsToTxnResponse. The partition is that of the group in `__consumer_offsets`."""
-        transactional_id = request.transactional_id
-        error = self._refusal_to_add(transactional_id, request.producer_id, request.producer_epoch)
+        """Reply: an ErrorCode. The partition is that of the group in `__consumer_offsets`."""
+        error = self._refusal_to_add(transactional_id, producer_id, epoch)
         records: list[Record] = []
         if error is ErrorCode.NONE:
             records = self._added(now, transactional_id, frozenset((offsets_partition,)), 1)
-        error = errors.told(errors.ADD_OFFSETS_TO_TXN, version, error)
-        return Decision(reply=AddOffsetsToTxnResponse(error_code=error), records=records)
+        return Decision(reply=error, records=records)
 
     def _refusal_to_add(self, transactional_id: str, producer_id: int, epoch: int) -> ErrorCode:
         transaction = self._transactions.get(transactional_id)
@@ -189,14 +183,14 @@ class Transactions:
             return []
         return [transaction.added(now.wall_ms, partitions, transaction_version).record()]
 
-    def end(self, now: Now, request: EndTxnRequest, version: int, fresh_id: FreshId) -> Decision:
-        """Reply: EndTxnResponse, from version 5 on with the id and epoch of the next transaction."""
+    def end(self, now: Now, request: End, fresh_id: FreshId) -> Decision:
+        """Reply: the ProducerEpoch of the next transaction, or an ErrorCode."""
         if not request.transactional_id:
-            return _not_ended(ErrorCode.INVALID_REQUEST, version)
+            return Decision(reply=ErrorCode.INVALID_REQUEST)
         transaction = self._transactions.get(request.transactional_id)
         if transaction is None:
-            return _not_ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING, version)
-        if version >= 5:
+            return Decision(reply=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if request.transaction_version >= 2:
             outcome = end_version_2(transaction, now.wall_ms, request, fresh_id)
         else:
             outcome = end_version_1(transaction, now.wall_ms, request)
@@ -206,10 +200,8 @@ class Transactions:
         elif outcome is ErrorCode.NONE:
             decision, next_one = Decision(), transaction
         else:
-            return _not_ended(outcome, version)
-        decision.reply = EndTxnResponse(
-            producer_id=next_one.producer_id, producer_epoch=next_one.producer_epoch
-        )
+            return Decision(reply=outcome)
+        decision.reply = ProducerEpoch(next_one.producer_id, next_one.producer_epoch)
         return decision
 
     def _fenced(self, now: Now, transaction: Transaction) -> Decision:
@@ -243,14 +235,15 @@ class Transactions:
         del self._writing[order.transactional_id]
         return Decision(records=[self._transactions[order.transactional_id].completed(now.wall_ms).record()])
 
-    def describe(self, now: Now, transactional_id: str) -> describe_transactions.TransactionState:
-        return listing.described(transactional_id, self._transactions.get(transactional_id))
+    @property
+    def transactions(self) -> Iterable[Transaction]:
+        return self._transactions.values()
 
-    def list_transactions(
-        self, now: Now, filters: listing.Filters
-    ) -> list[list_transactions.TransactionState]:
-        found = (each for each in self._transactions.values() if filters.match(now.wall_ms, each))
-        return [listing.listed(each) for each in found]
+    def describe(self, now: Now, transactional_id: str) -> Transaction | None:
+        return self._transactions.get(transactional_id)
+
+    def list_transactions(self, now: Now, filters: Filters) -> list[Transaction]:
+        return [each for each in self._transactions.values() if filters.match(now.wall_ms, each)]
 
     def replay(self, record: Record, writer: Writer | None = None) -> None:
         assert writer is None, "the coordinator's own records are part of no transaction"
@@ -267,8 +260,9 @@ class Transactions:
             self._bumped_from.pop(key.transactional_id, None)
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
-        """Nobody's transaction touches the coordinator's own topic."""
-        raise AssertionError(f"an end marker of producer {producer_id} in the transaction log")
+        """A marker in the coordinator's own log, where WriteTxnMarkers and AddPartitionsToTxn 4 can write:
+        nothing here is part of a transaction.
+        """
 
     def loaded(self, now: Now) -> Decision:
         """Orders the markers that may still be missing, and starts the clocks."""
@@ -334,14 +328,3 @@ class Transactions:
                 assert order.epoch == transaction.producer_epoch, f"{name}: {order} in {transaction}"
                 assert order.is_commit == (transaction.state is State.PREPARE_COMMIT), f"{name}: {order}"
         assert self._writing.keys() <= self._transactions.keys(), "an order without its transaction"
-
-
-def _not_initialized(error: ErrorCode, version: int) -> Decision:
-    error = errors.told(errors.INIT_PRODUCER_ID, version, error)
-    return Decision(
-        reply=InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
-    )
-
-
-def _not_ended(error: ErrorCode, version: int) -> Decision:
-    return Decision(reply=EndTxnResponse(error_code=errors.told(errors.END_TXN, version, error)))

@@ -1,1 +1,1 @@
-"""Coordinators on this node: machines that live on a partition, their loading, and what they ask for."""
+"""Coordinators of groups, transactions and sinks: their shards, loading, and end markers."""

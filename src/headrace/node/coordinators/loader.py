@@ -1,15 +1,15 @@
-"""Reads a coordinator's partition from its start and replays it, while the node goes on serving.
+"""Loading of a coordinator's partition: reads and replays it from its start, while the node serves requests.
 
-The bytes are read by jobs, a chunk at a time; the records in them are replayed in slices short enough that
-nobody else notices. What was appended meanwhile is replayed too: loading ends where the log ends.
+Jobs read the bytes, a chunk at a time; the records in them are replayed in slices of about a millisecond. The
+loader also replays what is appended in the meantime: loading ends at the end of the log.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Instant, Now
+from headrace.base.values import Value
 from headrace.machines.coordination import CoordinatorMachine, Writer
 from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
@@ -34,8 +34,7 @@ RECORDS_PER_SLICE = 400
 PAUSE_SECONDS = 0.000_1
 
 
-@dataclass(slots=True)
-class ReadChunk:
+class ReadChunk(Value):
     path: str
     position: int
     size: int

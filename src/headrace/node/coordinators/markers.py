@@ -1,51 +1,98 @@
-"""Writing the end of a transaction into every partition that it touched.
+"""End markers of transactions: written into every partition that a transaction touched.
 
-A transaction is complete once all its markers are below the high watermark of their partitions. Where a disk
-is full the marker is tried again after a while; where a directory is offline the next start finishes the
-transaction. A topic that is gone needs no marker.
+A transaction is complete once all its markers are below the high watermark of their partitions. The markers
+of partitions that this broker leads are written directly; the leaders of the others are asked with
+WriteTxnMarkers, and answer once the markers are committed there. Whatever fails is tried again, at the
+partition's leader of that moment: if a disk is full, after a second; if a directory is offline, the next
+start finishes the transaction. A topic that was deleted needs no marker.
 
-Before every attempt the coordinator is asked whether the order still counts. Producers of the first protocol
-use one epoch for all their transactions: a late marker would end a transaction that has begun since.
+Before every attempt the coordinator is asked whether the order is still valid. Producers of the first
+protocol use one epoch for all their transactions: a late marker would end the producer's next transaction.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.base.time import Now
+from headrace.machines.metadata.image import NO_LEADER
+from headrace.node.coordinators.other_brokers import OtherBrokers
+from headrace.node.coordinators.shard import is_led_in
 from headrace.node.log_directories import LogDirectories
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
+from headrace.node.peers import Unanswered
 from headrace.node.ports import Ports
+from headrace.node.settings import LiveSettings
 from headrace.node.waiting import Waiter
+from headrace.protocol.errors import ErrorCode
 from headrace.records.builder import end_marker
 from headrace.storage.errors import CoordinatorFenced, StaleProducerEpoch, StorageError
 
 if TYPE_CHECKING:
     from headrace.machines.transactions.effects import WriteMarkers
     from headrace.node.coordinators.shard import Shard
+    from headrace.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-RETRY_MS = 1_000
+LANE = "markers"
+# How long the leader of a partition waits for the commit of a marker before it answers that it is not
+# committed yet, and how long its answer is awaited.
+COMMIT_TIMEOUT_MS = 10_000
+ANSWER_TIMEOUT_MS = 15_000
+
+RETRY_MS = 1_000  # after a failed disk here
+RETRY_ELSEWHERE_MS = 50  # and twice as long each time, up to RETRY_MS
+
+Place = tuple[str, int]  # topic and partition
 
 
 class MarkerAppended(Protocol):
     def __call__(self, partition: Partition, producer_id: int, is_commit: bool, /) -> None: ...
 
 
+class Written(NamedTuple):
+    """A marker in a partition that this broker leads, and what has to be committed."""
+
+    partition: Partition
+    epoch: int  # of its leader
+    end: int
+
+    @property
+    def is_committed(self) -> bool:
+        return self.partition.high_watermark >= self.end
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the marker may have been overwritten by another leader."""
+        return not is_led_in(self.partition, self.epoch)
+
+
 class Markers:
     """Writes end markers for the coordinators of transactions and of sinks, and for administrators."""
 
     def __init__(
-        self, partitions: Partitions, directories: LogDirectories, ports: Ports, appended: MarkerAppended
+        self,
+        partitions: Partitions,
+        directories: LogDirectories,
+        metadata: MetadataLog,
+        settings: LiveSettings,
+        ports: Ports,
+        appended: MarkerAppended,
     ) -> None:
+        self.broker_id = settings.current.node_id
         self._partitions = partitions
         self._directories = directories
+        self._metadata = metadata
         self._ports = ports
         self._appended = appended  # called with each marker: offsets that were committed inside count now
+        self._others: OtherBrokers[MarkerElsewhere] = OtherBrokers(
+            LANE, ANSWER_TIMEOUT_MS, question, answered, metadata, settings, ports
+        )
 
     def write(self, now: Now, shard: "Shard[Any]", order: "WriteMarkers") -> None:
-        """Carries out the order of a coordinator's machine, and tells it when all is done.
+        """Carries out the order of a coordinator's machine, and reports to it when all markers are written.
 
-        The order is dropped when the machine was made again from the log: that one has given its own.
+        The order is dropped if the machine was rebuilt from the log: the new machine gives its own order.
         """
 
         def is_wanted() -> bool:
@@ -55,13 +102,12 @@ class Markers:
             if shard.current is not None:
                 shard.carry_out(now, shard.current.markers_written(now, order))
 
-        under_way = MarkersUnderWay(
-            self, order, is_wanted, written, self._partitions, self._directories, self._ports
-        )
-        under_way.expired(now)
+        MarkersUnderWay(
+            self, order, is_wanted, written, self._partitions, self._directories, self._metadata, self._ports
+        ).expired(now)
 
-    def append(self, now: Now, partition: Partition, markers: "WriteMarkers") -> int:
-        """Writes the end of the transaction into one partition; the offset behind it."""
+    def append(self, now: Now, partition: Partition, markers: "WriteMarkers") -> Written:
+        """Writes the end of the transaction into one partition that this broker leads."""
         batch = end_marker(
             committed=markers.is_commit,
             coordinator_epoch=markers.coordinator_epoch,
@@ -71,24 +117,34 @@ class Markers:
         )
         appended = partition.append(memoryview(bytearray(batch)), now, from_client=False)
         self._appended(partition, markers.producer_id, markers.is_commit)
-        return appended.last_offset + 1
+        return Written(partition, partition.leader_epoch, appended.last_offset + 1)
+
+    def ask(self, broker: int, marker: "MarkerElsewhere") -> None:
+        """Have the marker written by another broker."""
+        self._others.ask(broker, marker)
 
 
 class MarkersUnderWay(Waiter):
-    """The markers of one transaction: those to be written, and those waiting to be committed."""
+    """The markers of one transaction: those to be written, those that wait to be committed, and those that
+    other brokers were asked for.
+    """
 
     __slots__ = (
-        "_appended",
+        "_asked",
         "_deadlines",
         "_directories",
+        "_is_due",
         "_is_wanted",
         "_lifecycle",
         "_markers",
-        "_order",
+        "_metadata",
         "_partitions",
         "_reports",
+        "_retry_ms",
         "_then",
         "_unwritten",
+        "_written",
+        "order",
     )
 
     def __init__(
@@ -99,73 +155,183 @@ class MarkersUnderWay(Waiter):
         then: Callable[[Now], None],
         partitions: Partitions,
         directories: LogDirectories,
+        metadata: MetadataLog,
         ports: Ports,
     ) -> None:
         super().__init__()
         self._markers = markers
-        self._order = order
+        self.order = order
         self._partitions = partitions
         self._directories = directories
+        self._metadata = metadata
         self._deadlines = ports.deadlines
         self._reports = ports.reports
         self._lifecycle = ports.lifecycle
         self._is_wanted = is_wanted
         self._then = then  # told when all are committed
-        self._unwritten = list(order.partitions)
-        self._appended: list[tuple[Partition, int]] = []  # and the end offset that has to be committed
+        self._unwritten: list[Place] = list(order.partitions)
+        self._asked: set[Place] = set()
+        self._written: list[Written] = []
+        self._retry_ms = RETRY_ELSEWHERE_MS  # after the next failure at another broker
+        self._is_due = False  # it is among the deadlines
 
     def expired(self, now: Now) -> None:
         """Write what is not written yet."""
+        self._is_due = False
         if self._lifecycle.is_stopping or not self._is_wanted():
             self.forget()  # after a stop the next start writes them
             return
-        left: list[tuple[str, int]] = []
-        for topic, index in self._unwritten:
+        unwritten, self._unwritten = self._unwritten, []
+        retry_ms: int | None = None
+        for place in unwritten:
+            topic, index = place
             partition = self._partitions.at(topic, index)
-            if partition is None:
-                continue
-            if partition.is_offline or not self._write(now, partition):
-                left.append((topic, index))
-        self._unwritten = left
-        if left:
-            self._deadlines.add(now.after_ms(RETRY_MS), self)
+            if partition is not None and partition.is_led_here:
+                if partition.is_offline or not self._write(now, partition):
+                    self._unwritten.append(place)
+                    retry_ms = RETRY_MS
+            elif (leader := self._leader(place)) is not None:
+                if leader == NO_LEADER:
+                    self._unwritten.append(place)
+                    retry_ms = retry_ms or self._next_pause_ms()
+                else:
+                    self._asked.add(place)
+                    self._markers.ask(leader, MarkerElsewhere(self, place))
+        if retry_ms is not None:
+            self._retry(now, retry_ms)
         self.woken(now)
+
+    def _leader(self, place: Place) -> int | None:
+        """Another broker, or NO_LEADER; None: the topic was deleted."""
+        topic = self._metadata.image.topics.get(place[0])
+        partition = topic.partitions.get(place[1]) if topic is not None else None
+        if partition is None:
+            return None
+        return NO_LEADER if partition.leader == self._markers.broker_id else partition.leader
+
+    def _next_pause_ms(self) -> int:
+        pause_ms = self._retry_ms
+        self._retry_ms = min(2 * pause_ms, RETRY_MS)
+        return pause_ms
+
+    def _retry(self, now: Now, pause_ms: int) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._deadlines.add(now.after_ms(pause_ms), self)
 
     def _write(self, now: Now, partition: Partition) -> bool:
         """Whether this partition needs nothing more than time."""
         try:
-            if is_ended(now, partition, self._order):
-                return True
-            end = self._markers.append(now, partition, self._order)
+            if is_ended(now, partition, self.order):
+                # by a coordinator that was made again since: its marker need not be committed yet
+                end = partition.opened(now).log_end_offset
+                self._written.append(Written(partition, partition.leader_epoch, end))
+            else:
+                self._written.append(self._markers.append(now, partition, self.order))
         except (StaleProducerEpoch, CoordinatorFenced) as fault:
-            # somebody newer has ended this producer's transaction here already
-            self._reports.report(
-                "warning",
-                "end_marker_refused",
-                partition=f"{partition.topic}-{partition.index}",
-                transactional_id=self._order.transactional_id,
-                error=str(fault),
-            )
-            return True
+            self._report_refused((partition.topic, partition.index), str(fault))
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
             return False
-        self._appended.append((partition, end))
         return True
 
+    def _report_refused(self, place: Place, error: str) -> None:
+        """Somebody newer has ended this producer's transaction there already."""
+        self._reports.report(
+            "warning",
+            "end_marker_refused",
+            partition=f"{place[0]}-{place[1]}",
+            transactional_id=self.order.transactional_id,
+            error=error,
+        )
+
+    def answered(self, now: Now, place: Place, code: int | Unanswered) -> None:
+        """Another broker was asked for a marker. What it did not confirm is asked again, maybe elsewhere."""
+        self._asked.discard(place)
+        if self.is_done:
+            return
+        if code in FENCED:
+            # an end by version 2 that was asked for twice, too
+            if self.order.transaction_version < 2 or code != ErrorCode.INVALID_PRODUCER_EPOCH:
+                self._report_refused(place, ErrorCode(code).name)
+        elif code != ErrorCode.NONE:
+            self._unwritten.append(place)
+            self._retry(now, self._next_pause_ms())
+        self.woken(now)
+
     def woken(self, now: Now) -> None:
-        uncommitted = [
-            (partition, end)
-            for partition, end in self._appended
-            if partition.leader.high_watermark < end and not partition.is_deleted
-        ]
-        self._appended = uncommitted
+        uncommitted: list[Written] = []
+        for written in self._written:
+            partition = written.partition
+            if written.is_lost:
+                if not partition.is_deleted:
+                    self._unwritten.append((partition.topic, partition.index))
+            elif not written.is_committed:
+                uncommitted.append(written)
+        self._written = uncommitted
         self.leave()
-        for partition, _ in uncommitted:
-            self.wait_for(partition)
-        if not uncommitted and not self._unwritten and not self.is_done:
+        for written in uncommitted:
+            self.wait_for(written.partition)
+        if self._unwritten:
+            self._retry(now, self._retry_ms)
+        elif not uncommitted and not self._asked and not self.is_done:
             self.forget()
             self._then(now)
+
+
+class MarkerElsewhere(NamedTuple):
+    """A marker that the leader of its partition is asked for."""
+
+    under_way: MarkersUnderWay
+    place: Place
+
+
+# Who says this has the marker already, or one of a newer producer or coordinator.
+FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+def question(markers: list[MarkerElsewhere]) -> "WriteTxnMarkersRequest":
+    from headrace.protocol.messages.write_txn_markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
+    topics: dict[MarkersUnderWay, dict[str, list[int]]] = {}
+    for under_way, (topic, index) in markers:
+        topics.setdefault(under_way, {}).setdefault(topic, []).append(index)
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=under_way.order.producer_id,
+                producer_epoch=under_way.order.epoch,
+                transaction_result=under_way.order.is_commit,
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in named.items()
+                ],
+                coordinator_epoch=under_way.order.coordinator_epoch,
+                transaction_version=under_way.order.transaction_version,
+            )
+            for under_way, named in topics.items()
+        ]
+    )
+
+
+def answered(
+    now: Now, markers: list[MarkerElsewhere], answer: "WriteTxnMarkersResponse | Unanswered"
+) -> None:
+    codes: dict[tuple[int, str, int], int] = {}
+    if not isinstance(answer, Unanswered):
+        codes = {
+            (marker.producer_id, topic.name, partition.partition_index): partition.error_code
+            for marker in answer.markers
+            for topic in marker.topics
+            for partition in topic.partitions
+        }
+    for under_way, place in markers:
+        code = codes.get((under_way.order.producer_id, *place), Unanswered.LOST)
+        under_way.answered(now, place, code)
 
 
 def is_ended(now: Now, partition: Partition, markers: "WriteMarkers") -> bool:

@@ -1,31 +1,39 @@
-"""One partition of a coordinator's topic, and the machine that lives on it.
+"""Shard: one partition of a coordinator's topic, with its state machine.
 
-The machine decides; the shard appends its records as one batch, has them replayed at once, and lets replies,
-answers and effects out when the high watermark has passed all that was replayed. An append that fails costs
-the machine: nobody can say what it had promised in its memory, so it is recreated from the log.
+The machine decides. The shard appends the machine's records as one batch, replays them at once, and releases
+replies, answers and effects when the high watermark has passed everything that was replayed. A client waits
+for that no longer than offsets.commit.timeout.ms, as in Kafka. If an append fails, or too few replicas are in
+sync for it, the shard discards the machine and builds it again from the log, because its memory may hold
+decisions that are not in the log.
+
+A shard lives in one leader epoch of its partition, in which this broker leads it. The log is replayed once
+the high watermark has reached the start of the epoch: before, an earlier leader may have committed what this
+broker does not know to be committed. When the epoch ends, everything that waits here is refused, because the
+same offsets may hold records of another leader by then.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Caller, CoordinatorMachine, Decision
 from headrace.node.coordinators.loader import Loader
-from headrace.node.faults import FAULTS
+from headrace.node.error_codes import FAULTS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
-from headrace.node.ports import Deadlines, Ports
+from headrace.node.ports import Deadlines, Once, Ports
 from headrace.node.routes import Request
 from headrace.node.waiting import Parked, Waiter, Waiting
 from headrace.protocol.coordinator_records import Kinds, encode
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
-from headrace.storage.errors import DiskFull, StorageError
+from headrace.storage.errors import StaleProducerEpoch, StorageError
 from headrace.storage.log import PartitionLog
 
-# A machine that was thrown away is recreated after a pause: a disk that is full stays so for a while.
+# A machine that was discarded is rebuilt after a pause: a full disk stays full for a while.
 RELOAD_AFTER_MS = 1_000
 
 
@@ -33,18 +41,26 @@ M = TypeVar("M", bound=CoordinatorMachine)
 
 
 def caller(request: Request) -> Caller:
-    """Who asks a coordinator, in the form in which Kafka remembers and shows addresses."""
+    """The client that asks a coordinator, with its address in Kafka's form."""
     return Caller(request.client_id or "", f"/{request.connection.address}")
 
 
 class Ticket(Parked):
     """Waits until its coordinator answers, however long a rebalance takes: the machine has the timers."""
 
-    __slots__ = ("_refused",)
+    __slots__ = ("_refused", "respond")
 
-    def __init__(self, waiting: Waiting, request: Request, refused: Callable[[ErrorCode], Any]) -> None:
+    def __init__(
+        self,
+        waiting: Waiting,
+        request: Request,
+        respond: Callable[[Any], Any],
+        refused: Callable[[ErrorCode], Any],
+    ) -> None:
         super().__init__(waiting, request)
-        self._refused = refused  # makes the reply that carries an error
+        request.body = None  # it views the connection's buffer, and may have more than was asked for
+        self.respond = respond  # makes the response of what the machine answers
+        self._refused = refused  # makes the response that carries an error
 
     def deadline(self) -> Instant | None:
         return None
@@ -53,7 +69,11 @@ class Ticket(Parked):
         return None
 
     def settle(self, now: Now, reply: Any) -> None:
-        self.waiting.answer(now, self, reply)
+        try:
+            self.waiting.answer(now, self, self.respond(reply))
+        except Exception:
+            self.failed()
+            raise
 
     def refuse(self, now: Now, code: ErrorCode) -> None:
         if self.pending is not None:  # else its request is being answered right now, by whoever refuses it
@@ -67,14 +87,20 @@ class Shard(Waiter, Generic[M]):
         "_backlog",
         "_deadlines",
         "_directories",
+        "_expiry",
+        "_lacks_replicas",
         "_lifecycle",
         "_loader",
         "_make",
         "_make_loader",
         "_reports",
         "_waiting",
+        "_was_loaded",
+        "commit_timeout_ms",
         "current",
+        "epoch",
         "kinds",
+        "loads",
         "partition",
     )
 
@@ -85,8 +111,10 @@ class Shard(Waiter, Generic[M]):
         make: Callable[[Partition], M],
         act: "Callable[[Now, Shard[M], Any], None]",
         make_loader: "Callable[[Shard[M], PartitionLog, M], Loader]",
+        was_loaded: "Callable[[Now, Shard[M]], None]",
         directories: LogDirectories,
         ports: Ports,
+        commit_timeout_ms: int,
     ) -> None:
         super().__init__()
         self._directories = directories
@@ -95,14 +123,21 @@ class Shard(Waiter, Generic[M]):
         self._lifecycle = ports.lifecycle
         self._waiting = ports.waiting
         self.partition = partition
+        self.epoch = partition.leader_epoch  # the leader epoch in which it lives
         self.kinds = kinds
         self._make = make
         self._act = act  # carries out an effect, once what it follows from is committed
-        self._backlog: deque[tuple[int, Decision]] = deque()  # end offset, what waits for it
+        self.commit_timeout_ms = commit_timeout_ms
+        # end offset, what waits for it, and until when clients do
+        self._backlog: deque[tuple[int, Decision, Instant]] = deque()
+        self._expiry: Alarm | None = None  # of clients in the backlog; it may ring too early
+        self._lacks_replicas = False  # the machine was discarded because too few are in sync
         self._alarm: Alarm | None = None
         self._make_loader = make_loader
+        self._was_loaded = was_loaded  # told once there is a machine
         self._loader: Loader | None = None
         self.current: M | None = None  # None: not loaded
+        self.loads = 0  # how often it was
 
     @property
     def machine(self) -> M:
@@ -116,16 +151,30 @@ class Shard(Waiter, Generic[M]):
     def load(self, now: Now) -> None:
         """Make the machine from the log: at once when the log is empty, else a slice at a time."""
         self._reset(None)
-        if self._lifecycle.is_stopping:
+        if self._lifecycle.is_stopping or self.is_done:
             return
-        if self._loader is None and self.current is None and not self.partition.is_offline:
+        partition = self.partition
+        if self._lacks_replicas and not self._has_enough_replicas:
+            self._reset(Alarm(self._deadlines, now.after_ms(RELOAD_AFTER_MS), self.load))
+            return
+        self._lacks_replicas = False
+        if self._loader is None and self.current is None and not partition.is_offline:
             try:
-                log = self.partition.opened(now)
+                log = partition.opened(now)
             except StorageError as fault:
                 self.disk_refused(now, fault)
                 return
+            leader = partition.leader
+            if leader is None or not leader.has_reached_epoch_start:
+                self.wait_for(partition)
+                return
             self._loader = self._make_loader(self, log, self.fresh_machine())
             self._loader.go_on(now)
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker still leads the partition in the shard's epoch."""
+        return is_led_in(self.partition, self.epoch)
 
     def fresh_machine(self) -> M:
         """One that knows nothing yet."""
@@ -134,29 +183,30 @@ class Shard(Waiter, Generic[M]):
     def loaded(self, now: Now, machine: M) -> None:
         self._loader = None
         self.current = machine
+        self.loads += 1
         self.carry_out(now, machine.loaded(now))
+        if self.current is machine:
+            self._was_loaded(now, self)
 
     def disk_refused(self, now: Now, fault: Exception) -> None:
-        """The log cannot be read now: where the disk is full, it is tried again after a while; where its
-        directory is offline, so is this coordinator.
+        """The log cannot be read now: where the disk is full, or its name still has files of a topic that was
+        deleted, it is tried again after a while; where its directory is offline, so is this coordinator.
         """
         self._directories.storage_failed(now, self.partition, fault)
         self.load_failed(now)
-        if isinstance(fault, DiskFull):
+        if not self.partition.is_offline and not self.is_done:
             self._reset(Alarm(self._deadlines, now.after_ms(RELOAD_AFTER_MS), self.load))
 
     def load_failed(self, now: Now) -> None:
-        """Nobody can say what the log decides: this coordinator serves nobody."""
+        """The log cannot be replayed: this coordinator refuses all requests."""
         self._loader = None
 
     @property
     def refusal(self) -> ErrorCode:
         """Why requests are refused while there is no machine."""
-        return (
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            if self._loader is not None
-            else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        )
+        if self._loader is not None or self.waits_for:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     # --- decisions ---------------------------------------------------------------------------------------
 
@@ -164,13 +214,16 @@ class Shard(Waiter, Generic[M]):
         self,
         request: Request,
         decision: Decision,
+        respond: Callable[[Any], Any],
         refused: Callable[[ErrorCode], Any],
         ticket: Ticket | None = None,
     ) -> Any:
-        """The reply to the request, or the ticket with which it is parked."""
+        """The response to the request, or the ticket with which it is parked. `respond` makes a response of
+        the machine's reply, `refused` of an error.
+        """
         now = request.now
-        if decision.records and not self._append(now, decision):
-            return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if decision.records and (code := self._append(now, decision)):
+            return refused(code)
         self.arm(now)
         reply = decision.reply
         if decision.answers and ticket is not None and reply is None:
@@ -178,23 +231,27 @@ class Shard(Waiter, Generic[M]):
         if self.is_committed:
             if decision.answers or decision.effects:
                 self._release(now, decision)
-            return ticket if reply is None else reply
+            return ticket if reply is None else respond(reply)
         if reply is not None:
-            ticket = ticket or Ticket(self._waiting, request, refused)
+            ticket = ticket or Ticket(self._waiting, request, respond, refused)
             decision.answers.append((ticket, reply))
-        self._hold(decision)
+        self._hold(now, decision)
         return ticket
 
     def carry_out(self, now: Now, decision: Decision) -> bool:
-        """A decision that nobody asked for; False: its records could not be written."""
-        if decision.records and not self._append(now, decision):
-            return False
+        """Carries out a decision without a request; False if its records could not be written."""
+        return self.write(now, decision) is ErrorCode.NONE
+
+    def write(self, now: Now, decision: Decision) -> ErrorCode:
+        """The same, and why its records could not be written."""
+        if decision.records and (code := self._append(now, decision)):
+            return code
         self.arm(now)
         if self.is_committed:
             self._release(now, decision)
         else:
-            self._hold(decision)
-        return True
+            self._hold(now, decision)
+        return ErrorCode.NONE
 
     @staticmethod
     def _own_answer(decision: Decision, ticket: Ticket) -> Any:
@@ -210,7 +267,11 @@ class Shard(Waiter, Generic[M]):
         if self.current is not None:
             self.current.replay_end(producer_id, is_committed)
 
-    def _append(self, now: Now, decision: Decision) -> bool:
+    def _append(self, now: Now, decision: Decision) -> ErrorCode:
+        """NONE: the records are in the log, and replayed."""
+        if not self._has_enough_replicas:
+            self._lack_replicas(now)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         writer = decision.writer
         wall_ms = now.wall_ms
         rows = [(wall_ms, *encode(record), ()) for record in decision.records]
@@ -223,23 +284,25 @@ class Shard(Waiter, Generic[M]):
         try:
             # its own work needs no checking
             header = read_header(batch)
-            self.partition.append(memoryview(bytearray(batch)), now, from_client=False, admitted=header)
+            self.partition.append(memoryview(bytearray(batch)), now, from_client=False, validated=header)
+        except StaleProducerEpoch:
+            # the writer was fenced: nothing was written, and what the machine knows is not in doubt
+            return ErrorCode.INVALID_PRODUCER_EPOCH
         except FAULTS as fault:
             self.fail(now, fault)
-            return False
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         replay = self.machine.replay
         for record in decision.records:
             replay(record, writer)
-        return True
+        return ErrorCode.NONE
 
     # --- what waits for the high watermark -----------------------------------------------------------------
 
     @property
     def is_committed(self) -> bool:
         """All that was replayed is; a reply made now could leave now."""
-        partition = self.partition
-        log = partition.log
-        return log is not None and partition.leader.high_watermark >= log.log_end_offset
+        log, leader = self.partition.log, self.partition.leader
+        return log is not None and leader is not None and leader.high_watermark >= log.log_end_offset
 
     @property
     def end_offset(self) -> int:
@@ -247,16 +310,45 @@ class Shard(Waiter, Generic[M]):
         assert log is not None, "a machine lives on an open log"
         return log.log_end_offset
 
-    def _hold(self, decision: Decision) -> None:
+    def _hold(self, now: Now, decision: Decision) -> None:
         if not self._backlog:
             self.wait_for(self.partition)
-        self._backlog.append((self.end_offset, decision))
+        until = now.after_ms(self.commit_timeout_ms)
+        self._backlog.append((self.end_offset, decision, until))
+        if decision.answers and self._expiry is None:
+            self._expiry = Alarm(self._deadlines, until, self._refuse_late)
+
+    def _refuse_late(self, now: Now) -> None:
+        """Whoever has waited for replicas long enough is told. What is in the log stays there, and effects
+        wait on: both may still be committed.
+        """
+        self._expiry = None
+        late: list[Any] = []
+        kept: deque[tuple[int, Decision, Instant]] = deque()
+        for held in self._backlog:
+            _, decision, until = held
+            if until <= now.mono:
+                late += [ticket for ticket, _ in decision.answers]
+                decision.answers = []
+            if decision.answers or decision.effects:
+                kept.append(held)
+        self._backlog = kept
+        next_at = next((until for _, decision, until in kept if decision.answers), None)
+        if next_at is not None:
+            self._expiry = Alarm(self._deadlines, next_at, self._refuse_late)
+        if not kept and self.current is not None:
+            self.leave()
+        self._refuse_all(now, late, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def woken(self, now: Now) -> None:
-        high_watermark = self.partition.leader.high_watermark
-        if self.partition.is_offline or self.partition.is_deleted:
+        if not self.is_led or self.partition.is_offline:
             self._give_up(now, ErrorCode.NOT_COORDINATOR)
             return
+        if self.current is None:
+            self.leave()
+            self.load(now)
+            return
+        high_watermark = self.partition.high_watermark
         while self._backlog and self._backlog[0][0] <= high_watermark:
             self._release(now, self._backlog.popleft()[1])
         if not self._backlog:
@@ -264,15 +356,36 @@ class Shard(Waiter, Generic[M]):
 
     def await_commit(self, now: Now, ticket: Any) -> None:
         """Settle the ticket once all that was replayed until now is committed."""
-        self._hold(Decision(answers=[(ticket, None)]))
+        self._hold(now, Decision(answers=[(ticket, None)]))
 
     def _release(self, now: Now, decision: Decision) -> None:
         for ticket, reply in decision.answers:
-            ticket.settle(now, reply)
+            try:
+                ticket.settle(now, reply)
+            except Exception as error:
+                # a mistake of ours costs this one answer, and neither the others nor what follows from them
+                Once(self._deadlines, now.mono, partial(raised, error))
         for effect in decision.effects:
             self._act(now, self, effect)
 
     # --- trouble -------------------------------------------------------------------------------------------
+
+    @property
+    def _has_enough_replicas(self) -> bool:
+        """Whether what is appended may be acknowledged (min.insync.replicas)."""
+        leader = self.partition.leader
+        return leader is None or leader.has_enough(self.partition.min_insync_replicas)
+
+    def _lack_replicas(self, now: Now) -> None:
+        """Nothing is appended: clients would wait for replicas that may never come back."""
+        self._reports.report(
+            "warning",
+            "coordinator_lacks_replicas",
+            partition=f"{self.partition.topic}-{self.partition.index}",
+            advice="too few replicas are in sync (min.insync.replicas): start the other brokers",
+        )
+        self._lacks_replicas = True
+        self._discard(now)
 
     def fail(self, now: Now, fault: Exception) -> None:
         """The log could not be written, or not be opened: the machine is made again after a pause."""
@@ -283,22 +396,34 @@ class Shard(Waiter, Generic[M]):
             error=str(fault),
         )
         self._directories.storage_failed(now, self.partition, fault)
+        self._discard(now)
+
+    def _discard(self, now: Now) -> None:
         self._give_up(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._reset(Alarm(self._deadlines, now.after_ms(RELOAD_AFTER_MS), self.load))
 
     def _give_up(self, now: Now, code: ErrorCode) -> None:
-        """Throw the machine away; whoever waits is sent to find the coordinator again."""
+        """Discards the machine; waiting clients get an error and look for the coordinator again."""
         self.leave()
-        waiting = [ticket for _, decision in self._backlog for ticket, _ in decision.answers]
+        waiting = [ticket for _, decision, _ in self._backlog for ticket, _ in decision.answers]
         self._backlog.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         if self.current is not None:
             waiting += self.current.abandon()
             self.current = None
-        for ticket in waiting:
-            ticket.refuse(now, code)
+        self._refuse_all(now, waiting, code)
+
+    def _refuse_all(self, now: Now, tickets: list[Any], code: ErrorCode) -> None:
+        for ticket in tickets:
+            try:
+                ticket.refuse(now, code)
+            except Exception as error:  # the others are told all the same
+                Once(self._deadlines, now.mono, partial(raised, error))
 
     def close(self, now: Now) -> None:
-        """The partition is gone, or led elsewhere."""
+        """Ends the shard: the partition was deleted, or its leader epoch is over."""
         self._give_up(now, ErrorCode.NOT_COORDINATOR)
         self._loader = None
         self.is_done = True
@@ -350,45 +475,13 @@ class Alarm:
         self._deadlines.cancelled()
 
 
-def when_all_committed(
-    waiting: Waiting,
-    request: Request,
-    shards: Iterable[Shard[Any]],
-    reply: Any,
-    refused: Callable[[ErrorCode], Any],
-) -> Any:
-    """A reply that several shards had a part in: at once when each has committed what it had replayed, and
-    otherwise when it has.
+def raised(error: Exception, now: Now) -> None:
+    """In a call of its own, where it costs nothing else."""
+    raise error
+
+
+def is_led_in(partition: Partition, epoch: int) -> bool:
+    """Whether this broker leads the partition, in that leader epoch. An offset that somebody waits for means
+    the same records only as long as it does.
     """
-    uncommitted = [(shard.partition, shard.end_offset) for shard in shards if not shard.is_committed]
-    return Gathered(waiting, request, uncommitted, reply, refused) if uncommitted else reply
-
-
-class Gathered(Parked):
-    __slots__ = ("_refused", "_reply", "_uncommitted")
-
-    def __init__(
-        self,
-        waiting: Waiting,
-        request: Request,
-        uncommitted: list[tuple[Partition, int]],
-        reply: Any,
-        refused: Callable[[ErrorCode], Any],
-    ) -> None:
-        super().__init__(waiting, request)
-        self._uncommitted = uncommitted
-        self._reply = reply
-        self._refused = refused
-        for partition in {partition: None for partition, _ in uncommitted}:
-            self.wait_for(partition)
-
-    def deadline(self) -> Instant | None:
-        return None
-
-    def reply(self, now: Now, *, is_expired: bool) -> Any:
-        for partition, end in self._uncommitted:
-            if partition.is_offline or partition.is_deleted:
-                return self._refused(ErrorCode.NOT_COORDINATOR)
-            if partition.leader.high_watermark < end:
-                return None
-        return self._reply
+    return partition.is_led_here and partition.leader_epoch == epoch and not partition.is_deleted

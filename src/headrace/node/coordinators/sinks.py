@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
-from headrace.machines.metadata.controller.controller import ControllerDecisions
-from headrace.node.coordinators.coordinator import Coordinator, segment_bytes
+from headrace.node.authorization import Access
+from headrace.node.coordinators.coordinator import TRANSACTIONAL_IDS, Coordinator, segment_bytes
 from headrace.node.coordinators.markers import Markers
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
@@ -12,6 +12,7 @@ from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Ports
 from headrace.node.settings import LiveSettings
+from headrace.node.topic_creation import TopicCreation, TopicCreations
 from headrace.protocol.coordinator_records import SINK_RECORDS
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ class SinkCoordinator(Coordinator["Sinks"]):
         partitions: Partitions,
         directories: LogDirectories,
         metadata: MetadataLog,
-        decisions: ControllerDecisions,
+        creations: TopicCreations,
         settings: LiveSettings,
         ports: Ports,
+        access: Access,
         markers: Markers,
     ) -> None:
         super().__init__(
@@ -41,20 +43,22 @@ class SinkCoordinator(Coordinator["Sinks"]):
             partitions,
             directories,
             metadata,
-            decisions,
+            creations,
             settings,
             ports,
+            access,
+            TRANSACTIONAL_IDS,
         )
 
     def _make_machine(self, partition: Partition) -> "Sinks":
         # a broker without sinks starts without loading what they need
         from headrace.machines.sinks.sinks import Sinks
 
-        return Sinks(self._settings.current.transaction_max_timeout_ms, partition.leader.epoch)
+        return Sinks(self._settings.current.transaction_max_timeout_ms, partition.leader_epoch)
 
-    def create_topic(self, now: Now) -> None:
+    def create_topic(self, now: Now) -> TopicCreation | None:
         settings = self._settings.current
-        self.ensure_topic(
+        return self.ensure_topic(
             now,
             PARTITIONS,
             settings.transaction_state_log_replication_factor,

@@ -1,1 +1,3 @@
-"""A file per API: check, authorize, translate, ask, translate back. The listing says what we support."""
+"""Handlers: one file per API that the node serves. Each checks, authorizes, translates, asks, translates
+back.
+"""

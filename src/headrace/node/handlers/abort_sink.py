@@ -1,8 +1,9 @@
-"""AbortSink, key 30012: what a run of a sink wrote and did not commit never counts."""
+"""AbortSink, key 30012: aborts the attempts of a run that are not committed."""
 
 from typing import Any
 
-from headrace.node.authorization import Access, Operation, Resource
+from headrace.machines.sinks.sinks import SinkResult
+from headrace.node.authorization import Operation
 from headrace.node.coordinators.sinks import SinkCoordinator
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
@@ -10,22 +11,20 @@ from headrace.protocol.messages.abort_sink import AbortSinkRequest, AbortSinkRes
 
 
 class AbortSink:
-    def __init__(
-        self,
-        sinks: SinkCoordinator,
-        access: Access,
-    ) -> None:
+    def __init__(self, sinks: SinkCoordinator) -> None:
         self._sinks = sinks
-        self._access = access
 
     def handle(self, request: Request) -> Any:
         body: AbortSinkRequest = request.body
-        if not self._access.allows(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.app_id):
-            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        shard = self._sinks.shard_of(request.now, body.app_id)
+        shard = self._sinks.asked(request, Operation.WRITE, body.app_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        return shard.answer(request, shard.machine.abort(request.now, body), refused)
+        decision = shard.machine.abort(request.now, body.app_id, body.query_id, body.run_id)
+        return shard.answer(request, decision, respond, refused)
+
+
+def respond(result: SinkResult) -> AbortSinkResponse:
+    return AbortSinkResponse(error_code=result.error, error_message=result.message)
 
 
 def refused(code: ErrorCode) -> AbortSinkResponse:

@@ -1,14 +1,18 @@
 """AddOffsetsToTxn, key 25, versions 0–4: a transaction is about to commit offsets of a group."""
 
+from contextlib import suppress
 from typing import Any
 
+from headrace.base.limits import COORDINATOR_NAME_CHARACTERS_MAX
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.groups import GroupCoordinator
-from headrace.node.coordinators.transactions import TransactionCoordinator
-from headrace.node.faults import FAULTS
+from headrace.node.coordinators.transactions import TransactionCoordinator, older
+from headrace.node.error_codes import FAULTS
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+FENCED_SINCE = 2  # PRODUCER_FENCED; older clients know INVALID_PRODUCER_EPOCH
 
 
 class AddOffsetsToTxn:
@@ -30,15 +34,13 @@ class AddOffsetsToTxn:
             return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not self._access.allows(request, Operation.READ, Resource.GROUP, body.group_id):
             return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        partition = self._groups.partition_of(body.group_id)
-        if partition is None:
+        if len(body.group_id) > COORDINATOR_NAME_CHARACTERS_MAX:
+            return refused(ErrorCode.INVALID_REQUEST)
+        place = self._groups.place_of(body.group_id)
+        if place is None:
             # a producer asks this before it looks for the group's coordinator, which would create the topic
-            try:
+            with suppress(*FAULTS):
                 self._groups.create_topic(request.now)
-            except FAULTS:
-                return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            partition = self._groups.partition_of(body.group_id)
-        if partition is None:
             return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         # loaded while it is empty, in no time: the transaction's end will be written there, offsets or not
         self._groups.shard_of(request.now, body.group_id)
@@ -46,9 +48,18 @@ class AddOffsetsToTxn:
         if isinstance(shard, ErrorCode):
             return refused(shard)
         decision = shard.machine.add_offsets(
-            request.now, body, (partition.topic, partition.index), version=request.version
+            request.now,
+            body.transactional_id,
+            body.producer_id,
+            body.producer_epoch,
+            place,
         )
-        return shard.answer(request, decision, refused)
+        version = request.version
+        return shard.answer(request, decision, lambda code: respond(code, version), refused)
+
+
+def respond(code: ErrorCode, version: int) -> AddOffsetsToTxnResponse:
+    return refused(older(code, is_fenced_known=version >= FENCED_SINCE))
 
 
 def refused(code: ErrorCode) -> AddOffsetsToTxnResponse:

@@ -6,11 +6,12 @@ only to verify (KIP-890).
 
 from typing import Any
 
-from headrace.machines.transactions import errors
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.groups import ImageTopics
-from headrace.node.coordinators.shard import Shard, when_all_committed
-from headrace.node.coordinators.transactions import TransactionCoordinator
+from headrace.node.coordinators.permits import Permits
+from headrace.node.coordinators.shard import Shard
+from headrace.node.coordinators.transactions import TransactionCoordinator, older
 from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
@@ -25,9 +26,10 @@ from headrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
+FENCED_SINCE = 2  # PRODUCER_FENCED; older clients know INVALID_PRODUCER_EPOCH
 BATCHED_SINCE = 4
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class AddPartitionsToTxn:
@@ -35,11 +37,13 @@ class AddPartitionsToTxn:
         self,
         topics: ImageTopics,
         transactions: TransactionCoordinator,
+        permits: Permits,
         access: Access,
         waiting: Waiting,
     ) -> None:
         self._topics = topics
         self._transactions = transactions
+        self._permits = permits
         self._access = access
         self._waiting = waiting
 
@@ -65,7 +69,7 @@ class AddPartitionsToTxn:
                 return refused_whole(code)
             topics = transactions[0].topics
             return AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=told(topics, dict.fromkeys(places(topics), code))
+                results_by_topic_v3_and_below=told(topics, dict.fromkeys(partitions_of(topics), code))
             )
 
         if is_batched:
@@ -84,39 +88,48 @@ class AddPartitionsToTxn:
             request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
         ):
             return told(
-                topics, dict.fromkeys(places(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                topics, dict.fromkeys(partitions_of(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             )
-        wrong = {place: code for place in places(topics) if (code := self._fault_of(request, place))}
+        wrong = {
+            partition: code
+            for partition in partitions_of(topics)
+            if (code := self._fault_of(request, partition))
+        }
         if wrong:
             return told(
                 topics,
-                {place: wrong.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places(topics)},
+                {
+                    partition: wrong.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+                    for partition in partitions_of(topics)
+                },
             )
-        shard = self._transactions.shard_of(request.now, transactional_id)
+        # sinks are added to by brokers only
+        keeper = self._permits if request.version >= BATCHED_SINCE else self._transactions
+        shard = keeper.shard_of(request.now, transactional_id)
         if isinstance(shard, ErrorCode):
-            return told(topics, dict.fromkeys(places(topics), shard))
+            return told(topics, dict.fromkeys(partitions_of(topics), shard))
         decision = shard.machine.add_partitions(
             request.now,
             transactional_id,
             transaction.producer_id,
             transaction.producer_epoch,
-            places(topics),
+            partitions_of(topics),
             verify_only=transaction.verify_only,
             transaction_version=2 if request.version >= BATCHED_SINCE else 1,
         )
         if not shard.carry_out(request.now, decision):
-            return told(topics, dict.fromkeys(places(topics), ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return told(topics, dict.fromkeys(partitions_of(topics), ErrorCode.COORDINATOR_NOT_AVAILABLE))
         shards.append(shard)
         return told(
             topics,
             {
-                place: errors.told(errors.ADD_PARTITIONS_TO_TXN, request.version, code)
-                for place, code in decision.reply.items()
+                partition: older(code, is_fenced_known=request.version >= FENCED_SINCE)
+                for partition, code in decision.reply.items()
             },
         )
 
-    def _fault_of(self, request: Request, place: Place) -> ErrorCode:
-        topic, index = place
+    def _fault_of(self, request: Request, partition: TopicPartition) -> ErrorCode:
+        topic, index = partition
         if request.version < BATCHED_SINCE and (
             topic in INTERNAL_TOPICS
             or not self._access.allows(request, Operation.WRITE, Resource.TOPIC, topic)
@@ -141,12 +154,12 @@ def only_transaction(body: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTrans
     )
 
 
-def places(topics: list[AddPartitionsToTxnTopic]) -> list[Place]:
+def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
 def told(
-    topics: list[AddPartitionsToTxnTopic], codes: dict[Place, ErrorCode]
+    topics: list[AddPartitionsToTxnTopic], codes: dict[TopicPartition, ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnTopicResult(

@@ -2,8 +2,8 @@
 
 from headrace.machines.metadata.controller.alter_configs import KeyChange, Operation, ResourceChange
 from headrace.node.config_changes import ConfigChanges
-from headrace.node.metadata_log import CommittedReply
 from headrace.node.routes import Request
+from headrace.node.waiting import Parked
 from headrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -15,7 +15,7 @@ class AlterConfigs:
     def __init__(self, changes: ConfigChanges) -> None:
         self._changes = changes
 
-    def handle(self, request: Request) -> AlterConfigsResponse | CommittedReply:
+    def handle(self, request: Request) -> AlterConfigsResponse | Parked:
         body: AlterConfigsRequest = request.body
         wanted = [
             ResourceChange(

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs, key 34, versions 1–2: in which of this broker's log directories a partition lies.
+"""AlterReplicaLogDirs, key 34, versions 1–2: moves partitions between this broker's log directories.
 
-The answer says that a move is ordered; DescribeLogDirs tells how far it is. A partition that is wanted where
-it lies stays there, and a move that was ordered before is called off.
+The answer says that the move is ordered; DescribeLogDirs shows its progress. If a partition is already in the
+directory, it stays there, and a move that was ordered before is cancelled.
 """
 
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
@@ -65,10 +65,9 @@ class AlterReplicaLogDirs:
             return ErrorCode.LOG_DIR_NOT_FOUND
         if self._directories[path].is_offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        partitions = self._partitions.of_name(topic) or []
-        if not 0 <= index < len(partitions):
+        partition = self._partitions.at(topic, index)
+        if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partition = partitions[index]
         if partition.is_offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._moves.order(request.now, partition, path)

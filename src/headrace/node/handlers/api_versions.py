@@ -1,5 +1,5 @@
-"""ApiVersions, key 18, versions 0–4: what is served on the listener that it came by, and which features the
-cluster has settled on.
+"""ApiVersions, key 18, versions 0–4: the APIs that the listener of the request serves, and the finalized
+features of the cluster.
 
 The response header is always version 0, and a request in a version we do not know is answered too, in version
 0 with an error (KIP-511): a client asks this before it knows anything about us.

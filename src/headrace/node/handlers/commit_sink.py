@@ -1,8 +1,9 @@
-"""CommitSink, key 30011: a batch of a sink counts, exactly as these attempts wrote it."""
+"""CommitSink, key 30011: commits a batch of a sink, with the attempts that succeeded."""
 
 from typing import Any
 
-from headrace.node.authorization import Access, Operation, Resource
+from headrace.machines.sinks.sinks import SinkResult
+from headrace.node.authorization import Operation
 from headrace.node.coordinators.sinks import SinkCoordinator
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
@@ -10,22 +11,23 @@ from headrace.protocol.messages.commit_sink import CommitSinkRequest, CommitSink
 
 
 class CommitSink:
-    def __init__(
-        self,
-        sinks: SinkCoordinator,
-        access: Access,
-    ) -> None:
+    def __init__(self, sinks: SinkCoordinator) -> None:
         self._sinks = sinks
-        self._access = access
 
     def handle(self, request: Request) -> Any:
         body: CommitSinkRequest = request.body
-        if not self._access.allows(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.app_id):
-            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        shard = self._sinks.shard_of(request.now, body.app_id)
+        shard = self._sinks.asked(request, Operation.WRITE, body.app_id, (body.query_id, body.run_id))
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        return shard.answer(request, shard.machine.commit(request.now, body), refused)
+        attempts = [(each.producer_id, each.producer_epoch) for each in body.attempts]
+        decision = shard.machine.commit(
+            request.now, body.app_id, body.query_id, body.run_id, body.batch_id, attempts
+        )
+        return shard.answer(request, decision, respond, refused)
+
+
+def respond(result: SinkResult) -> CommitSinkResponse:
+    return CommitSinkResponse(error_code=result.error, error_message=result.message)
 
 
 def refused(code: ErrorCode) -> CommitSinkResponse:

@@ -2,17 +2,24 @@
 
 from typing import Any
 
+from headrace.machines.groups.describe import ConsumerMember, DescribedConsumerGroup, NamedPartitions
 from headrace.node.authorization import Operation, Resource, operations_bits
+from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_describe import (
+    Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
+    Member,
+    TopicPartitions,
 )
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 class ConsumerGroupDescribe:
@@ -43,7 +50,51 @@ class ConsumerGroupDescribe:
         if isinstance(shard, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=shard)
         shards.append(shard)
-        group: DescribedGroup = shard.machine.describe_consumer(request.now, group_id)
+        group = respond(group_id, shard.machine.describe_consumer(request.now, group_id))
         if request.body.include_authorized_operations and not group.error_code:
             group.authorized_operations = operations_bits(Resource.GROUP)
         return group
+
+
+def respond(group_id: str, described: DescribedConsumerGroup | str) -> DescribedGroup:
+    """Of a group, or of the reason why there is none."""
+    if isinstance(described, str):
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {described}.",
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=described.state,
+        group_epoch=described.epoch,
+        assignment_epoch=described.assignment_epoch,
+        assignor_name=described.assignor,
+        members=[described_member(one) for one in described.members],
+    )
+
+
+def described_member(described: ConsumerMember) -> Member:
+    member = described.member
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=assignment(described.assignment),
+        target_assignment=assignment(described.target),
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def assignment(partitions: NamedPartitions) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+            for topic_id, name, numbers in partitions
+        ]
+    )

@@ -3,8 +3,11 @@
 from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.create_partitions import GrownTopic, MorePartitions
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.partitions import INTERNAL_TOPICS
+from headrace.node.proposals import propose
 from headrace.node.routes import Request
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -12,6 +15,10 @@ from headrace.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+# A key's coordinator is the partition that its hash names: with another number of partitions its records
+# would be in one where nobody looks for them. (Kafka takes the request, and its next start forgets groups.)
+KEPT = "The number of partitions of internal topic %s cannot change: its coordinators would lose their keys."
 
 
 class CreatePartitions:
@@ -25,15 +32,17 @@ class CreatePartitions:
         self._decisions = decisions
         self._access = access
 
-    def handle(self, request: Request) -> CreatePartitionsResponse | CommittedReply:
+    def handle(self, request: Request) -> CreatePartitionsResponse | Parked:
         body: CreatePartitionsRequest = request.body
         refused: list[GrownTopic] = []
         wanted: list[MorePartitions] = []
         for topic in body.topics:
-            if self._access.allows(request, Operation.ALTER, Resource.TOPIC, topic.name):
-                wanted.append(MorePartitions(topic.name, topic.count, assignments(topic)))
-            else:
+            if not self._access.allows(request, Operation.ALTER, Resource.TOPIC, topic.name):
                 refused.append(GrownTopic(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif topic.name in INTERNAL_TOPICS:
+                refused.append(GrownTopic(topic.name, ErrorCode.INVALID_TOPIC_EXCEPTION, KEPT % topic.name))
+            else:
+                wanted.append(MorePartitions(topic.name, topic.count, assignments(topic)))
         decision = self._decisions.create_partitions(wanted, validate_only=body.validate_only)
         offset = propose(self._metadata, request.now, decision)
         response = CreatePartitionsResponse(
@@ -44,7 +53,7 @@ class CreatePartitions:
                 for grown in refused + decision.reply
             ]
         )
-        return self._metadata.when_committed(request, offset, response)
+        return self._metadata.when_known(request, offset, response)
 
 
 def assignments(topic: CreatePartitionsTopic) -> list[list[int]] | None:

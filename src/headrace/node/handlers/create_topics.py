@@ -4,15 +4,18 @@ that were granted are durable. From version 5 on it tells the new topic's settin
 
 from collections import Counter
 
+from headrace.base.time import Now
 from headrace.machines.configs.describe import describe_topic
 from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.config_changes import broker_layers
 from headrace.node.handlers.metadata import may_create
-from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.proposals import propose
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -40,7 +43,7 @@ class CreateTopics:
         self._settings = settings
         self._access = access
 
-    def handle(self, request: Request) -> CreateTopicsResponse | CommittedReply:
+    def handle(self, request: Request) -> CreateTopicsResponse | Parked:
         body: CreateTopicsRequest = request.body
         results: list[CreatableTopicResult] = []
         wanted: dict[str, CreatableTopic] = {}
@@ -55,10 +58,27 @@ class CreateTopics:
         decision = self._decisions.create_topics(topics, validate_only=body.validate_only)
         offset = propose(self._metadata, request.now, decision)
         results += [self._result(request, created, wanted[created.name]) for created in decision.reply]
-        return self._metadata.when_committed(request, offset, CreateTopicsResponse(topics=results))
+        return self._metadata.when_known(request, offset, CreateTopicsResponse(topics=results))
+
+    def decide(self, now: Now, body: CreateTopicsRequest) -> tuple[CreateTopicsResponse, int]:
+        """For the broker of this process, which creates internal topics, and those that its clients want and
+        may create.
+        """
+        decision = self._decisions.create_topics([new_topic(topic) for topic in body.topics])
+        offset = propose(self._metadata, now, decision)
+        results = [
+            CreatableTopicResult(
+                name=created.name,
+                topic_id=created.topic_id,
+                error_code=created.error,
+                error_message=created.message,
+            )
+            for created in decision.reply
+        ]
+        return CreateTopicsResponse(topics=results), offset
 
     def _refused(self, request: Request, topic: CreatableTopic) -> CreatableTopicResult | None:
-        """What this door refuses before the controller is asked."""
+        """What is refused before the controller is asked."""
         if not may_create(self._access, request, topic.name):
             return CreatableTopicResult(
                 name=topic.name,

@@ -3,8 +3,9 @@
 from typing import Any
 
 from headrace.node.authorization import Operation
+from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode

@@ -1,14 +1,15 @@
-"""DeleteRecords, key 21, versions 0–2: everything before an offset is gone, and the log starts there.
+"""DeleteRecords, key 21, versions 0–2: deletes the records before an offset, where the log then starts.
 
-Offset -1 means up to the high watermark. The answer tells where each log starts now. It waits for the new
-starts to be durable, and until then nobody is told of them: what was deleted on request does not come back.
+Offset -1 means the high watermark. The answer has the new start of each log. It waits until the new starts
+are durable, here and on the followers that are alive; until then no other answer contains them, so that
+deleted records cannot reappear after a crash.
 """
 
 from typing import Any
 
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
 from headrace.node.partitions import INTERNAL_TOPICS, Partitions
@@ -24,7 +25,7 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
-from headrace.storage.directory_jobs import CHECKPOINT_LANE
+from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -33,13 +34,28 @@ NO_LOW_WATERMARK = -1
 class Deletion:
     """One partition's new start, on its way to the disk."""
 
-    __slots__ = ("is_settled", "offset", "partition", "result")
+    __slots__ = ("_leader", "is_settled", "offset", "partition", "result")
 
     def __init__(self, partition: Partition, offset: int, result: DeleteRecordsPartitionResult) -> None:
         self.partition = partition
         self.offset = offset
         self.result = result
+        self._leader = partition.leader
         self.is_settled = False
+
+    @property
+    def is_over(self) -> bool:
+        """Settled, also by the followers. Whoever does not lead any more cannot know."""
+        if not self.is_settled or self.result.error_code:
+            return self.is_settled
+        partition = self.partition
+        if partition.leader is None or partition.leader is not self._leader:
+            self.result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif partition.is_deleted or partition.is_offline or partition.log is None:
+            self.result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        elif partition.lowest_start(partition.log) < self.offset:
+            return False
+        return True
 
     def settle(self, now: Now, outcome: Any, directories: LogDirectories, waiting: Waiting) -> None:
         """The start is durable, or `outcome` says why it is not."""
@@ -48,9 +64,8 @@ class Deletion:
         if partition.is_deleted:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return
-        if isinstance(outcome, OSError):
+        if isinstance(outcome, Exception):
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            directories.job_failed(now, partition.directory, outcome)
             return
         try:
             log = partition.opened(now)
@@ -59,8 +74,11 @@ class Deletion:
                 partition.remove_later(now, doomed)
         except FAULTS as fault:
             result.error_code = code_of(fault)
+            directories.storage_failed(now, partition, fault)
             return
         result.low_watermark = log.log_start_offset
+        for feed in partition.feeds:
+            feed.log_start_moved()
         waiting.wake(partition)  # a fetch that waits below the new start learns of it
 
 
@@ -101,19 +119,19 @@ class DeleteRecords:
             partition.partition_index: partition for partition in topic.partitions
         }  # the last one counts
         code = ErrorCode.NONE
-        partitions = self._partitions.of_name(topic.name)
+        known = self._partitions.of_name(topic.name)
         if not self._access.allows(request, Operation.DELETE, Resource.TOPIC, topic.name):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif topic.name in INTERNAL_TOPICS:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION  # coordinators rebuild their state from all of it
-        elif partitions is None:
+        elif known is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if code is not ErrorCode.NONE or partitions is None:
+        if code is not ErrorCode.NONE or known is None:
             return [failed(index, code) for index in asked]
         return [
-            delete(request.now, partitions[index], partition, deletions)
-            if 0 <= index < len(partitions)
-            else failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            delete(request.now, known.replicas[index], partition, deletions)
+            if index in known.replicas
+            else failed(index, known.absence(index))
             for index, partition in asked.items()
         ]
 
@@ -124,9 +142,14 @@ def delete(
     policy = partition.config.cleanup_policy
     if policy and "delete" not in policy:
         return failed(partition.index, ErrorCode.POLICY_VIOLATION)
+    if partition.is_offline:
+        return failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+    not_leader = partition.leadership_fault()
+    if not_leader is not None:
+        return failed(partition.index, not_leader)
     try:
         log = partition.opened(now)
-        high_watermark = partition.leader.high_watermark
+        high_watermark = partition.high_watermark
         offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         if not 0 <= offset <= high_watermark:
             return failed(partition.index, ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -167,6 +190,7 @@ class ParkedDeletion(Parked):
         self._at = request.now.after_ms(max(request.body.timeout_ms, 0))
         by_directory: dict[str, list[Deletion]] = {}
         for deletion in deletions:
+            self.wait_for(deletion.partition)
             by_directory.setdefault(deletion.partition.directory, []).append(deletion)
         for directory, group in by_directory.items():
             self._order(directory, group)
@@ -176,20 +200,28 @@ class ParkedDeletion(Parked):
         self.wait_for(kept)
 
         def finished(now: Now, outcome: Any) -> None:
+            self._directories[directory].complete_log_starts(job, are_durable=outcome is None)
+            if isinstance(outcome, Exception):
+                self._directories.offsets_moved()  # a checkpoint ordered meanwhile has them, the next has not
+                # not the directory where the partition lies by now: it may have moved
+                self._directories.job_failed(now, directory, outcome)
             for deletion in group:
                 deletion.settle(now, outcome, self._directories, self.waiting)
             self.waiting.wake(kept)
 
-        starts = {(one.partition.topic, one.partition.index): one.offset for one in group}
-        # in the lane of the other checkpoints: an older one must not be written over this one
+        starts: dict[tuple[str, int], int] = {}
+        for one in group:  # a request may name a topic twice: the highest offset counts
+            key = (one.partition.topic, one.partition.index)
+            starts[key] = max(one.offset, starts.get(key, 0))
+        # in the queue of the other checkpoints: an older one must not be written over this one
         job = self._directories[directory].log_start_job(starts)
-        self._jobs.run(directory, CHECKPOINT_LANE, job, finished)
+        self._jobs.run(directory, CHECKPOINT_QUEUE, job, finished)
 
     def deadline(self) -> Instant:
         return self._at
 
     def reply(self, now: Now, *, is_expired: bool) -> DeleteRecordsResponse | None:
-        open_ones = [deletion for deletion in self._deletions if not deletion.is_settled]
+        open_ones = [deletion for deletion in self._deletions if not deletion.is_over]
         if open_ones and not is_expired:
             return None
         for deletion in open_ones:

@@ -4,9 +4,11 @@ from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic, resolve
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.proposals import propose
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -31,7 +33,7 @@ class DeleteTopics:
         self._settings = settings
         self._access = access
 
-    def handle(self, request: Request) -> DeleteTopicsResponse | CommittedReply:
+    def handle(self, request: Request) -> DeleteTopicsResponse | Parked:
         body: DeleteTopicsRequest = request.body
         if request.version >= BY_ID_SINCE:
             asked = [DoomedTopic(topic.name, TopicId(topic.topic_id)) for topic in body.topics]
@@ -58,10 +60,10 @@ class DeleteTopics:
                 for deleted in refused + decision.reply
             ]
         )
-        return self._metadata.when_committed(request, offset, response)
+        return self._metadata.when_known(request, offset, response)
 
     def _refusal_of(self, request: Request, topic: DoomedTopic) -> DeletedTopic | None:
-        """What this door refuses before the controller is asked."""
+        """What is refused before the controller is asked."""
         if not self._settings.current.delete_topic_enable:
             code = (
                 ErrorCode.TOPIC_DELETION_DISABLED
@@ -69,7 +71,7 @@ class DeleteTopics:
                 else ErrorCode.INVALID_REQUEST
             )
             return DeletedTopic(topic.name, topic.topic_id, code, "Topic deletion is disabled.")
-        meant = resolve(self._metadata.image, topic)
+        meant = resolve(self._decisions.image, topic)
         name = meant.name
         if name is None or self._access.allows(request, Operation.DELETE, Resource.TOPIC, name):
             return None

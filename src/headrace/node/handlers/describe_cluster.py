@@ -1,8 +1,12 @@
-"""DescribeCluster, key 60, versions 0–2: the cluster's name and its brokers, fenced ones when asked for."""
+"""DescribeCluster, key 60, versions 0–2: the cluster's name and its brokers, fenced ones when asked for. On
+controllers' listeners: its controllers (KIP-919).
+"""
 
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource, operations_bits
+from headrace.node.handlers.metadata import controller_id
 from headrace.node.log_directories import LogDirectories
-from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.metadata_replies import CommittedReply
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_cluster import (
@@ -44,7 +48,7 @@ class DescribeCluster:
         listener = request.connection.listener
         response = DescribeClusterResponse(
             cluster_id=self._directories.cluster_id,
-            controller_id=self._broker_id,
+            controller_id=controller_id(self._broker_id, self._metadata),
             brokers=[
                 DescribeClusterBroker(
                     broker_id=broker.id,
@@ -62,4 +66,38 @@ class DescribeCluster:
             request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
         ):
             response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
-        return self._metadata.when_committed(request, self._metadata.end_offset, response)
+        return self._metadata.when_durable(request, response)
+
+
+class DescribeControllers:
+    """The same on a controller's listener."""
+
+    def __init__(self, directories: LogDirectories, metadata: MetadataLog, access: Access) -> None:
+        self._directories = directories
+        self._metadata = metadata
+        self._access = access
+
+    def handle(self, request: Request) -> DescribeClusterResponse:
+        body: DescribeClusterRequest = request.body
+        if body.endpoint_type != CONTROLLERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="The request was sent to an endpoint of type CONTROLLER, "
+                "but we wanted an endpoint of type BROKER",
+            )
+        metadata = self._metadata
+        response = DescribeClusterResponse(
+            endpoint_type=CONTROLLERS,
+            cluster_id=self._directories.cluster_id,
+            controller_id=metadata.leader_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=id, host=endpoints[0].host, port=endpoints[0].port)
+                for id in metadata.voter_ids
+                if (endpoints := metadata.endpoints(id))
+            ],
+        )
+        if body.include_cluster_authorized_operations and self._access.allows(
+            request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
+        ):
+            response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
+        return response

@@ -32,8 +32,8 @@ from headrace.node.metadata_log import MetadataLog
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
 from headrace.node.sliced_reply import Slicing
-from headrace.node.spliced import spliced
 from headrace.node.waiting import Parked
+from headrace.protocol.chunked_message import encode_in_chunks
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -68,16 +68,20 @@ class DescribeConfigs:
         teller = Teller(self._broker_id, self._metadata, self._settings, self._access, request)
         if len(body.resources) > RESOURCES_AT_ONCE:
             results = (teller.result(asked) for asked in body.resources)
-            steps = spliced(
-                request, DescribeConfigsResponse(), "results", results, together=RESOURCES_AT_ONCE
+            steps = encode_in_chunks(
+                request.route.response,
+                DescribeConfigsResponse(),
+                "results",
+                results,
+                together=RESOURCES_AT_ONCE,
             )
             return self._slicing.reply(request, steps, units=1)
         response = DescribeConfigsResponse(results=[teller.result(asked) for asked in body.resources])
-        return self._metadata.when_committed(request, self._metadata.end_offset, response)
+        return self._metadata.when_durable(request, response)
 
 
 class Teller:
-    """Tells the resources of one request. Those that set nothing themselves share what is told of them."""
+    """Describes the resources of one request. Those without settings of their own share one description."""
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class Teller:
                 self._room = 0
                 raise Refusal(
                     ErrorCode.POLICY_VIOLATION,
-                    f"One response tells at most {CONFIGS_PER_RESPONSE_MAX} settings: ask again.",
+                    f"A response has at most {CONFIGS_PER_RESPONSE_MAX} settings: ask for fewer resources.",
                 )
         except Refusal as refusal:
             answer.error_code, answer.error_message = refusal.code, refusal.message

@@ -1,18 +1,26 @@
-"""DescribeGroups, key 15, versions 0–6: state and members of classic groups."""
+"""DescribeGroups, key 15, versions 0–6: state and members of classic groups.
+
+Version 6 has an error for a group that is not there; before, such a group was Dead.
+"""
 
 from typing import Any
 
+from headrace.machines.groups.describe import DescribedClassicGroup
 from headrace.node.authorization import Operation, Resource, operations_bits
+from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_groups import (
     DescribedGroup,
+    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+
+NOT_FOUND_SINCE = 6
 
 
 class DescribeGroups:
@@ -43,7 +51,38 @@ class DescribeGroups:
         if isinstance(shard, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=shard)
         shards.append(shard)
-        group: DescribedGroup = shard.machine.describe(request.now, group_id, request.version)
+        described = shard.machine.describe_classic(request.now, group_id)
+        group = respond(group_id, described, request.version)
         if request.body.include_authorized_operations:
             group.authorized_operations = operations_bits(Resource.GROUP)
         return group
+
+
+def respond(group_id: str, described: DescribedClassicGroup | str, version: int) -> DescribedGroup:
+    """Of a group, or of the reason why there is none."""
+    if isinstance(described, str):
+        if version < NOT_FOUND_SINCE:
+            return DescribedGroup(group_id=group_id, group_state="Dead")
+        return DescribedGroup(
+            group_id=group_id,
+            group_state="Dead",
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {described}.",
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=described.state,
+        protocol_type=described.protocol_type,
+        protocol_data=described.protocol,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in described.members
+        ],
+    )

@@ -8,14 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.faults import FAULTS
+from headrace.node.error_codes import FAULTS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.replica_moves import Move, ReplicaMoves
 from headrace.node.routes import Request
-from headrace.node.sliced_reply import Slicing, at_once
-from headrace.node.spliced import Steps
+from headrace.node.sliced_reply import Slicing, Steps, at_once
 from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_log_dirs import (
@@ -87,8 +86,9 @@ class DescribeLogDirs:
             return self._partitions.all()
         found: list[Partition] = []
         for topic in body.topics:
-            partitions = self._partitions.of_name(topic.topic) or []
-            found += [partitions[index] for index in topic.partitions if 0 <= index < len(partitions)]
+            known = self._partitions.of_name(topic.topic)
+            if known is not None:
+                found += [known.replicas[index] for index in topic.partitions if index in known.replicas]
         return found
 
     def _directory(

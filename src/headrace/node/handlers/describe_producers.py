@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from headrace.base.time import Now
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.faults import FAULTS, code_of
-from headrace.node.partition import Partition
-from headrace.node.partitions import Partitions
+from headrace.node.error_codes import FAULTS, code_of
+from headrace.node.partitions import Partitions, TopicReplicas
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_producers import (
@@ -48,24 +47,22 @@ class DescribeProducers:
         if fault is not None:
             message = f"Topic name is invalid: {fault}"
             return [failed(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message) for index in indexes]
-        partitions = self._partitions.of_name(name) or []
-        return [
-            described(request.now, partitions[index])
-            if 0 <= index < len(partitions)
-            else failed(
-                index,
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                "This server does not host this topic-partition.",
-            )
-            for index in indexes
-        ]
+        topic = self._partitions.of_name(name)
+        return [described(request.now, topic, index) for index in indexes]
 
 
-def described(now: Now, partition: Partition) -> PartitionResponse:
+def described(now: Now, topic: TopicReplicas | None, index: int) -> PartitionResponse:
+    partition = topic.replicas.get(index) if topic is not None else None
+    if partition is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.absence(index)
+        return failed(index, code, "This server does not host this topic-partition.")
+    fault = partition.leadership_fault()
+    if fault is not None:
+        return failed(index, fault)
     try:
         producers = partition.opened(now).producers()
-    except FAULTS as fault:
-        return failed(partition.index, code_of(fault), str(fault))
+    except FAULTS as raised:
+        return failed(index, code_of(raised), str(raised))
     return PartitionResponse(
         partition_index=partition.index,
         active_producers=[

@@ -1,15 +1,15 @@
-"""DescribeQuorum, key 55, versions 0–2: who votes on the metadata log, and how far each has come.
+"""DescribeQuorum, key 55, versions 0–2: the voters and observers of the metadata log, with their end offsets.
 
-There is one question that can be asked, partition 0 of `__cluster_metadata`; any other, or that one beside
-another, is answered as an unknown partition.
+The request must name partition 0 of `__cluster_metadata` and nothing else; otherwise the answer is the error
+of an unknown partition.
 """
 
+from headrace.base.time import Instant
+from headrace.machines.raft.leader import Leader, Progress
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_files import METADATA_TOPIC
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.routes import Request
-from headrace.node.settings import LiveSettings, Settings
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import describe_quorum as messages
 from headrace.protocol.messages.describe_quorum import (
@@ -25,18 +25,8 @@ UNKNOWN = "This server does not host this topic-partition."
 
 
 class DescribeQuorum:
-    def __init__(
-        self,
-        broker_id: int,
-        directories: LogDirectories,
-        metadata: MetadataLog,
-        settings: LiveSettings,
-        access: Access,
-    ) -> None:
-        self._broker_id = broker_id
-        self._directories = directories
+    def __init__(self, metadata: MetadataLog, access: Access) -> None:
         self._metadata = metadata
-        self._settings = settings
         self._access = access
 
     def handle(self, request: Request) -> DescribeQuorumResponse:
@@ -55,28 +45,56 @@ class DescribeQuorum:
         )
         if request.version >= TELLS_NODES_SINCE:
             response.nodes = [
-                messages.Node(node_id=self._broker_id, listeners=listeners(self._settings.current))
+                messages.Node(node_id=id, listeners=self._listeners(id))
+                for id in self._metadata.quorum.voters.ids
             ]
         return response
 
+    def _listeners(self, voter_id: int) -> list[messages.Listener]:
+        return [
+            messages.Listener(name=one.name, host=one.host, port=one.port)
+            for one in self._metadata.endpoints(voter_id)
+        ]
+
     def _quorum(self, request: Request) -> PartitionResult:
-        """The one voter is this node, which leads and is never behind itself."""
+        """Only the leader knows how far the others are."""
         metadata = self._metadata
-        voter = ReplicaState(
-            replica_id=self._broker_id,
-            log_end_offset=metadata.end_offset,
-            last_fetch_timestamp=request.now.wall_ms,
-            last_caught_up_timestamp=request.now.wall_ms,
+        quorum = metadata.quorum
+        result = PartitionResult(
+            leader_id=quorum.leader_id, leader_epoch=quorum.epoch, high_watermark=quorum.high_watermark
+        )
+        role = quorum.role
+        if not isinstance(role, Leader):
+            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return result
+        now = request.now
+        local = Progress(quorum.local.directory_id, now.mono, metadata.end_offset, caught_up_at=now.mono)
+        voters = {quorum.local.id: local} | role.followers
+        result.current_voters = [
+            self._replica(request, id, progress) for id, progress in sorted(voters.items())
+        ]
+        result.observers = [
+            self._replica(request, key.id, progress) for key, progress in sorted(role.observers.items())
+        ]
+        return result
+
+    @staticmethod
+    def _replica(request: Request, id: int, progress: Progress) -> ReplicaState:
+        now = request.now
+
+        def wall_ms(at: Instant | None) -> int:
+            return -1 if at is None else now.wall_ms - round((now.mono - at) * 1000)
+
+        is_heard = progress.has_fetched or progress.caught_up_at is not None
+        state = ReplicaState(
+            replica_id=id,
+            log_end_offset=progress.end_offset if is_heard else -1,
+            last_fetch_timestamp=wall_ms(progress.fetched_at if is_heard else None),
+            last_caught_up_timestamp=wall_ms(progress.caught_up_at),
         )
         if request.version >= TELLS_NODES_SINCE:
-            directory = self._directories[self._settings.current.metadata_log_dir]
-            voter.replica_directory_id = directory.directory_id
-        return PartitionResult(
-            leader_id=self._broker_id,
-            leader_epoch=metadata.epoch,
-            high_watermark=metadata.committed_offset,
-            current_voters=[voter],
-        )
+            state.replica_directory_id = progress.directory_id
+        return state
 
 
 def unknown(topic: str, indexes: list[int]) -> TopicResult:
@@ -88,11 +106,3 @@ def unknown(topic: str, indexes: list[int]) -> TopicResult:
             for index in indexes
         ],
     )
-
-
-def listeners(settings: Settings) -> list[messages.Listener]:
-    """Where the voter is reached: its controller listeners, or the clients' when it has none of its own."""
-    return [
-        messages.Listener(name=one.name, host=one.host, port=one.port)
-        for one in settings.advertised_controllers or settings.advertised_listeners
-    ]

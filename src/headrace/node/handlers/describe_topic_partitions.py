@@ -8,7 +8,8 @@ from headrace.machines.metadata.image import TopicState
 from headrace.node.authorization import Access, Operation, Resource, operations_bits
 from headrace.node.handlers.metadata import View
 from headrace.node.log_directories import LogDirectories
-from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.metadata_replies import CommittedReply
 from headrace.node.partitions import INTERNAL_TOPICS, Partitions
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
@@ -74,7 +75,7 @@ class DescribeTopicPartitions:
             if last < len(topic.partitions):
                 response.next_cursor = Cursor(topic_name=name, partition_index=last)
                 break
-        return self._metadata.when_committed(request, self._metadata.end_offset, response)
+        return self._metadata.when_durable(request, response)
 
 
 def described(view: View, topic: TopicState, first: int, last: int) -> DescribeTopicPartitionsResponseTopic:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from headrace.machines.transactions.transaction import Transaction
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
@@ -11,6 +13,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TopicData,
     TransactionState,
 )
 
@@ -47,15 +50,11 @@ class DescribeTransactions:
     def _described(
         self, request: Request, transactional_id: str, shards: list[Shard[Any]]
     ) -> TransactionState:
-        if not self._access.allows(request, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
-            return TransactionState(
-                transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            )
-        shard = self._transactions.shard_of(request.now, transactional_id)
+        shard = self._transactions.asked(request, Operation.DESCRIBE, transactional_id)
         if isinstance(shard, ErrorCode):
             return TransactionState(transactional_id=transactional_id, error_code=shard)
         shards.append(shard)
-        state: TransactionState = shard.machine.describe(request.now, transactional_id)
+        state = respond(transactional_id, shard.machine.describe(request.now, transactional_id))
         if self._access.authorizer is not None:
             state.topics = [
                 topic
@@ -63,3 +62,20 @@ class DescribeTransactions:
                 if self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
             ]
         return state
+
+
+def respond(transactional_id: str, transaction: Transaction | None) -> TransactionState:
+    if transaction is None:
+        error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
+        return TransactionState(error_code=error, transactional_id=transactional_id)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.text,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=partitions) for topic, partitions in transaction.by_topic()
+        ],
+    )

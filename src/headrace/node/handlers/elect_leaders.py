@@ -1,4 +1,4 @@
-"""ElectLeaders, key 43, versions 0–2: the preferred replica, or any live one, is to lead.
+"""ElectLeaders, key 43, versions 0–2: elects the preferred replica, or any live one, as leader.
 
 Null topics are all; then partitions that need no election are left out of the answer, while their topics are
 in it, as in Kafka.
@@ -7,8 +7,11 @@ in it, as in Kafka.
 from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.metadata_log import CommittedReply, MetadataLog, propose
+from headrace.node.broker_watch import BrokerWatch
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.proposals import propose
 from headrace.node.routes import Request
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -23,19 +26,28 @@ class ElectLeaders:
         self,
         metadata: MetadataLog,
         decisions: ControllerDecisions,
+        watch: BrokerWatch,
         access: Access,
     ) -> None:
         self._metadata = metadata
         self._decisions = decisions
+        self._watch = watch
         self._access = access
 
-    def handle(self, request: Request) -> ElectLeadersResponse | CommittedReply:
+    def handle(self, request: Request) -> ElectLeadersResponse | Parked:
         body: ElectLeadersRequest = request.body
         if not self._access.allows(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
-            return refused(body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
+            return refused(
+                request.version, body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed."
+            )
         if body.election_type not in tuple(Election):
-            return refused(body, ErrorCode.INVALID_REQUEST, f"Unknown election type {body.election_type}")
-        image = self._metadata.image
+            return refused(
+                request.version,
+                body,
+                ErrorCode.INVALID_REQUEST,
+                f"Unknown election type {body.election_type}",
+            )
+        image = self._decisions.image
         asked = (
             [(topic.name, list(topic.partitions)) for topic in image.topics.values()]
             if body.topic_partitions is None
@@ -44,7 +56,7 @@ class ElectLeaders:
         decision = self._decisions.elect_leaders(
             Election(body.election_type), [(topic, index) for topic, indexes in asked for index in indexes]
         )
-        offset = propose(self._metadata, request.now, decision)
+        offset = propose(self._watch, request.now, decision)
         elected = iter(decision.reply)
         results = []
         for topic, indexes in asked:
@@ -54,7 +66,7 @@ class ElectLeaders:
             results.append(
                 ReplicaElectionResult(topic=topic, partition_result=[told(one) for one in partitions])
             )
-        return self._metadata.when_committed(
+        return self._metadata.when_known(
             request, offset, ElectLeadersResponse(replica_election_results=results)
         )
 
@@ -65,9 +77,9 @@ def told(partition: ElectedPartition) -> PartitionResult:
     )
 
 
-def refused(body: ElectLeadersRequest, code: ErrorCode, message: str) -> ElectLeadersResponse:
+def refused(version: int, body: ElectLeadersRequest, code: ErrorCode, message: str) -> ElectLeadersResponse:
     return ElectLeadersResponse(
-        error_code=code,
+        error_code=code if version >= 1 else ErrorCode.NONE,  # version 0 has it only by partition
         replica_election_results=[
             ReplicaElectionResult(
                 topic=topic.topic,

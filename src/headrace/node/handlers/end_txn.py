@@ -6,13 +6,18 @@ transaction.
 
 from typing import Any
 
-from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.transactions import TransactionCoordinator
-from headrace.node.faults import FAULTS
+from headrace.machines.transactions.ending import End
+from headrace.machines.transactions.initialization import ProducerEpoch
+from headrace.node.authorization import Operation
+from headrace.node.coordinators.transactions import TransactionCoordinator, older
+from headrace.node.error_codes import FAULTS
 from headrace.node.producer_ids import NotGrantedYet, ProducerIds
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+FENCED_SINCE = 2  # PRODUCER_FENCED; older clients know INVALID_PRODUCER_EPOCH
+RAISES_EPOCH_SINCE = 5
 
 
 class EndTxn:
@@ -20,27 +25,38 @@ class EndTxn:
         self,
         transactions: TransactionCoordinator,
         producer_ids: ProducerIds,
-        access: Access,
     ) -> None:
         self._transactions = transactions
         self._producer_ids = producer_ids
-        self._access = access
 
     def handle(self, request: Request) -> Any:
         body: EndTxnRequest = request.body
-        if not self._access.allows(
-            request, Operation.WRITE, Resource.TRANSACTIONAL_ID, body.transactional_id
-        ):
-            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        shard = self._transactions.shard_of(request.now, body.transactional_id)
+        shard = self._transactions.asked(request, Operation.WRITE, body.transactional_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
         fresh_id = self._producer_ids.source(request.now)
         try:
-            decision = shard.machine.end(request.now, body, request.version, fresh_id)
+            decision = shard.machine.end(request.now, asked(body, request.version), fresh_id)
         except (NotGrantedYet, *FAULTS):
             return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return shard.answer(request, decision, refused)
+        version = request.version
+        return shard.answer(request, decision, lambda ended: respond(ended, version), refused)
+
+
+def asked(body: EndTxnRequest, version: int) -> End:
+    return End(
+        body.transactional_id,
+        body.producer_id,
+        body.producer_epoch,
+        is_commit=body.committed,
+        transaction_version=2 if version >= RAISES_EPOCH_SINCE else 1,
+    )
+
+
+def respond(ended: ProducerEpoch | ErrorCode, version: int) -> EndTxnResponse:
+    if isinstance(ended, ErrorCode):
+        return refused(older(ended, is_fenced_known=version >= FENCED_SINCE))
+    return EndTxnResponse(producer_id=ended.producer_id, producer_epoch=ended.epoch)
 
 
 def refused(code: ErrorCode) -> EndTxnResponse:

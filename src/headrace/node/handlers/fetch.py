@@ -9,14 +9,16 @@ whatever the limits say (KIP-74), beginning with the one that contains the offse
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.base.ids import TopicId
 from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.fetch_sessions import NO_SESSION, FetchPlan, FetchSessions, SessionRefused
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import READ_COMMITTED, Partition
 from headrace.node.partitions import Partitions
+from headrace.node.replica_feeds import ReplicaFeeds
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
 from headrace.node.waiting import Parked, Waitable, Waiting
@@ -44,15 +46,15 @@ FEW_PARTITIONS = 4  # so many are looked at as quickly as added up
 class Fetch:
     def __init__(
         self,
-        broker_id: int,
         partitions: Partitions,
         metadata: MetadataLog,
         fetch_sessions: FetchSessions,
+        feeds: ReplicaFeeds,
         settings: LiveSettings,
         access: Access,
         waiting: Waiting,
     ) -> None:
-        self._broker_id = broker_id
+        self._feeds = feeds
         self._partitions = partitions
         self._metadata = metadata
         self._fetch_sessions = fetch_sessions
@@ -62,6 +64,8 @@ class Fetch:
 
     def handle(self, request: Request) -> FetchResponse | Parked:
         body: FetchRequest = request.body
+        if body.replica_state is not None and self._feeds.is_follower(request):
+            return self._feeds.handle(request)
         uses_ids = request.version >= IDS_VERSION_MIN
         wanted: list[tuple[str | bytes, Any]] = [
             (topic.topic_id if uses_ids else topic.topic, partition)
@@ -90,7 +94,6 @@ class Fetch:
             request,
             plan,
             self._settings.current.fetch_max_bytes,
-            self._broker_id,
             self._partitions,
             self._metadata,
             self._access,
@@ -107,7 +110,6 @@ class Gathering:
     __slots__ = (
         "_access",
         "_body",
-        "_broker_id",
         "_found",
         "_is_complete",
         "_leaders",
@@ -127,12 +129,10 @@ class Gathering:
         request: Request,
         plan: FetchPlan,
         bytes_max: int,
-        broker_id: int,
         partitions: Partitions,
         metadata: MetadataLog,
         access: Access,
     ) -> None:
-        self._broker_id = broker_id
         self._partitions = partitions
         self._metadata = metadata
         self._access = access
@@ -164,45 +164,42 @@ class Gathering:
         table = self._partitions
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if uses_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for topic, wanted in self._plan.wanted:
-            partitions = table.of_id(topic) if uses_ids else table.of_name(topic)  # type: ignore[arg-type]
-            if partitions is None:
+            known = table.of_id(topic) if uses_ids else table.of_name(topic)  # type: ignore[arg-type]
+            if known is None:
                 self._fail(topic, wanted, unknown)
-            elif not 0 <= wanted.partition < len(partitions):
-                self._fail(topic, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif (partition := known.replicas.get(wanted.partition)) is None:
+                self._refuse(topic, wanted, known.absence(wanted.partition), known.id)
             elif access.authorizer is not None and not access.allows(
-                self._request, Operation.READ, Resource.TOPIC, partitions[0].topic
+                self._request, Operation.READ, Resource.TOPIC, known.name
             ):
                 self._fail(topic, wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             else:
-                self._gather_partition(now, topic, wanted, partitions[wanted.partition])
+                self._gather_partition(now, topic, wanted, partition)
 
     def _gather_partition(self, now: Now, topic: str | bytes, wanted: Any, partition: Partition) -> None:
         fault = partition.leadership_fault(wanted.current_leader_epoch)
         if fault is not None:
-            data = self._fail(topic, wanted, fault)
-            if fault is not ErrorCode.UNKNOWN_LEADER_EPOCH and self._request.version >= LEADER_VERSION_MIN:
-                data.current_leader = LeaderIdAndEpoch(
-                    leader_id=partition.leader_id, leader_epoch=partition.leader.epoch
-                )
-                self._leaders.append(partition.leader_id)
+            self._refuse(topic, wanted, fault, partition.topic_id)
             return
         try:
             log = partition.log or partition.opened(now)
+            leader = partition.leader
+            assert leader is not None
+            high_watermark = leader.high_watermark
+            stable_offset = log.last_stable_offset(high_watermark)
             replica_id = self._replica_id()
             isolation = self._body.isolation_level
             if replica_id == CONSUMER:
-                end = partition.visible_end(isolation)
+                end = stable_offset if isolation == READ_COMMITTED else high_watermark
             else:
                 end = log.log_end_offset
-                if replica_id >= 0 and (
-                    replica_id not in partition.replicas or replica_id == self._broker_id
-                ):
+                if replica_id >= 0:
                     self._fail(topic, wanted, _stranger(wanted))
                     return
             data = PartitionData(
                 partition_index=wanted.partition,
-                high_watermark=partition.leader.high_watermark,
-                last_stable_offset=log.last_stable_offset(partition.leader.high_watermark),
+                high_watermark=high_watermark,
+                last_stable_offset=stable_offset,
                 log_start_offset=log.log_start_offset,
                 aborted_transactions=[] if isolation == READ_COMMITTED else None,
                 records=b"",
@@ -280,6 +277,17 @@ class Gathering:
         self._found.append((topic, data))
         return data
 
+    def _refuse(self, topic: str | bytes, wanted: Any, code: ErrorCode, topic_id: TopicId) -> None:
+        """With the leader that the client should ask, as far as the metadata tell (KIP-951)."""
+        data = self._fail(topic, wanted, code)
+        if (
+            code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+            and self._request.version >= LEADER_VERSION_MIN
+        ):
+            state = self._metadata.image.topics_by_id[topic_id].partitions[wanted.partition]
+            data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+            self._leaders.append(state.leader)
+
     def response(self) -> FetchResponse:
         plan = self._plan
         uses_ids = self._request.version >= IDS_VERSION_MIN
@@ -309,14 +317,14 @@ class Gathering:
 
 
 def _stranger(wanted: Any) -> ErrorCode:
-    """Somebody claims to be a replica and is none: never believed (CVE-2018-1288)."""
+    """What somebody is told who pretends to be a replica (CVE-2018-1288)."""
     if wanted.current_leader_epoch >= 0:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def _diverges(log: PartitionLog, wanted: Any, data: PartitionData) -> bool:
-    """KIP-595: the reader's history is not ours; tell where they part."""
+    """KIP-595: the reader's log differs from ours; the answer says from which offset on."""
     epoch, end = log.epoch_end_offset(wanted.last_fetched_epoch)
     if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
         return False
@@ -342,7 +350,7 @@ class Tally:
         return self._total >= self._min_bytes
 
     def is_worth_a_look(self, moved: Iterable[Waitable]) -> bool:
-        """Whether there is enough by now, or something that only a look at everything tells."""
+        """Whether there are enough bytes now, or all partitions have to be checked."""
         must_look = False
         for partition in moved:
             size = self._gathering.measure(partition)  # type: ignore[arg-type]  # nothing else is waited for
@@ -365,7 +373,9 @@ class ParkedFetch(Parked):
         if len(gathering.wanted) > FEW_PARTITIONS:
             self._tally = Tally(gathering)
             self.moved = {}
-        request.body.topics = []  # the plan holds what is needed of them
+        # the plan holds what is needed of them; the others are texts and lists of any length
+        body: FetchRequest = request.body
+        body.topics, body.forgotten_topics_data, body.rack_id, body.cluster_id = [], [], "", None
         gathering.forget()
         for partition in gathering.wanted:
             self.wait_for(partition)

@@ -1,4 +1,4 @@
-"""Heartbeat, key 12, versions 0–4: a member of a classic group is alive."""
+"""Heartbeat, key 12, versions 0–4: the heartbeat of a member of a classic group."""
 
 from typing import Any
 
@@ -22,9 +22,12 @@ class Heartbeat:
         if isinstance(shard, ErrorCode):
             # a member whose group is being loaded has done nothing wrong: it is not sent to join again
             is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            return refused(ErrorCode.NONE if is_loading else shard)
-        return shard.answer(request, shard.machine.heartbeat(request.now, body), refused)
+            return respond(ErrorCode.NONE if is_loading else shard)
+        decision = shard.machine.heartbeat(
+            request.now, body.group_id, body.generation_id, body.member_id, body.group_instance_id
+        )
+        return shard.answer(request, decision, respond, respond)
 
 
-def refused(code: ErrorCode) -> HeartbeatResponse:
+def respond(code: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=code)

@@ -2,8 +2,8 @@
 
 from headrace.machines.metadata.controller.alter_configs import KeyChange, ResourceChange
 from headrace.node.config_changes import ConfigChanges
-from headrace.node.metadata_log import CommittedReply
 from headrace.node.routes import Request
+from headrace.node.waiting import Parked
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -15,7 +15,7 @@ class IncrementalAlterConfigs:
     def __init__(self, changes: ConfigChanges) -> None:
         self._changes = changes
 
-    def handle(self, request: Request) -> IncrementalAlterConfigsResponse | CommittedReply:
+    def handle(self, request: Request) -> IncrementalAlterConfigsResponse | Parked:
         body: IncrementalAlterConfigsRequest = request.body
         wanted = [
             ResourceChange(

@@ -6,25 +6,28 @@ before, and first ends what that one left open.
 
 from typing import Any
 
+from headrace.base.ids import ProducerId
+from headrace.machines.transactions.initialization import Initialization, ProducerEpoch
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.coordinators.transactions import TransactionCoordinator
-from headrace.node.faults import FAULTS
-from headrace.node.metadata_log import MetadataLog
-from headrace.node.producer_ids import NotGrantedYet, ProducerIds
+from headrace.node.coordinators.transactions import TransactionCoordinator, older
+from headrace.node.producer_ids import AwaitedId, NotGrantedYet, ProducerIds
 from headrace.node.routes import Request
+from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+FENCED_SINCE = 4  # PRODUCER_FENCED; older clients know INVALID_PRODUCER_EPOCH
 
 
 class InitProducerId:
     def __init__(
         self,
-        metadata: MetadataLog,
+        waiting: Waiting,
         transactions: TransactionCoordinator,
         producer_ids: ProducerIds,
         access: Access,
     ) -> None:
-        self._metadata = metadata
+        self._waiting = waiting
         self._transactions = transactions
         self._producer_ids = producer_ids
         self._access = access
@@ -35,26 +38,49 @@ class InitProducerId:
             return self._transactional(request, body.transactional_id)
         if not self._access.allows(request, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
             return refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        try:
-            producer_id, granted_at = self._producer_ids.take(request.now)
-        except FAULTS:
-            # no new block can be granted now; clients take this code, as Kafka's, for "again, later"
-            return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        reply = InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-        return self._metadata.when_committed(request, granted_at, reply)
+        producer_id = self._producer_ids.take(request.now)
+        if producer_id is None:
+            return AwaitedId(self._waiting, request, self._producer_ids, granted, not_now)
+        return granted(producer_id)
 
     def _transactional(self, request: Request, transactional_id: str) -> Any:
-        if not self._access.allows(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
-            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        shard = self._transactions.shard_of(request.now, transactional_id)
+        shard = self._transactions.asked(request, Operation.WRITE, transactional_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
         fresh_id = self._producer_ids.source(request.now)
         try:
-            decision = shard.machine.init_producer_id(request.now, request.body, request.version, fresh_id)
-        except (NotGrantedYet, *FAULTS):
-            return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return shard.answer(request, decision, refused)
+            value = asked(request.body, transactional_id)
+            decision = shard.machine.init_producer_id(request.now, value, fresh_id)
+        except NotGrantedYet:
+            return not_now()
+        version = request.version
+        return shard.answer(request, decision, lambda granted: respond(granted, version), refused)
+
+
+def granted(producer_id: ProducerId) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def not_now() -> InitProducerIdResponse:
+    """No new block can be granted now; clients take this code, as Kafka's, for "again, later"."""
+    return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def asked(body: InitProducerIdRequest, transactional_id: str) -> Initialization:
+    return Initialization(
+        transactional_id,
+        body.transaction_timeout_ms,
+        body.producer_id,
+        body.producer_epoch,
+        is_two_phase=body.enable2_pc,
+        keeps_prepared=body.keep_prepared_txn,
+    )
+
+
+def respond(granted: ProducerEpoch | ErrorCode, version: int) -> InitProducerIdResponse:
+    if isinstance(granted, ErrorCode):
+        return refused(older(granted, is_fenced_known=version >= FENCED_SINCE))
+    return InitProducerIdResponse(producer_id=granted.producer_id, producer_epoch=granted.epoch)
 
 
 def refused(code: ErrorCode) -> InitProducerIdResponse:

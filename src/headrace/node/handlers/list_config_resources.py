@@ -12,7 +12,8 @@ from headrace.machines.metadata.image import (
     ClusterImage,
 )
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.metadata_replies import CommittedReply
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.list_config_resources import (
@@ -52,7 +53,7 @@ class ListConfigResources:
                 for name in sorted(names(image, kind))
             ]
         )
-        return self._metadata.when_committed(request, self._metadata.end_offset, response)
+        return self._metadata.when_durable(request, response)
 
 
 def names(image: ClusterImage, kind: int) -> list[str]:

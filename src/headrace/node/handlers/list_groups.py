@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from headrace.machines.groups import group as groups
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
+from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
@@ -32,14 +34,22 @@ class ListGroups:
                 reply.error_code = shard  # what others told is sent all the same, as Kafka does
                 continue
             shards.append(shard)
-            listed: list[ListedGroup] = shard.machine.list_groups(body.states_filter, body.types_filter)
             reply.groups += [
-                group
-                for group in listed
+                respond(group)
+                for group in shard.machine.list_groups(body.states_filter, body.types_filter)
                 if sees_all
                 or self._access.allows(request, Operation.DESCRIBE, Resource.GROUP, group.group_id)
             ]
         return when_all_committed(self._waiting, request, shards, reply, refused)
+
+
+def respond(group: groups.ListedGroup) -> ListedGroup:
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        group_state=group.state,
+        group_type=group.kind,
+    )
 
 
 def refused(code: ErrorCode) -> ListGroupsResponse:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.partition import NO_EPOCH, Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Jobs
@@ -24,7 +24,7 @@ from headrace.protocol.messages.list_offsets import (
 )
 from headrace.storage.batch_opener import BatchOpener, LookJob, MustLookFirst
 
-LANE = "look-up"
+QUEUE = "look-up"
 
 LATEST = -1
 EARLIEST = -2
@@ -43,9 +43,10 @@ _SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
-CONSUMER = -1
+DEBUGGER = -2  # sees the end of the log
 TOLD = 0  # instead of how often a partition is named, once that was refused
 EPOCH_VERSION_MIN = 4
+NOT_AVAILABLE_VERSION_MIN = 5
 
 
 class ListOffsets:
@@ -69,7 +70,7 @@ class ListOffsets:
         open_look_ups: list[LookUp] = []
         topics = []
         for topic in body.topics:
-            partitions = self._partitions.of_name(topic.name)
+            known = self._partitions.of_name(topic.name)
             allowed = self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
             results = []
             for asked in topic.partitions:
@@ -80,14 +81,14 @@ class ListOffsets:
                         continue
                     times[topic.name, asked.partition_index] = TOLD
                     code = ErrorCode.INVALID_REQUEST
-                elif partitions is None or not 0 <= asked.partition_index < len(partitions):
+                elif known is None:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif (partition := known.replicas.get(asked.partition_index)) is None:
+                    code = known.absence(asked.partition_index)
                 elif asked.timestamp < 0 and request.version < _SINCE.get(asked.timestamp, 2**15):
                     code = ErrorCode.UNSUPPORTED_VERSION
                 else:
-                    look_up = LookUp(
-                        self._jobs, self._waiting, request, partitions[asked.partition_index], asked
-                    )
+                    look_up = LookUp(self._jobs, self._waiting, request, partition, asked)
                     if not look_up.go_on(request.now):
                         open_look_ups.append(look_up)
                     results.append(look_up.answer)
@@ -107,6 +108,7 @@ class LookUp(Waitable):
         "_asked",
         "_isolation",
         "_jobs",
+        "_not_yet",
         "_opener",
         "_partition",
         "_tells_epoch",
@@ -126,7 +128,12 @@ class LookUp(Waitable):
         self._partition = partition
         self._asked = asked
         self._isolation = body.isolation_level
-        self._uses_log_end = body.replica_id != CONSUMER
+        self._uses_log_end = body.replica_id == DEBUGGER  # no follower asks
+        self._not_yet = (
+            ErrorCode.OFFSET_NOT_AVAILABLE
+            if request.version >= NOT_AVAILABLE_VERSION_MIN
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
         self._tells_epoch = request.version >= EPOCH_VERSION_MIN
         self._opener = BatchOpener()
         self.answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
@@ -156,6 +163,11 @@ class LookUp(Waitable):
     def _look(self, now: Now) -> None:
         partition, answer, timestamp = self._partition, self.answer, self._asked.timestamp
         log = partition.opened(now)
+        leader = partition.leader
+        has_reached_start = leader is not None and leader.has_reached_epoch_start
+        if not (self._uses_log_end or has_reached_start or timestamp in (EARLIEST, EARLIEST_LOCAL)):
+            answer.error_code = self._not_yet  # more may be committed than this leader knows
+            return
         end = log.log_end_offset if self._uses_log_end else partition.visible_end(self._isolation)
         if timestamp == LATEST:
             answer.offset = end
@@ -187,7 +199,7 @@ class LookUp(Waitable):
             if self.is_over:
                 self._waiting.wake(self)
 
-        self._jobs.run(self._partition.directory, LANE, job, finished)
+        self._jobs.run(self._partition.directory, QUEUE, job, finished)
 
 
 class ParkedLookUps(Parked):

@@ -5,7 +5,8 @@ Null topics are all. What is not there is left out, as in Kafka.
 
 from headrace.machines.metadata.image import ClusterImage, PartitionState
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.metadata_replies import CommittedReply
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.list_partition_reassignments import (
@@ -34,7 +35,7 @@ class ListPartitionReassignments:
         response = ListPartitionReassignmentsResponse(
             error_message=None, topics=under_way(self._metadata.image, body)
         )
-        return self._metadata.when_committed(request, self._metadata.end_offset, response)
+        return self._metadata.when_durable(request, response)
 
 
 def under_way(image: ClusterImage, body: ListPartitionReassignmentsRequest) -> list[OngoingTopicReassignment]:

@@ -2,13 +2,15 @@
 
 from typing import Any
 
+from headrace.machines.sinks.sink import Sink
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.sinks import SinkCoordinator
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.list_sinks import ListSinksResponse
+from headrace.protocol.messages.list_sinks import ListedSink, ListSinksResponse
 
 
 class ListSinks:
@@ -30,11 +32,25 @@ class ListSinks:
                 return refused(shard)  # half a list would look like the whole one
             shards.append(shard)
             reply.sinks += [
-                sink
-                for sink in shard.machine.listed()
+                respond(sink)
+                for sink in shard.machine.sinks()
                 if self._access.allows(request, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, sink.app_id)
             ]
         return when_all_committed(self._waiting, request, shards, reply, refused)
+
+
+def respond(sink: Sink) -> ListedSink:
+    return ListedSink(
+        app_id=sink.app_id,
+        query_id=sink.query_id,
+        run_id=sink.run_id,
+        committed_batch_id=sink.committed_batch_id,
+        batch_id=sink.batch_id,
+        open_attempts=len(sink.open_attempts),
+        ending_attempts=len(sink.ending_attempts),
+        producer_ids=sorted(attempt.producer_id for attempt in sink.attempts),
+        updated_ms=sink.updated_ms,
+    )
 
 
 def refused(code: ErrorCode) -> ListSinksResponse:

@@ -5,13 +5,19 @@ name.
 from typing import Any
 
 from headrace.machines.transactions.listing import Filters, InvalidPattern
+from headrace.machines.transactions.transaction import Transaction
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.list_transactions import ListTransactionsResponse
+from headrace.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
 
 
 class ListTransactions:
@@ -27,7 +33,7 @@ class ListTransactions:
 
     def handle(self, request: Request) -> Any:
         try:
-            filters = Filters.of(request.body)
+            filters = filters_of(request.body)
         except InvalidPattern:
             return refused(ErrorCode.INVALID_REGULAR_EXPRESSION)
         reply = ListTransactionsResponse(unknown_state_filters=filters.unknown_states)
@@ -38,13 +44,27 @@ class ListTransactions:
                 return refused(shard)
             shards.append(shard)
             reply.transaction_states += [
-                state
-                for state in shard.machine.list_transactions(request.now, filters)
+                respond(transaction)
+                for transaction in shard.machine.list_transactions(request.now, filters)
                 if self._access.allows(
-                    request, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id
+                    request, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transaction.transactional_id
                 )
             ]
         return when_all_committed(self._waiting, request, shards, reply, refused)
+
+
+def filters_of(body: ListTransactionsRequest) -> Filters:
+    return Filters.of(
+        body.state_filters, body.producer_id_filters, body.duration_filter, body.transactional_id_pattern
+    )
+
+
+def respond(transaction: Transaction) -> TransactionState:
+    return TransactionState(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.text,
+    )
 
 
 def refused(code: ErrorCode) -> ListTransactionsResponse:

@@ -2,26 +2,28 @@
 
 From version 1 null topics are all and an empty list is none; version 0 has an empty list for all. Topics can
 be asked for by id from version 12 on. A missing topic is created when the client and the settings allow it;
-then the answer waits until the topic is durable.
+then the answer waits until the topic is durable. It also waits, for a moment, when it would name a leader
+whose process has just ended.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
-from headrace.machines.metadata.controller.controller import ControllerDecisions
-from headrace.machines.metadata.controller.create_topics import NewTopic
+from headrace.base.time import Instant, Now
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import NO_LEADER, ClusterImage, PartitionState, TopicState
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource, operations_bits
-from headrace.node.faults import FAULTS, code_of
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partitions import INTERNAL_TOPICS, Partitions
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
 from headrace.node.sliced_reply import Slicing
-from headrace.node.spliced import spliced
-from headrace.node.waiting import Parked
+from headrace.node.topic_creation import WAIT_MS_MAX, TopicCreation, TopicCreations
+from headrace.node.vanished_brokers import AwaitedLeaders, VanishedBrokers
+from headrace.node.waiting import Parked, Waiting
+from headrace.protocol.chunked_message import encode_in_chunks
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -47,21 +49,110 @@ class Metadata:
         partitions: Partitions,
         directories: LogDirectories,
         metadata: MetadataLog,
-        decisions: ControllerDecisions,
         settings: LiveSettings,
         access: Access,
         slicing: Slicing,
+        creations: TopicCreations,
+        vanished: VanishedBrokers,
+        waiting: Waiting,
     ) -> None:
         self._broker_id = broker_id
         self._partitions = partitions
         self._directories = directories
         self._metadata = metadata
-        self._decisions = decisions
         self._settings = settings
         self._access = access
         self._slicing = slicing
+        self._creations = creations
+        self._vanished = vanished
+        self._waiting = waiting
 
     def handle(self, request: Request) -> MetadataResponse | Parked:
+        body: MetadataRequest = request.body
+        if (
+            body.topics is not None
+            and request.version < BY_ID_SINCE
+            and any(topic.topic_id != NO_TOPIC_ID for topic in body.topics)
+        ):
+            return MetadataResponse(
+                topics=[refused(topic, ErrorCode.INVALID_REQUEST) for topic in body.topics]
+            )
+        codes: dict[str, ErrorCode] = {}
+        if (
+            body.topics
+            and body.allow_auto_topic_creation
+            and self._settings.current.auto_create_topics_enable
+        ):
+            missing = [topic.name for topic in body.topics if self._is_missing(request, topic)]
+            wanted = [name for name in dict.fromkeys(missing) if name is not None]
+            denied = [name for name in wanted if not may_create(self._access, request, name)]
+            codes = dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if len(denied) < len(wanted):
+                creations = self._creations.create_default(
+                    request.now, [name for name in wanted if name not in codes]
+                )
+                return AwaitedTopics(self, self._metadata, self._waiting, request, creations, codes)
+        if self._vanished.doubts(request.now, self._leaders(request)):
+            return AwaitedLeaders(
+                self._vanished,
+                self._metadata,
+                self._waiting,
+                request,
+                self._leaders,
+                lambda request: self.respond_now(request, codes),
+            )
+        return self._respond(request, codes)
+
+    def _leaders(self, request: Request) -> Iterator[int]:
+        """Of all partitions that the answer is about, if they are few."""
+        image = self._metadata.image
+        asked: list[MetadataRequestTopic] | None = request.body.topics
+        if asked is None:
+            topics: Iterable[TopicState | None] = image.topics.values()
+        else:
+            topics = (
+                image.topics.get(topic.name)
+                if topic.name is not None
+                else image.topics_by_id.get(TopicId(topic.topic_id))
+                for topic in asked
+            )
+        if len(image.topics if asked is None else asked) <= TOPICS_AT_ONCE:
+            for topic in topics:
+                if topic is not None:
+                    for state in topic.partitions.values():
+                        yield state.leader
+
+    def _is_missing(self, request: Request, topic: MetadataRequestTopic) -> bool:
+        """Whether the topic could be created, if the client may."""
+        name = topic.name
+        return (
+            topic.topic_id == NO_TOPIC_ID
+            and name is not None
+            and name not in self._metadata.image.topics
+            and name_fault(name) is None
+            and self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name)
+        )
+
+    def _respond(self, request: Request, codes: Mapping[str, ErrorCode]) -> MetadataResponse | Parked:
+        """`codes` say why topics that are not there were not created."""
+        response, count, topics = self._parts(request, codes)
+        if count > TOPICS_AT_ONCE:
+            steps = encode_in_chunks(
+                request.route.response, response, "topics", topics, together=TOPICS_PER_UNIT
+            )
+            return self._slicing.reply(request, steps, units=TOPICS_AT_ONCE // TOPICS_PER_UNIT)
+        response.topics = list(topics)
+        return self._metadata.when_durable(request, response)
+
+    def respond_now(self, request: Request, codes: Mapping[str, ErrorCode]) -> MetadataResponse:
+        response, _, topics = self._parts(request, codes)
+        response.topics = list(topics)
+        return response
+
+    def _parts(
+        self, request: Request, codes: Mapping[str, ErrorCode]
+    ) -> tuple[MetadataResponse, int, Iterator[MetadataResponseTopic]]:
+        """The response without its topics; how many they may be; the topics."""
         body: MetadataRequest = request.body
         asked = body.topics
         view = View(
@@ -72,42 +163,27 @@ class Metadata:
             request,
             tells_operations=body.include_topic_authorized_operations,
         )
-        creates = body.allow_auto_topic_creation and self._settings.current.auto_create_topics_enable
-        topics: Iterator[MetadataResponseTopic]
-        if asked is None or (not asked and request.version == 0):
-            count = len(self._metadata.image.topics)
-            topics = self._all_topics(request, view)
-        elif request.version < BY_ID_SINCE and any(topic.topic_id != NO_TOPIC_ID for topic in asked):
-            return MetadataResponse(topics=[refused(topic, ErrorCode.INVALID_REQUEST) for topic in asked])
-        elif creates:
-            count = 0  # what is missing is created in one go, whatever that takes
-            topics = iter(self._asked_or_created(request, view, asked))
-        else:
-            count = len(asked)
-            topics = self._asked_topics(request, view, asked)
         response = MetadataResponse(
-            brokers=self._brokers(request.connection.listener),
+            brokers=self._brokers(request),
             cluster_id=self._directories.cluster_id,
-            controller_id=self._broker_id,
+            controller_id=controller_id(self._broker_id, self._metadata),
         )
         if body.include_cluster_authorized_operations and self._access.allows(
             request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
         ):
             response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
-        if count > TOPICS_AT_ONCE:
-            steps = spliced(request, response, "topics", topics, together=TOPICS_PER_UNIT)
-            return self._slicing.reply(request, steps, units=TOPICS_AT_ONCE // TOPICS_PER_UNIT)
-        response.topics = list(topics)
-        # the image may be ahead of what is durable
-        return self._metadata.when_committed(request, self._metadata.end_offset, response)
+        if asked is None or (not asked and request.version == 0):
+            return response, len(self._metadata.image.topics), self._all_topics(request, view)
+        return response, len(asked), self._asked_topics(request, view, asked, codes)
 
-    def _brokers(self, listener: str) -> list[MetadataResponseBroker]:
-        """Those that can be reached by the client's own listener, at the address it is told there."""
+    def _brokers(self, request: Request) -> list[MetadataResponseBroker]:
+        """The brokers that have the client's listener, with their advertised addresses."""
+        listener = request.connection.listener
         return [
             MetadataResponseBroker(
                 node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
             )
-            for broker in self._metadata.image.live_brokers()
+            for broker in self._vanished.told(request.now, self._metadata.image)
             if (endpoint := broker.endpoints.get(listener)) is not None
         ]
 
@@ -117,7 +193,11 @@ class Metadata:
                 yield described(view, topic)
 
     def _asked_topics(
-        self, request: Request, view: "View", asked: Iterable[MetadataRequestTopic]
+        self,
+        request: Request,
+        view: "View",
+        asked: Iterable[MetadataRequestTopic],
+        codes: Mapping[str, ErrorCode],
     ) -> Iterator[MetadataResponseTopic]:
         """Each is told once, in the order asked."""
         seen: set[object] = set()
@@ -125,9 +205,15 @@ class Metadata:
             key = topic.name if topic.topic_id == NO_TOPIC_ID else topic.topic_id
             if key not in seen:
                 seen.add(key)
-                yield self._told(request, view, topic)
+                yield self._told(request, view, topic, codes)
 
-    def _told(self, request: Request, view: "View", topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    def _told(
+        self,
+        request: Request,
+        view: "View",
+        topic: MetadataRequestTopic,
+        codes: Mapping[str, ErrorCode],
+    ) -> MetadataResponseTopic:
         image = self._metadata.image
         if topic.topic_id != NO_TOPIC_ID:
             by_id = image.topics_by_id.get(TopicId(topic.topic_id))
@@ -146,51 +232,64 @@ class Metadata:
             return described(view, image.topics[name])
         if name_fault(name) is not None:
             return refused(topic, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        return refused(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return refused(topic, codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
-    def _asked_or_created(
-        self, request: Request, view: "View", asked: list[MetadataRequestTopic]
-    ) -> list[MetadataResponseTopic]:
-        """The same, and those that do not exist yet do so from now on."""
-        topics = list(self._asked_topics(request, view, asked))
-        missing = {
-            topic.name: place
-            for place, topic in enumerate(topics)
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        }
-        if missing:
-            wanted = [topic for topic in asked if topic.topic_id == NO_TOPIC_ID and topic.name in missing]
-            for name, created in self._auto_created(request, view, wanted).items():
-                topics[missing[name]] = created
-        return topics
 
-    def _auto_created(
-        self, request: Request, view: "View", missing: Iterable[MetadataRequestTopic]
-    ) -> dict[str, MetadataResponseTopic]:
-        """Create what is missing, with the broker's defaults."""
-        results: dict[str, MetadataResponseTopic] = {}
-        wanted: dict[str, NewTopic] = {}
-        for topic in missing:
-            name = topic.name
-            assert name is not None
-            if may_create(self._access, request, name):
-                wanted[name] = NewTopic(name)
-            else:
-                results[name] = refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        decision = self._decisions.create_topics(list(wanted.values()))
-        try:
-            self._metadata.propose(request.now, decision)
-        except FAULTS as fault:
-            for name in wanted:
-                results[name] = MetadataResponseTopic(error_code=code_of(fault), name=name)
-            return results
-        for created in decision.reply:
-            if created.error is ErrorCode.NONE:
-                results[created.name] = described(view, self._metadata.image.topics[created.name])
-            else:
+class AwaitedTopics(Parked):
+    """Waits until the missing topics of a request are created and this broker knows them."""
+
+    __slots__ = ("_codes", "_creations", "_handler", "_metadata", "_offset", "_reply")
+
+    def __init__(
+        self,
+        handler: Metadata,
+        metadata: MetadataLog,
+        waiting: Waiting,
+        request: Request,
+        creations: list[TopicCreation],
+        codes: dict[str, ErrorCode],
+    ) -> None:
+        super().__init__(waiting, request)
+        self._handler = handler
+        self._metadata = metadata
+        self._creations = creations
+        self._codes = codes
+        self._reply: MetadataResponse | None = None
+        self._offset = 0
+        self.wait_for(metadata)
+        for creation in creations:
+            self.wait_for(creation)
+
+    def deadline(self) -> Instant | None:
+        return self.request.now.after_ms(WAIT_MS_MAX)
+
+    def reply(self, now: Now, *, is_expired: bool) -> Any:
+        if self._reply is None:
+            if not is_expired and not self._are_settled():
+                return None
+            self._reply = self._handler.respond_now(self.request, self._codes)
+            self._offset = self._metadata.image_offset
+        is_durable = self._metadata.committed_offset >= self._offset
+        return self._reply if is_expired or is_durable else None
+
+    def _are_settled(self) -> bool:
+        topics = self._metadata.image.topics
+        for creation in self._creations:
+            if creation.has_failed:
                 # a name that collides, or too few brokers: to a consumer the topic is just not there
-                results[created.name] = MetadataResponseTopic(error_code=created.error, name=created.name)
-        return results
+                self._codes[creation.name] = creation.error
+            elif not creation.is_there(topics):
+                return False
+        return True
+
+
+def controller_id(broker_id: int, metadata: MetadataLog) -> int:
+    """A broker that clients may send requests for the controller to. All brokers forward them, so any live
+    broker will do; the active controller's own saves a hop.
+    """
+    image = metadata.image
+    leader = image.brokers.get(metadata.leader_id)
+    return leader.id if leader is not None and not leader.is_fenced else broker_id
 
 
 def may_create(access: Access, request: Request, name: str) -> bool:
@@ -276,6 +375,7 @@ class View:
         """Replicas on brokers that are not there, and our own when its log directory failed."""
         offline = [broker for broker in state.replicas if broker not in self._live]
         own = self._partitions.of_id(topic.id)
-        if own is not None and index < len(own) and own[index].is_offline:
+        replica = own.replicas.get(index) if own is not None else None
+        if replica is not None and replica.is_offline:
             offline.append(self._broker_id)
         return offline

@@ -1,19 +1,27 @@
 """OffsetCommit, key 8, versions 2–10: how far a group has read. Version 10 names topics by id."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from headrace.machines.coordination import Topics
+from headrace.machines.groups.commits import NewOffset
+from headrace.machines.groups.group import Committer
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
+from headrace.protocol.notation import ZERO_UUID
 
+EPOCHS_SINCE = 9  # the first version that has member epochs and their errors
 IDS_SINCE = 10
 
 
@@ -48,9 +56,16 @@ class OffsetCommit:
                 rest.append(refused_topic(topic, code))
         if asked and not body.topics:
             return OffsetCommitResponse(topics=rest)
-        decision = shard.machine.commit_offsets(request.now, body, request.version)
-        decision.reply.topics += rest
-        return shard.answer(request, decision, refused)
+        offsets = offsets_of(body, self._topics)
+        committer = committer_of(body, request.version)
+        decision = shard.machine.commit_offsets(request.now, committer, offsets, body.retention_time_ms)
+        topics = body.topics
+        request.is_usual = len(topics) == 1 and len(topics[0].partitions) == 1
+
+        def respond(codes: list[ErrorCode]) -> OffsetCommitResponse:
+            return OffsetCommitResponse(topics=committed_topics(topics, codes) + rest)
+
+        return shard.answer(request, decision, respond, refused)
 
     def _fault_of(self, request: Request, topic: OffsetCommitRequestTopic) -> ErrorCode:
         """Why nothing can be committed for the topic; fills in the name of one that was named by id."""
@@ -67,6 +82,65 @@ class OffsetCommit:
         if topics.partition_count(topic.name) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
+
+
+def committer_of(body: OffsetCommitRequest, version: int) -> Committer:
+    return Committer(
+        body.group_id,
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id_or_member_epoch,
+        version >= EPOCHS_SINCE,
+    )
+
+
+def offsets_of(body: OffsetCommitRequest, topics: Topics) -> list[NewOffset]:
+    """Of topics that have a name; those that were named by id have both."""
+    offsets: list[NewOffset] = []
+    for topic in body.topics:
+        topic_id = topic.topic_id
+        if topic_id == ZERO_UUID:
+            topic_id = topics.id_of(topic.name) or ZERO_UUID
+        offsets += new_offsets(topic.name, topic_id, topic.partitions)
+    return offsets
+
+
+def new_offsets(
+    topic: str,
+    topic_id: bytes,
+    partitions: Sequence[OffsetCommitRequestPartition] | Sequence[TxnOffsetCommitRequestPartition],
+) -> list[NewOffset]:
+    return [
+        (
+            topic,
+            topic_id,
+            partition.partition_index,
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for partition in partitions
+    ]
+
+
+def committed_topics(
+    topics: list[OffsetCommitRequestTopic], codes: list[ErrorCode]
+) -> list[OffsetCommitResponseTopic]:
+    """With an error code for each partition of the topics, in their order."""
+    rest = iter(codes)
+    return [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=next(rest)
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
 
 
 def refused_topic(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:

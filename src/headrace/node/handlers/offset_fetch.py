@@ -4,9 +4,11 @@ from version 10 on with topics named by id.
 
 from typing import Any
 
+from headrace.machines.groups.commits import FetchedTopic, TopicPartitions
 from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
-from headrace.node.coordinators.shard import Shard, when_all_committed
+from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
@@ -76,7 +78,17 @@ class OffsetFetch:
                 else:
                     refused.append(refused_topic(topic, code))
             group.topics = known
-        reply: OffsetFetchResponseGroup = shard.machine.fetch_offsets(request.now, group, require_stable)
+        reply = respond(
+            group,
+            shard.machine.fetch_offsets(
+                request.now,
+                group.group_id,
+                asked(group),
+                member_id=group.member_id,
+                epoch=group.member_epoch,
+                require_stable=require_stable,
+            ),
+        )
         if reply.error_code:
             return reply
         if wants_all and self._access.authorizer is not None:
@@ -109,6 +121,39 @@ class OffsetFetch:
                 topic.topic_id = topic_id
                 named.append(topic)
         reply.topics = named
+
+
+def asked(group: OffsetFetchRequestGroup) -> list[TopicPartitions] | None:
+    """None: all topics."""
+    if group.topics is None:
+        return None
+    return [(topic.name, topic.partition_indexes) for topic in group.topics]
+
+
+def respond(
+    group: OffsetFetchRequestGroup, reply: list[FetchedTopic] | ErrorCode
+) -> OffsetFetchResponseGroup:
+    if isinstance(reply, ErrorCode):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=reply)
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=leader_epoch,
+                        metadata=metadata,
+                        error_code=error,
+                    )
+                    for partition, offset, leader_epoch, metadata, error in offsets
+                ],
+            )
+            for name, offsets in reply
+        ],
+    )
 
 
 def only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:

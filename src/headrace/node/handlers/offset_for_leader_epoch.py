@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.base.time import Now
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.faults import FAULTS, code_of
+from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.routes import Request
@@ -32,16 +32,18 @@ class OffsetForLeaderEpoch:
         body: OffsetForLeaderEpochRequest = request.body
         topics = []
         for topic in body.topics:
-            partitions = self._partitions.of_name(topic.topic)
+            known = self._partitions.of_name(topic.topic)
             allowed = self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
             results = []
             for asked in topic.partitions:
                 if not allowed:
                     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                elif partitions is None or not 0 <= asked.partition < len(partitions):
+                elif known is None:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif (partition := known.replicas.get(asked.partition)) is None:
+                    code = known.absence(asked.partition)
                 else:
-                    results.append(look_up(request.now, partitions[asked.partition], asked))
+                    results.append(look_up(request.now, partition, asked))
                     continue
                 results.append(EpochEndOffset(partition=asked.partition, error_code=code))
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))

@@ -2,7 +2,7 @@
 
 acks=0 gets no answer (an error closes the connection), acks=1 is answered once the record is in the log,
 acks=-1 once it is below the high watermark. Where flush.messages was reached, both wait for the fsync. A
-batch that cannot be appended at once waits at its partition's gate (node/partition_gate.py).
+batch that cannot be appended at once waits in its partition's append queue (node/append_queue.py).
 
 This is the hot path: no work per record, no copy of records, no object that is not needed.
 """
@@ -10,15 +10,16 @@ This is the hot path: no work per record, no copy of records, no object that is 
 from typing import Any
 
 from headrace.base.time import Instant, Now
+from headrace.machines.replication.leader import PartitionLeader
+from headrace.node.append_queue import HeldBatch, Permit
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.transactions import TransactionCoordinator
-from headrace.node.faults import FAULTS, Refused, refusal_of
+from headrace.node.coordinators.permits import Permits
+from headrace.node.error_codes import FAULTS, Refused, refusal_of
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
 from headrace.node.partition import Partition
-from headrace.node.partition_gate import HeldBatch, Permit
-from headrace.node.partitions import INTERNAL_TOPICS, Partitions
+from headrace.node.partitions import INTERNAL_TOPICS, Partitions, TopicReplicas
 from headrace.node.ports import Reports
 from headrace.node.routes import Request
 from headrace.node.waiting import Parked, Waiting
@@ -33,8 +34,8 @@ from headrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT, TRANSACTIONAL
-from headrace.storage.admission import must_be_opened_first
 from headrace.storage.appending import Appended
+from headrace.storage.batch_validation import must_be_opened_first
 from headrace.storage.errors import MustBeOpenedFirst
 
 ALL = -1
@@ -50,21 +51,19 @@ ONE_BATCH = "a produce request holds exactly one record batch of message format 
 class Produce:
     def __init__(
         self,
-        broker_id: int,
         partitions: Partitions,
         directories: LogDirectories,
         metadata: MetadataLog,
-        transactions: TransactionCoordinator,
+        permits: Permits,
         access: Access,
         reports: Reports,
         waiting: Waiting,
         metrics: Metrics,
     ) -> None:
-        self._broker_id = broker_id
         self._partitions = partitions
         self._directories = directories
         self._metadata = metadata
-        self._transactions = transactions
+        self._permits = permits
         self._access = access
         self._reports = reports
         self._waiting = waiting
@@ -78,24 +77,24 @@ class Produce:
         leaders: list[int] = []  # of partitions that are led elsewhere
         responses: list[TopicProduceResponse] = []
         for topic in body.topic_data:
-            partitions = (
+            known = (
                 self._partitions.of_id(topic.topic_id) if uses_ids else self._partitions.of_name(topic.name)
             )
             results: list[PartitionProduceResponse] = []
             for data in topic.partition_data:
                 try:
-                    partition = self._addressed(request, partitions, data.index)
+                    partition = self._addressed(request, known, data.index)
                     result = self._append(request, partition, data, waits)
                 except Refused as refusal:
                     failure = refusal.code
                     result = refused(data.index, refusal)
                     if (
                         failure is ErrorCode.NOT_LEADER_OR_FOLLOWER
-                        and partitions is not None
+                        and known is not None
                         and request.version >= LEADER_VERSION_MIN
                     ):
-                        result.current_leader = leader_of(partitions[data.index])
-                        leaders.append(partitions[data.index].leader_id)
+                        result.current_leader = self._leader_of(known, data.index)
+                        leaders.append(result.current_leader.leader_id)
                 except FAULTS as fault:
                     reason = refusal_of(fault)
                     failure = reason.code
@@ -112,6 +111,7 @@ class Produce:
                 # the client awaits no answer: a broken connection is the only way to tell it (as Kafka does)
                 self._reports.close(request.connection, f"produce with acks=0 failed: {failure.name}")
             return None
+        request.is_usual = len(responses) == 1 and len(responses[0].partition_responses) == 1
         response = ProduceResponse(responses=responses)
         if leaders:
             listener = request.connection.listener
@@ -120,25 +120,32 @@ class Produce:
                 for id, endpoint in self._metadata.image.endpoints(leaders, listener)
             ]
         if waits:
+            request.is_usual = request.is_usual and failure is None and waits[0].is_for_followers_alone
             return ParkedProduce(self._waiting, request, response, waits, body.timeout_ms)
         return response
 
-    def _addressed(self, request: Request, partitions: list[Partition] | None, index: int) -> Partition:
+    def _leader_of(self, topic: TopicReplicas, index: int) -> LeaderIdAndEpoch:
+        state = self._metadata.image.topics_by_id[topic.id].partitions[index]
+        return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+
+    def _addressed(self, request: Request, topic: TopicReplicas | None, index: int) -> Partition:
         """The partition that is meant, if the client may write to it and this broker leads it."""
-        if partitions is None:
+        if topic is None:
             by_id = request.version >= IDS_VERSION_MIN
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self._access.authorizer is not None and not self._access.allows(
-            request, Operation.WRITE, Resource.TOPIC, partitions[0].topic
+            request, Operation.WRITE, Resource.TOPIC, topic.name
         ):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if not 0 <= index < len(partitions):
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = partitions[index]
-        if partition.leader_id != self._broker_id:
+        partition = topic.replicas.get(index)
+        if partition is None:
+            raise Refused(topic.absence(index))
+        if not partition.is_led_here:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition.topic in INTERNAL_TOPICS:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators write to an internal topic")
+            raise Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, "only coordinators may write to an internal topic"
+            )
         return partition
 
     def _append(
@@ -155,9 +162,10 @@ class Produce:
         if acks != 1 and acks != 0:
             if acks != ALL:
                 raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
-            if len(partition.leader.isr) < partition.min_insync_replicas:
+            leader = partition.leader
+            if leader is not None and len(leader.isr) < partition.min_insync_replicas:
                 raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-        if partition.is_closed:
+        if partition.has_queue:
             must_be_opened = must_be_opened_first(records, partition.config)
             return hold(request, partition, data, waits, must_be_opened=must_be_opened, permit=permit)
         if permit is not None and permit.ask(request.now) is not None:
@@ -177,7 +185,8 @@ class Produce:
         )
         end = appended.last_offset + 1
         for_flush = partition.counts_messages and partition.must_await_flush(appended)
-        if for_flush or (acks == ALL and end > partition.leader.high_watermark):
+        leader = partition.leader
+        if for_flush or (acks == ALL and leader is not None and end > leader.high_watermark):
             waits.append(Wait(partition, result, end, for_high_watermark=acks == ALL, for_flush=for_flush))
         return result
 
@@ -188,7 +197,7 @@ class Produce:
         attributes = records[ATTRIBUTES_AT + 1]
         if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION_MIN:
             raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-        return self._transactions.permit(request, partition, records) if attributes & TRANSACTIONAL else None
+        return self._permits.to_write(request, partition, records) if attributes & TRANSACTIONAL else None
 
 
 def hold(
@@ -201,14 +210,18 @@ def hold(
     permit: Permit | None,
 ) -> PartitionProduceResponse:
     """The batch waits in front of its log; the answer is filled in once its place is known."""
-    gate = partition.gate
-    if not gate.has_room(data.records):
-        raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be opened")
+    queue = partition.append_queue
+    if not queue.has_room(data.records):
+        if permit is not None:
+            permit.drop()
+        raise Refused(
+            ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be decompressed and checked; try again"
+        )
     acks = request.body.acks
     held = HeldBatch(request.connection, data.records, closes_if_refused=acks == 0, permit=permit)
     result = PartitionProduceResponse(index=data.index)
     waits.append(Wait(partition, result, NO_OFFSET, for_high_watermark=acks == ALL, held=held))
-    gate.hold(request.now, held, must_be_opened=must_be_opened)
+    queue.hold(request.now, held, must_be_opened=must_be_opened)
     return result
 
 
@@ -233,14 +246,28 @@ def tell_refusal(result: PartitionProduceResponse, refusal: Refused, partition: 
             result.log_start_offset = partition.log.log_start_offset  # as Kafka, which looked at its log
 
 
-def leader_of(partition: Partition) -> LeaderIdAndEpoch:
-    return LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader.epoch)
+def commit_outcome(partition: Partition, leader: PartitionLeader | None, end: int) -> ErrorCode | None:
+    """Whether what was appended under that leader is committed up to `end` (0: only whether it still leads).
+    NONE: it is; an error: it will not be, or nobody can tell; None: not yet.
+    """
+    if partition.is_deleted:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.is_offline or partition.log is None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if leader is None or leader is not partition.leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the offset may hold another leader's records by now
+    if end:
+        if leader.high_watermark < end:
+            return None
+        if not leader.has_enough(partition.min_insync_replicas):
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    return ErrorCode.NONE
 
 
 class Wait:
     """One partition's part of an answer that is not true yet."""
 
-    __slots__ = ("end", "for_flush", "for_high_watermark", "held", "is_told", "partition", "result")
+    __slots__ = ("end", "for_flush", "for_high_watermark", "held", "is_told", "leader", "partition", "result")
 
     def __init__(
         self,
@@ -253,6 +280,7 @@ class Wait:
         held: HeldBatch | None = None,
     ) -> None:
         self.partition = partition
+        self.leader = partition.leader  # in whose epoch the batch was, or will be, appended
         self.result = result
         self.end = end  # one past the last record
         self.for_high_watermark = for_high_watermark
@@ -272,21 +300,29 @@ class Wait:
                 return placed.code
             self._place(placed)
         partition = self.partition
-        if partition.is_deleted:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if partition.is_offline or partition.log is None:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        if self.for_high_watermark:
-            if partition.leader.high_watermark < self.end:
+        code = commit_outcome(partition, self.leader, self.end if self.for_high_watermark else 0)
+        if code is ErrorCode.NONE and self.for_flush:
+            log = partition.log
+            if log is not None and log.flushed_offset < self.end:
                 return None
-            if not partition.leader.has_enough(partition.min_insync_replicas):
-                return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        if self.for_flush and partition.log.flushed_offset < self.end:
-            return None
-        return ErrorCode.NONE
+        return code
+
+    @property
+    def is_for_followers_alone(self) -> bool:
+        return self.for_high_watermark and not self.for_flush and self.held is None
+
+    def register(self, parked: "ParkedProduce") -> None:
+        """Have the request woken when this may hold."""
+        if self.held is not None:
+            parked.wait_for(self.held)
+            return
+        if self.for_high_watermark:
+            self.partition.await_commit(self.end, parked)
+        if self.for_flush:
+            parked.wait_for(self.partition)
 
     def _place(self, appended: Appended) -> None:
-        """The batch has passed the gate."""
+        """The batch has left the append queue."""
         self.held = None
         self.end = appended.last_offset + 1
         self.for_flush = self.partition.counts_messages and self.partition.must_await_flush(appended)
@@ -296,7 +332,7 @@ class Wait:
 
     def give_up(self, now: Now) -> None:
         if self.held is not None:
-            self.partition.gate.withdraw(now, self.held)
+            self.partition.append_queue.withdraw(now, self.held)
 
 
 class ParkedProduce(Parked):
@@ -316,13 +352,12 @@ class ParkedProduce(Parked):
         self._response = response
         self._open = waits
         self._at = request.now.after_ms(max(timeout_ms, 0))
-        request.body = None  # it views the connection's buffer
+        if not request.is_usual:  # else the fast path learns from it first
+            request.body = None  # it views the connection's buffer
         for wait in waits:
-            self.wait_for(wait.partition)
-            if wait.held is not None:
-                self.wait_for(wait.held)
-                if wait.held.outcome is not None:  # it was let through, or refused, at once
-                    waiting.wake(wait.held)
+            wait.register(self)
+            if wait.held is not None and wait.held.outcome is not None:
+                waiting.wake(wait.held)  # it was let through, or refused, at once
 
     def deadline(self) -> Instant:
         return self._at
@@ -330,10 +365,13 @@ class ParkedProduce(Parked):
     def reply(self, now: Now, *, is_expired: bool) -> ProduceResponse | None:
         still_open: list[Wait] = []
         for wait in self._open:
+            was_held = wait.held is not None
             outcome = wait.outcome()
             if outcome is None:
                 if not is_expired:
                     still_open.append(wait)
+                    if was_held and wait.held is None:
+                        wait.register(self)
                     continue
                 wait.give_up(now)
                 outcome = ErrorCode.REQUEST_TIMED_OUT

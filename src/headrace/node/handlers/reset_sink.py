@@ -1,8 +1,9 @@
-"""ResetSink, key 30014: a sink forgets which batches it has."""
+"""ResetSink, key 30014: deletes the number of a sink's last committed batch, and aborts open attempts."""
 
 from typing import Any
 
-from headrace.node.authorization import Access, Operation, Resource
+from headrace.machines.sinks.sinks import SinkResult
+from headrace.node.authorization import Operation
 from headrace.node.coordinators.sinks import SinkCoordinator
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
@@ -10,22 +11,20 @@ from headrace.protocol.messages.reset_sink import ResetSinkRequest, ResetSinkRes
 
 
 class ResetSink:
-    def __init__(
-        self,
-        sinks: SinkCoordinator,
-        access: Access,
-    ) -> None:
+    def __init__(self, sinks: SinkCoordinator) -> None:
         self._sinks = sinks
-        self._access = access
 
     def handle(self, request: Request) -> Any:
         body: ResetSinkRequest = request.body
-        if not self._access.allows(request, Operation.ALTER, Resource.TRANSACTIONAL_ID, body.app_id):
-            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        shard = self._sinks.shard_of(request.now, body.app_id)
+        shard = self._sinks.asked(request, Operation.ALTER, body.app_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        return shard.answer(request, shard.machine.reset(request.now, body), refused)
+        decision = shard.machine.reset(request.now, body.app_id)
+        return shard.answer(request, decision, respond, refused)
+
+
+def respond(result: SinkResult) -> ResetSinkResponse:
+    return ResetSinkResponse(error_code=result.error, error_message=result.message)
 
 
 def refused(code: ErrorCode) -> ResetSinkResponse:

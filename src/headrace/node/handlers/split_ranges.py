@@ -5,9 +5,8 @@ Told from segment bases and offset indexes: no batch is read.
 
 from headrace.base.limits import SPLITS_PER_RANGE_MAX
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.faults import FAULTS, code_of
-from headrace.node.partition import Partition
-from headrace.node.partitions import Partitions
+from headrace.node.error_codes import FAULTS, code_of
+from headrace.node.partitions import Partitions, TopicReplicas
 from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.split_ranges import (
@@ -38,16 +37,16 @@ class SplitRanges:
         return SplitRangesResponse(topics=topics)
 
     def _answer(
-        self, request: Request, partitions: list[Partition] | None, asked: SplitPartition
+        self, request: Request, topic: TopicReplicas | None, asked: SplitPartition
     ) -> SplitPartitionResponse:
         answer = SplitPartitionResponse(partition_index=asked.partition_index, split_offsets=[])
-        fault = self._fault(request, partitions, asked)
+        fault = self._fault(request, topic, asked)
         if fault is not None:
             answer.error_code = fault
             return answer
-        assert partitions is not None
+        assert topic is not None
         try:
-            log = partitions[asked.partition_index].opened(request.now)
+            log = topic.replicas[asked.partition_index].opened(request.now)
             start = max(asked.start_offset, log.log_start_offset)
             end = min(asked.end_offset, log.log_end_offset)
             answer.log_start_offset = log.log_start_offset
@@ -59,14 +58,15 @@ class SplitRanges:
         return answer
 
     def _fault(
-        self, request: Request, partitions: list[Partition] | None, asked: SplitPartition
+        self, request: Request, topic: TopicReplicas | None, asked: SplitPartition
     ) -> ErrorCode | None:
-        if partitions is None:
+        if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, partitions[0].topic):
+        if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
             return ErrorCode.UNKNOWN_TOPIC_ID  # as with Fetch: a name is not told to whom it is not for
-        if not 0 <= asked.partition_index < len(partitions):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partition = topic.replicas.get(asked.partition_index)
+        if partition is None:
+            return topic.absence(asked.partition_index)
         if asked.bytes_per_split < 1 or not 0 <= asked.start_offset <= asked.end_offset:
             return ErrorCode.INVALID_REQUEST
-        return partitions[asked.partition_index].leadership_fault()
+        return partition.leadership_fault()

@@ -1,14 +1,20 @@
-"""SyncGroup, key 14, versions 0–5: the leader hands in who gets what, and every member waits for its part."""
+"""SyncGroup, key 14, versions 0–5: the leader sends the assignment, and every member waits for its part.
+
+From version 5 on a member must name the protocol that it believes was chosen.
+"""
 
 from typing import Any
 
+from headrace.machines.groups.classic.requests import Sync, Synced
 from headrace.node.authorization import Operation
 from headrace.node.coordinators.groups import GroupCoordinator
-from headrace.node.coordinators.shard import Ticket, caller
+from headrace.node.coordinators.shard import Ticket
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+NAMES_PROTOCOL_SINCE = 5
 
 
 class SyncGroup:
@@ -25,13 +31,37 @@ class SyncGroup:
         shard = self._groups.asked(request, Operation.READ, body.group_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        sizes = [len(one.assignment) for one in body.assignments]
-        refusal = self._groups.member_refusal(request.now, shard, body.group_id, body.member_id, sizes)
-        if refusal is not None:
-            return refused(refusal)
-        ticket = Ticket(self._waiting, request, refused)
-        decision = shard.machine.sync(request.now, body, request.version, caller(request), ticket)
-        return shard.answer(request, decision, refused, ticket)
+        if body.group_id and not names_what_it_must(body, request.version):
+            return refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        ticket = Ticket(self._waiting, request, respond, refused)
+        decision = shard.machine.sync(request.now, asked(body), ticket)
+        return shard.answer(request, decision, respond, refused, ticket)
+
+
+def names_what_it_must(body: SyncGroupRequest, version: int) -> bool:
+    names_protocol = body.protocol_type is not None and body.protocol_name is not None
+    return version < NAMES_PROTOCOL_SINCE or names_protocol
+
+
+def asked(body: SyncGroupRequest) -> Sync:
+    return Sync(
+        body.group_id,
+        body.generation_id,
+        body.member_id,
+        body.group_instance_id,
+        body.protocol_type,
+        body.protocol_name,
+        {share.member_id: bytes(share.assignment) for share in body.assignments},
+    )
+
+
+def respond(synced: Synced) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=synced.error,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol,
+        assignment=synced.assignment,
+    )
 
 
 def refused(code: ErrorCode) -> SyncGroupResponse:

@@ -8,11 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.base.time import Now
-from headrace.machines.coordination import Decision
+from headrace.machines.coordination import Decision, Topics, Writer
+from headrace.machines.groups.commits import NewOffset
+from headrace.machines.groups.group import Committer
+from headrace.machines.groups.groups import Groups
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
+from headrace.node.coordinators.permits import CommitPermit, Permits
 from headrace.node.coordinators.shard import Shard, Ticket
-from headrace.node.coordinators.transactions import TransactionCoordinator
+from headrace.node.error_codes import Refused
+from headrace.node.handlers.offset_commit import new_offsets
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
 from headrace.protocol.errors import ErrorCode
@@ -23,6 +28,7 @@ from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from headrace.protocol.notation import ZERO_UUID
 
 
 class TxnOffsetCommit:
@@ -30,13 +36,13 @@ class TxnOffsetCommit:
         self,
         groups: GroupCoordinator,
         topics: ImageTopics,
-        transactions: TransactionCoordinator,
+        permits: Permits,
         access: Access,
         waiting: Waiting,
     ) -> None:
         self._groups = groups
         self._topics = topics
-        self._transactions = transactions
+        self._permits = permits
         self._access = access
         self._waiting = waiting
 
@@ -65,53 +71,108 @@ class TxnOffsetCommit:
                 body.topics.append(topic)
         if not body.topics:
             return TxnOffsetCommitResponse(topics=rest)
-        code, awaited = self._transactions.admit_commit(request, shard.partition)
-        if code is not ErrorCode.NONE:
-            return refused(code)
+        topics = body.topics
+
+        def respond(codes: list[ErrorCode]) -> TxnOffsetCommitResponse:
+            return TxnOffsetCommitResponse(topics=committed_topics(topics, codes) + rest)
+
+        if body.producer_id < 0 or body.producer_epoch < 0:
+            return refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        permit = self._permits.to_commit(request, shard.partition)
+        try:
+            awaited = permit.ask(request.now)
+        except Refused as refusal:
+            return refused(refusal.code)
         if awaited is not None:
-            ticket = AfterCommit(self._waiting, request, refused, shard, rest)
+            ticket = Permitted(self._waiting, request, respond, refused, shard, permit, self._commit)
             awaited.await_commit(request.now, ticket)
             return ticket
-        return shard.answer(request, committed(request.now, shard, request, rest), refused)
+        return shard.answer(request, self._commit(request.now, shard, body), respond, refused)
+
+    def _commit(self, now: Now, shard: Shard[Groups], body: TxnOffsetCommitRequest) -> Decision:
+        writer = Writer(body.producer_id, body.producer_epoch)
+        offsets = offsets_of(body, self._topics)
+        return shard.machine.commit_transactional(now, committer_of(body), writer, offsets)
 
 
-def committed(
-    now: Now, shard: Shard[Any], request: Request, rest: list[TxnOffsetCommitResponseTopic]
-) -> Decision:
-    decision: Decision = shard.machine.commit_transactional(now, request.body, request.version)
-    decision.reply.topics += rest
-    return decision
+def committer_of(body: TxnOffsetCommitRequest) -> Committer:
+    return Committer(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
 
 
-class AfterCommit(Ticket):
+def offsets_of(body: TxnOffsetCommitRequest, topics: Topics) -> list[NewOffset]:
+    offsets: list[NewOffset] = []
+    for topic in body.topics:
+        topic_id = topics.id_of(topic.name) or ZERO_UUID
+        offsets += new_offsets(topic.name, topic_id, topic.partitions)
+    return offsets
+
+
+def committed_topics(
+    topics: list[TxnOffsetCommitRequestTopic], codes: list[ErrorCode]
+) -> list[TxnOffsetCommitResponseTopic]:
+    """With an error code for each partition of the topics, in their order."""
+    rest = iter(codes)
+    return [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=next(rest)
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+class Permitted(Ticket):
     """The offsets are written once the transaction is known to hold their partition, not before."""
 
-    __slots__ = ("_rest", "_shard")
+    __slots__ = ("_body", "_commit", "_permit", "_shard")
 
     def __init__(
         self,
         waiting: Waiting,
         request: Request,
+        respond: Callable[[Any], Any],
         refused: Callable[[ErrorCode], Any],
-        shard: Shard[Any],
-        rest: list[TxnOffsetCommitResponseTopic],
+        shard: Shard[Groups],
+        permit: CommitPermit,
+        commit: Callable[[Now, Shard[Groups], TxnOffsetCommitRequest], Decision],
     ) -> None:
-        super().__init__(waiting, request, refused)
+        self._body: TxnOffsetCommitRequest = request.body
+        super().__init__(waiting, request, respond, refused)
         self._shard = shard
-        self._rest = rest
+        self._permit = permit
+        self._commit = commit
 
     def settle(self, now: Now, reply: Any) -> None:
-        """First the coordinator's commit, then, with the reply, the group's own."""
+        """First the transaction's coordinator has its say, then, with the reply, the group's own."""
         if reply is not None:
             super().settle(now, reply)
             return
-        if self._shard.current is None:
-            self.refuse(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        shard = self._shard
+        if shard.current is None or not shard.is_led:
+            self.refuse(now, ErrorCode.NOT_COORDINATOR if not shard.is_led else shard.refusal)
             return
-        decision = committed(now, self._shard, self.request, self._rest)
+        try:
+            awaited = self._permit.ask(now)
+        except Refused as refusal:
+            self.refuse(now, refusal.code)
+            return
+        if awaited is not None:
+            awaited.await_commit(now, self)
+            return
+        self._permit.drop()
+        decision = self._commit(now, shard, self._body)
         decision.answers.append((self, decision.reply))
-        if not self._shard.carry_out(now, decision):
-            self.refuse(now, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if code := shard.write(now, decision):
+            self.refuse(now, code)
+
+    def refuse(self, now: Now, code: ErrorCode) -> None:
+        self._permit.drop()
+        super().refuse(now, code)
 
 
 def refused_topic(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:

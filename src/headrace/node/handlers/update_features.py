@@ -9,9 +9,10 @@ from headrace.machines.metadata.controller.decision import Refusal
 from headrace.machines.metadata.controller.update_features import FeatureUpdate, Upgrade
 from headrace.machines.metadata.versions import SUPPORTED_FEATURES
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.faults import FAULTS, code_of
-from headrace.node.metadata_log import CommittedReply, MetadataLog
+from headrace.node.error_codes import FAULTS, code_of
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.routes import Request
+from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -34,7 +35,7 @@ class UpdateFeatures:
         self._decisions = decisions
         self._access = access
 
-    def handle(self, request: Request) -> UpdateFeaturesResponse | CommittedReply:
+    def handle(self, request: Request) -> UpdateFeaturesResponse | Parked:
         body: UpdateFeaturesRequest = request.body
         if not self._access.allows(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
             return UpdateFeaturesResponse(
@@ -61,7 +62,7 @@ class UpdateFeatures:
             error_message=None,
             results=[UpdatableFeatureResult(feature=update.name, error_message="NONE") for update in updates],
         )
-        return self._metadata.when_committed(request, offset, response)
+        return self._metadata.when_known(request, offset, response)
 
 
 def upgrade_of(update: FeatureUpdateKey, version: int) -> int:

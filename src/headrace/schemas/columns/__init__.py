@@ -4,8 +4,8 @@
     decoded = decoder.columns(table["value"])
     decoded.struct, decoded.failures
 
-A null stays a null row. A row that cannot be read is a null row too, and has a failure with its reason; what
-is wrong with the registry itself is raised, since no row is to blame for it.
+A null value gives a null row. A row that cannot be decoded is null too, and has a failure with the reason.
+Errors of the registry itself are raised, because no row is their cause.
 """
 
 from headrace.schemas.columns.decoder import Decoded, Decoder, Failure, decoder_for

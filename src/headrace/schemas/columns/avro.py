@@ -1,7 +1,7 @@
-"""Avro as columns: records of fastavro, shaped for Arrow.
+"""Decoding of Avro to columns: records of fastavro, converted for Arrow.
 
-Unions with null are nullable columns; other unions are structs with a column per branch (`member0`, …), as
-Spark's own Avro source shows them. A schema that is not a record has one column, `value`.
+Unions with null are nullable columns; other unions are structs with a column per branch (`member0`, …), as in
+Spark's own Avro source. A schema that is not a record has one column, `value`.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.machines.schemas.schema import Schema, SchemaType
+from headrace.schema_formats.schema import Schema, SchemaType
 from headrace.schemas import avro
 from headrace.schemas.columns.decoder import Decoded
 from headrace.schemas.columns.rows import decoded_rows
@@ -90,14 +90,14 @@ class AvroDecoder:
         if found is None:
             written = registry.schema(id)
             if written.type is not SchemaType.AVRO:
-                raise SchemaError(f"schema {id} is {written.type}, and not AVRO")
+                raise SchemaError(f"schema {id} is of type {written.type}, not AVRO")
             compiled = avro.compiled(written.text, registry.imports(written))
             found = self._readers[id] = avro.reader(compiled, self._wanted)
         return found
 
 
 class _Types:
-    """From a schema to Arrow's type, and to what shapes fastavro's values for it."""
+    """From a schema to Arrow's type, and to the function that converts fastavro's values to it."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -135,7 +135,7 @@ class _Types:
 
     def _reference(self, name: str) -> tuple[pa.DataType, Shape]:
         if name in self._under_way:
-            raise UnsupportedSchema(f"{name} contains itself: no column can hold it")
+            raise UnsupportedSchema(f"{name} is recursive; recursive schemas cannot be converted to columns")
         if name not in self._named:
             raise UnsupportedSchema(f"{name} is not defined")
         return self.of(self._named[name])
@@ -229,6 +229,6 @@ def _member(tests: list[Callable[[Any], bool]], shapes: list[Shape]) -> Shape:
         for number, (test, shape) in enumerate(zip(tests, shapes, strict=True)):
             if test(value):
                 return {f"member{number}": value if shape is None else shape(value)}
-        raise ValueError(f"{value!r} is of no branch of its union")
+        raise ValueError(f"{value!r} matches no branch of its union")
 
     return shaped

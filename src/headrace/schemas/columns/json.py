@@ -1,9 +1,11 @@
-"""JSON as columns, read by Arrow itself; what Arrow does not like is looked at more closely, by Python.
+"""Decoding of JSON to columns by Arrow; Python decodes rows that Arrow rejects.
 
-Arrow reads a stream of objects and would neither tell which one is wrong nor notice that one is two. So only
-values that begin with { and end with } are given to it, with a line's end between: then no two of them can
-be taken for one, and one that is two is noticed by the count. A part that fails is halved until it is small
-enough for Python, which reads whatever Arrow does, and says what is wrong with the rest.
+Arrow reads a stream of objects. It does not say which object is wrong, and does not notice that one value has
+two objects. So Arrow gets only values that begin with { and end with }, separated by newlines: then it cannot
+read two values as one, and the count shows if one value has two objects. A part that fails is halved until it
+is small enough for Python, which reads everything that Arrow reads, and says what is wrong with other rows.
+
+The types of the columns come from a schema or from a sample of values.
 """
 
 from typing import Any
@@ -12,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from headrace.machines.schemas.schema import SchemaType
+from headrace.schema_formats import json_schema
+from headrace.schema_formats.json_schema import Part
+from headrace.schema_formats.schema import Schema, SchemaType
 from headrace.schemas.columns.decoder import Decoded, Failure
-from headrace.schemas.columns.json_types import shown_field
 from headrace.schemas.columns.json_values import JsonValues
 from headrace.schemas.columns.rows import assembled, reason_of
-from headrace.schemas.errors import RegistryTrouble, SchemaError
+from headrace.schemas.errors import RegistryTrouble, SchemaError, UnsupportedSchema
 from headrace.schemas.registry import Registry
 from headrace.schemas.wire import GUID_MAGIC, GUID_PREFIX_BYTES, ID_MAGIC, PREFIX_BYTES, Frame, read_frame
 
@@ -52,13 +55,13 @@ class JsonDecoder:
         return Decoded(found, sorted(failures))
 
     def objects_in(self, values: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The texts of those that may be objects; all others are null."""
+        """The values that may be objects, as text; all others are null."""
         return self._objects(values, None, [])
 
     def _objects(
         self, given: pa.Array | pa.ChunkedArray, id_headers: pa.Array | None, failures: list[Failure]
     ) -> pa.Array:
-        """As texts without ids and space around them; what cannot be an object is a failure and null."""
+        """The values as text without ids and surrounding whitespace; others are null, with a failure."""
         values = _whole(given)
         if self._registry is not None:
             values = self._unframed(values, id_headers, self._registry, failures)
@@ -85,7 +88,7 @@ class JsonDecoder:
     def _read(
         self, values: pa.Array, first: int, structs: list[pa.StructArray], failures: list[Failure]
     ) -> None:
-        """`first` is the row that the values begin with."""
+        """Decodes values; `first` is the row number of the first."""
         found = self._at_once(values) if self._is_plain else None
         if found is not None:
             structs.append(found)
@@ -99,7 +102,7 @@ class JsonDecoder:
             failures += [Failure(first + row, reason) for row, reason in decoded.failures]
 
     def _at_once(self, values: pa.Array) -> pa.StructArray | None:
-        """All rows, none of them touched by Python; None: one of them needs a closer look."""
+        """All rows, decoded by Arrow; None if Arrow rejects one of them."""
         present = values.drop_null()
         if not len(present):
             return pa.nulls(len(values), self._type)
@@ -126,7 +129,7 @@ class JsonDecoder:
     def _unframed(
         self, values: pa.Array, id_headers: pa.Array | None, registry: Registry, failures: list[Failure]
     ) -> pa.Array:
-        """The values without the ids in front of them; those without one are failures and null."""
+        """The values without the ids in front of them; values without an id are null, with a failure."""
         reasons: dict[bytes, str | None] = {}  # of ids: each is judged once
         prefixes = pc.binary_slice(values, 0, PREFIX_BYTES).unique().drop_null().to_pylist()
         if id_headers is None and len(prefixes) == 1 and prefixes[0][:1] == bytes([ID_MAGIC]):
@@ -151,7 +154,7 @@ class JsonDecoder:
         return pa.array(data, pa.binary())
 
     def _reason_against(self, framed: bytes, registry: Registry) -> str | None:
-        """Why bytes that begin so cannot be read; None: they can."""
+        """Why values that begin with these bytes cannot be read; None: they can."""
         try:
             self._check(read_frame(framed, with_indexes=False), registry)
         except RegistryTrouble:
@@ -165,7 +168,7 @@ class JsonDecoder:
         if id not in self._known:
             written = registry.schema(id)
             if written.type is not SchemaType.JSON:
-                raise SchemaError(f"schema {id} is {written.type}, and not JSON")
+                raise SchemaError(f"schema {id} is of type {written.type}, not JSON")
             self._known.add(id)
 
 
@@ -186,7 +189,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """With texts where dates are wanted."""
+    """The type with text in place of dates."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -195,7 +198,7 @@ def _with_texts(kind: pa.DataType) -> pa.DataType:
 
 
 class _Miscounted(Exception):
-    """One value was several objects."""
+    """One value has several objects."""
 
 
 def _in_braces(texts: pa.Array) -> pa.Array:
@@ -232,12 +235,12 @@ def _one_struct(table: pa.Table) -> pa.StructArray:
 
 
 def inferred_type(sample: pa.Array | pa.ChunkedArray, registry: Registry | None = None) -> pa.StructType:
-    """The columns of values seen: what Arrow makes of them, bad ones left out."""
+    """The columns that Arrow infers from a sample of values, without those that are not valid."""
     values = _whole(sample).slice(0, SAMPLE_ROWS_MAX)
     tables: list[pa.Table] = []
     _infer(JsonDecoder(pa.struct([]), registry).objects_in(values).drop_null(), tables)
     if not tables:
-        raise SchemaError("no value of the sample is a JSON object: give a schema")
+        raise SchemaError("no value of the sample is a JSON object: pass a schema instead")
     merged = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
     return pa.struct([shown_field(field) for field in merged])
 
@@ -252,3 +255,78 @@ def _infer(values: pa.Array, tables: list[pa.Table]) -> None:
             middle = len(values) // 2
             _infer(values.slice(0, middle), tables)
             _infer(values.slice(middle), tables)
+
+
+def shown_field(field: pa.Field) -> pa.Field:
+    """The field with text for a column of only nulls: it needs a type, and text accepts any later value."""
+    return field.with_type(_known_type(field.type))
+
+
+def _known_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([shown_field(each) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_known_type(kind.value_type))
+    return kind
+
+
+def type_of_schema(schema: Any, registry: Registry | None = None) -> pa.StructType:
+    """Of a JSON schema, or of Arrow's own types."""
+    if isinstance(schema, pa.Schema):
+        return pa.struct(list(schema))
+    if isinstance(schema, pa.DataType):
+        if not pa.types.is_struct(schema):
+            raise UnsupportedSchema("the Arrow type of JSON values must be a struct")
+        return schema
+    assert isinstance(schema, Schema)
+    imports = () if registry is None else registry.imports(schema)
+    found = _type(json_schema.parse(schema.text, imports).root, ())
+    if not pa.types.is_struct(found):
+        raise UnsupportedSchema("a JSON schema whose values are not objects has no columns")
+    return found
+
+
+_FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
+
+
+def _type(part: Part, within: tuple[int, ...]) -> pa.DataType:
+    part = part.followed()
+    if id(part.value) in within:
+        raise UnsupportedSchema("the schema is recursive; recursive schemas cannot be converted to columns")
+    if isinstance(part.value, dict):
+        within = (*within, id(part.value))
+    sort = part.sort
+    if sort == "combined" and part.combination is not None:
+        _, parts = part.combination
+        real = [each.followed() for each in parts if each.followed().get("type") != "null"]
+        # null or something is that something; anything else is kept as text
+        return _type(real[0], within) if len(real) == 1 else pa.string()
+    match sort:
+        case "object":
+            return _object(part, within)
+        case "array":
+            items = part.get("items")
+            return pa.list_(_type(part.inner(items), within) if isinstance(items, dict) else pa.string())
+        case "number":
+            return pa.int64() if part.get("type") == "integer" else pa.float64()
+        case "boolean":
+            return pa.bool_()
+        case "string":
+            if part.get("contentEncoding") == "base64":
+                return pa.binary()
+            return _FORMATS.get(part.get("format", ""), pa.string())
+    return pa.string()
+
+
+def _object(part: Part, within: tuple[int, ...]) -> pa.DataType:
+    properties = part.get("properties")
+    if properties:
+        return pa.struct([(name, _type(part.inner(each), within)) for name, each in properties.items()])
+    values = part.get("additionalProperties")
+    if isinstance(values, dict) and values:
+        return pa.map_(pa.string(), _type(part.inner(values), within))
+    return pa.string()

@@ -1,7 +1,7 @@
-"""JSON's values as those of a type, one by one: by Python, where Arrow's reader cannot or would not.
+"""Decoding of single JSON values to a type in Python, for rows that Arrow rejects.
 
-As Spark reads JSON: a text column takes whatever there is, as text; bytes are in base64; times are ISO 8601,
-and without a zone they are UTC's. A value that does not fit makes the whole row a bad one.
+As in Spark, a text column accepts any value as text. Bytes are base64; times are ISO 8601, in UTC unless they
+have a zone. A value that does not fit makes the whole row a failure.
 """
 
 import base64
@@ -32,7 +32,7 @@ class JsonValues:
 
     def read(self, data: bytes) -> Any:
         if not data:
-            raise ValueError("there are no bytes")
+            raise ValueError("the value is empty")
         try:
             value = self._decode(data.decode())
         except ValueError as error:
@@ -57,7 +57,7 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _shape(kind: pa.DataType, name: str) -> Shape:
-    """What makes a value of this type of what JSON has; of null it makes null."""
+    """The function that converts a JSON value to this type; null stays null."""
     made = _not_null(kind, name)
     return lambda value: None if value is None else made(value)
 
@@ -164,4 +164,4 @@ def _parsed(parse: Callable[[str], Any], name: str, called: str) -> Shape:
 
 
 def _unlike(value: Any, name: str, called: str) -> ValueError:
-    return ValueError(f"{name} is {json.dumps(value, default=float)[:100]}, and not {called}")
+    return ValueError(f"{name} is {json.dumps(value, default=float)[:100]}, not {called}")

@@ -1,8 +1,9 @@
-"""Protobuf as columns.
+"""Decoding of Protobuf to columns.
 
-What a message need not have (optional fields, members of a oneof, other messages) is null when it is not
-there; all else has its default. Enums are their names, unsigned numbers the next larger signed type (uint64 a
-decimal), as Spark's own Protobuf functions show them; timestamps, durations and wrappers are what they mean.
+Fields with presence (optional fields, members of a oneof, messages) are null if they are not set; all others
+have their defaults. Enums are names, unsigned numbers have the next larger signed type (uint64 is a decimal),
+as in Spark's own Protobuf functions. Timestamps, durations and wrappers become the values that they stand
+for.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.machines.schemas.schema import Schema, SchemaType
+from headrace.schema_formats.schema import Schema, SchemaType
 from headrace.schemas.columns.decoder import Decoded
 from headrace.schemas.columns.rows import decoded_rows
 from headrace.schemas.errors import MissingLibrary, SchemaError, UnsupportedSchema
@@ -79,13 +80,13 @@ class ProtobufDecoder:
             raise ValueError(f"the bytes are not a {self._descriptor.full_name}") from None
 
     def _check(self, id: int, indexes: tuple[int, ...], registry: Registry) -> None:
-        """Whether it is our message that was written; the schema may be any version of it."""
+        """Raises unless the value is of our message, in any version of the schema."""
         written = registry.schema(id)
         if written.type is not SchemaType.PROTOBUF:
-            raise SchemaError(f"schema {id} is {written.type}, and not PROTOBUF")
+            raise SchemaError(f"schema {id} is of type {written.type}, not PROTOBUF")
         found = ProtobufFile(written.text, registry.imports(written)).at(indexes, self._descriptor.full_name)
         if found.full_name != self._descriptor.full_name:
-            raise SchemaError(f"it is a {found.full_name}, and not a {self._descriptor.full_name}")
+            raise SchemaError(f"the value is a {found.full_name}, not a {self._descriptor.full_name}")
 
 
 def _message(descriptor: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Shape]:
@@ -93,7 +94,9 @@ def _message(descriptor: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataTy
     if known is not None:
         return known
     if descriptor.full_name in within:
-        raise UnsupportedSchema(f"{descriptor.full_name} contains itself: no column can hold it")
+        raise UnsupportedSchema(
+            f"{descriptor.full_name} is recursive; recursive schemas cannot be converted to columns"
+        )
     within = (*within, descriptor.full_name)
     fields = []
     shapes: list[tuple[str, Shape]] = []
@@ -109,7 +112,7 @@ def _message(descriptor: Descriptor, within: tuple[str, ...]) -> tuple[pa.DataTy
 
 
 def _field(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Shape]:
-    """The column of a field, and what takes its value out of a message."""
+    """The column of a field, and the function that reads its value from a message."""
     name = field.name
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:

@@ -18,7 +18,7 @@ _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 def decoded_rows(
     values: pa.Array | pa.ChunkedArray, id_headers: pa.Array | None, decode: Decode, kind: pa.StructType
 ) -> Decoded:
-    """`decode` is given a row's bytes and its header, and may raise anything."""
+    """Decodes row by row. `decode` gets a row's bytes and its header, and may raise anything."""
     data = values.to_pylist()
     headers: Sequence[bytes | None] = [None] * len(data) if id_headers is None else id_headers.to_pylist()
     rows: list[Any] = [None] * len(data)
@@ -43,7 +43,7 @@ def decoded_rows(
 
 
 def assembled(rows: list[Any], kind: pa.StructType, failures: list[Failure]) -> Decoded:
-    """Rows of Python's values as columns; what does not fit into its type is one more failure."""
+    """Rows of Python values as columns; a row that does not fit the type is one more failure."""
     try:
         return Decoded(pa.array(rows, type=kind), failures)
     except _MISFITS:

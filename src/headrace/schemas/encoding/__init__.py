@@ -1,10 +1,10 @@
-"""Whole Arrow columns as values: what `columns` decodes, written.
+"""Encoding of whole Arrow columns, the reverse of `columns`.
 
     encoder = encoder_for("avro", table["value"].type, registry=registry, subject="clicks-value")
     encoder.values(table["value"])
 
-The schema is given, made from the columns' types (JSON and Avro), or the newest of a subject. Whether the
-columns fit it is known before the first row is written.
+The schema is passed, derived from the columns' types (JSON and Avro), or the newest of a subject. The encoder
+checks whether the columns fit the schema before it writes the first row.
 """
 
 from headrace.schemas.encoding.encoder import Encoder, encoder_for

@@ -1,8 +1,8 @@
-"""Columns as Avro: the schema that their types make, and whether they fit one that is given.
+"""Encoding of columns as Avro: the schema that follows from their types, and the check against a given one.
 
-What a schema has and the columns do not must have a default; what columns have and the schema does not is an
-error, since it would be lost. A union of several types takes a struct of `member0`, `member1` …, as reading
-shows it. Times are handed over as numbers, which is what they are in Avro.
+A field without a column must have a default; a column without a field is an error, because it would be lost.
+A union of several types takes a struct of `member0`, `member1` …, as decoding returns it. Times are passed as
+numbers, as Avro stores them.
 """
 
 import json
@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.machines.schemas.schema import Imports
+from headrace.schema_formats.schema import Imports
 from headrace.schemas import avro
-from headrace.schemas.encoding.encoder import Encoding
-from headrace.schemas.encoding.shapes import Shape, each, fields, pairs
+from headrace.schemas.encoding.encoder import Encoding, Shape, each, fields, pairs
 from headrace.schemas.errors import DoesNotFit
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -52,8 +51,8 @@ _SIMPLE: list[tuple[Any, Any]] = [
 
 
 def derived(kind: pa.DataType, name: str) -> str:
-    """The schema of columns of this type. Every field may be null, which is its default, also where a frame
-    says that it is not: only so may columns come and go.
+    """The schema of columns of this type. Every field is nullable with the default null, even if the
+    DataFrame declares it NOT NULL: only then can later versions add and remove columns.
     """
     return json.dumps(_schema(kind, name, ""), ensure_ascii=False)
 
@@ -73,15 +72,17 @@ def _schema(kind: pa.DataType, name: str, path: str) -> Any:
         return {"type": "array", "items": _nullable(kind.value_type, name, path)}
     if pa.types.is_map(kind):
         if not pa.types.is_string(kind.key_type):
-            raise DoesNotFit(f"{_named(path)} has keys of {kind.key_type}; Avro's maps have texts")
+            raise DoesNotFit(
+                f"{_named(path)} has keys of type {kind.key_type}; keys of Avro maps are strings"
+            )
         return {"type": "map", "values": _nullable(kind.item_type, name, path)}
-    raise DoesNotFit(f"{_named(path)} is {kind}, which Avro does not have")
+    raise DoesNotFit(f"{_named(path)} is of type {kind}, which Avro does not have")
 
 
 def _field(field: pa.Field, within: str, path: str) -> dict[str, Any]:
     path = f"{path}.{field.name}" if path else field.name
     if not _NAME.fullmatch(field.name):
-        raise DoesNotFit(f"{_named(path)}: Avro's names are of letters, digits and _; rename it")
+        raise DoesNotFit(f"{_named(path)}: a name in Avro has only letters, digits and _; rename the column")
     # records inside are named by the way to them, so that two of one name do not meet
     schema = _nullable(field.type, f"{within}_{field.name}", path)
     return {"name": field.name, "type": schema, "default": None}
@@ -100,7 +101,7 @@ def _named(path: str) -> str:
 
 
 class _Fitting:
-    """The type that rows are handed over in, and what shapes their values then."""
+    """The type in which rows are passed, and the functions that convert their values."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
@@ -135,7 +136,7 @@ class _Fitting:
 
     def _record(self, kind: pa.DataType, schema: dict[str, Any], path: str) -> tuple[pa.DataType, Shape]:
         if not pa.types.is_struct(kind):
-            raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants the record {schema['name']}")
+            raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has the record {schema['name']}")
         wanted = {field["name"]: field for field in schema["fields"]}
         handed, shapes = [], {}
         for field in kind:
@@ -146,7 +147,7 @@ class _Fitting:
             handed.append(pa.field(field.name, inner))
         for name, field in wanted.items():
             if "default" not in field:
-                raise DoesNotFit(f"{_named(path)} has no field {name}, for which the schema has no default")
+                raise DoesNotFit(f"{_named(path)} has no field {name}, which has no default in the schema")
         return pa.struct(handed), fields(shapes)
 
     def _union(self, kind: pa.DataType, branches: list[Any], path: str) -> tuple[pa.DataType, Shape]:
@@ -179,7 +180,7 @@ class _Fitting:
             if not chosen:
                 return None
             if len(chosen) > 1:
-                raise ValueError(f"a union has one value, and here are {len(chosen)}: {value}")
+                raise ValueError(f"a union must have one value, not {len(chosen)}: {value}")
             (number,) = chosen
             member, shape = value[f"member{number}"], shapes[number]
             # with its type beside it, so that nobody has to guess
@@ -207,7 +208,7 @@ class _Fitting:
                 return pa.binary()
             case "null" if pa.types.is_null(kind):
                 return kind
-        raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants {wanted}")
+        raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has {wanted}")
 
 
 def _logical(kind: pa.DataType, schema: dict[str, Any], logical: str) -> tuple[pa.DataType, Shape] | None:
@@ -239,7 +240,7 @@ def _scaled(unit: str, wanted: str) -> Shape:
 
 
 def _tag(branch: Any) -> str:
-    """How fastavro wants a branch of a union to be named."""
+    """The name of a union's branch in fastavro."""
     if isinstance(branch, dict):
         return str(
             branch["name"] if branch["type"] in ("record", "error", "enum", "fixed") else branch["type"]

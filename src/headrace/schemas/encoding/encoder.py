@@ -1,25 +1,26 @@
-"""Which schema rows are written with, and how their bytes are made."""
+"""Encoders by format, the choice of the schema with which rows are written, and conversions of values."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client.serializers import NotSerializable
-from headrace.machines.schemas.schema import Schema, SchemaType
-from headrace.schemas.columnar import columnar_format
+from headrace.schema_formats.schema import Schema, SchemaType
+from headrace.schemas.columns.decoder import columnar_format
 from headrace.schemas.errors import SchemaError
-from headrace.schemas.place import Place
 from headrace.schemas.registry import Registry
+from headrace.schemas.subjects import Registration
 from headrace.schemas.wire import prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 # A value in an error's text: more of it helps nobody.
 VALUE_CHARACTERS_MAX = 200
 
 
 class Encoding(NamedTuple):
-    """How rows of one type become values of one schema."""
+    """The conversion of rows of one type to values of one schema."""
 
     handed: "pa.DataType"  # what the rows are cast to before they become Python's values; maps are pairs then
     encode: Callable[[Any], bytes]
@@ -61,12 +62,12 @@ class Encoder:
             for value in handed.to_pylist():
                 written.append(None if value is None else start + encode(value))
         except Exception as error:
-            raise NotSerializable(f"{_shown(value)} cannot be written: {error}") from error
+            raise NotSerializable(f"{_shown(value)} cannot be encoded: {error}") from error
         return pa.array(written, pa.binary())
 
 
 def _evened(kind: "pa.DataType") -> "pa.DataType":
-    """The type with all instants in UTC, and with nulls wherever: whether they may be is for the format."""
+    """The type with all times in UTC, and nullable everywhere: the format decides about nulls."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -98,8 +99,9 @@ def encoder_for(
 ) -> Encoder:
     """An encoder of `json`, `avro` or `protobuf` for columns of one type, usually a struct.
 
-    Without a `schema` one is made of the type, in which records have the `name`; Protobuf takes the newest of
-    the `subject`, and so do all if nothing is to be registered. DoesNotFit if the type cannot be written so.
+    Without a `schema`, JSON and Avro derive one from the type, with `name` as the name of the record.
+    Protobuf, and all formats if nothing is to be registered, use the newest schema of the `subject`. Raises
+    DoesNotFit if the type does not fit the schema.
     """
     wanted = columnar_format(format)
     given = Schema(schema, wanted) if isinstance(schema, str) else schema
@@ -107,13 +109,13 @@ def encoder_for(
         given = Schema(_derived(wanted, kind, name), wanted)
     id = None
     if registry is not None:
-        place = Place(subject=subject, auto_register=auto_register, use_latest=given is None)
-        found = place.registered(registry, given)
+        registration = Registration(subject=subject, auto_register=auto_register, use_latest=given is None)
+        found = registration.resolve(registry, given)
         id, given = found.id, found.schema
     if given is None:
-        raise SchemaError("PROTOBUF needs a schema, or a registry and a subject that has one")
+        raise SchemaError("PROTOBUF needs a schema, or a registry with a subject that has one")
     if given.type is not wanted:
-        raise SchemaError(f"the schema is {given.type}, and not {wanted}")
+        raise SchemaError(f"the schema is of type {given.type}, not {wanted}")
     return Encoder(kind, _encoding(given, kind, registry, message), given, id)
 
 
@@ -144,3 +146,41 @@ def _encoding(
             from headrace.schemas.encoding import protobuf
 
             return protobuf.encoding(schema.text, imports, kind, message)
+
+
+# --- conversions -----------------------------------------------------------------------------------------
+# From Arrow's Python values to those that an encoder takes: functions that are composed once. None means "no
+# conversion": most columns need none, and no call costs nothing.
+
+Shape = Callable[[Any], Any] | None
+
+
+def unless_null(shape: Shape) -> Shape:
+    return None if shape is None else lambda value: None if value is None else shape(value)
+
+
+def each(shape: Shape) -> Shape:
+    """Converts the items of a list."""
+    shape = unless_null(shape)
+    return None if shape is None else lambda values: [shape(value) for value in values]
+
+
+def pairs(shape: Shape) -> Shape:
+    """Converts pairs, which is how Arrow returns maps, to a dict; `shape` converts the values."""
+    shape = unless_null(shape)
+    return dict if shape is None else lambda values: {key: shape(value) for key, value in values}
+
+
+def fields(shapes: dict[str, Shape]) -> Shape:
+    """Converts the fields of a dict, in place: nobody else uses the dict."""
+    needed = [(name, shape) for name, shape in shapes.items() if shape is not None]
+    if not needed:
+        return None
+
+    def shaped(value: dict[str, Any]) -> dict[str, Any]:
+        for name, shape in needed:
+            if (found := value[name]) is not None:
+                value[name] = shape(found)
+        return value
+
+    return shaped

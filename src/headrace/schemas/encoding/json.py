@@ -1,8 +1,8 @@
-"""Columns as JSON, and the schema that their types make.
+"""Encoding of columns as JSON, and the schema that follows from their types.
 
-Null fields are left out, as Spark's to_json does. JSON has neither times nor bytes: these are texts, by ISO
-8601 and in base64; decimals are numbers as long as a double holds all of their digits, and texts if not.
-Objects of a schema made here are closed, and require nothing: only then may a later version have more fields.
+Null fields are left out, as by Spark's to_json. Times are text in ISO 8601, bytes are text in base64;
+decimals are numbers if a double has all of their digits, and text otherwise. Objects of a derived schema are
+closed and have no required fields: only then can a later version have more fields.
 """
 
 import base64
@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.schemas.encoding.encoder import Encoding
-from headrace.schemas.encoding.shapes import Shape, each, pairs
+from headrace.schemas.encoding.encoder import Encoding, Shape, each, pairs
 from headrace.schemas.errors import DoesNotFit
 from headrace.schemas.serializers import json_bytes
 
@@ -26,7 +25,7 @@ def encoding(kind: pa.DataType) -> Encoding:
 
 
 def _handed(kind: pa.DataType, path: str) -> tuple[pa.DataType, Shape]:
-    """The type that rows are handed over in, and what shapes their values then."""
+    """The type in which rows are passed, and the function that converts their values."""
     if pa.types.is_struct(kind):
         found = [(field.name, *_handed(field.type, _inside(path, field.name))) for field in kind]
         return pa.struct([(name, inner) for name, inner, _ in found]), _object(
@@ -48,7 +47,7 @@ def _handed(kind: pa.DataType, path: str) -> tuple[pa.DataType, Shape]:
         return pa.binary(), lambda data: base64.b64encode(data).decode()
     if _is_simple(kind):
         return kind, None
-    raise DoesNotFit(f"{_named(path)} is {kind}, which JSON does not have")
+    raise DoesNotFit(f"{_named(path)} is of type {kind}, which JSON does not have")
 
 
 def _is_simple(kind: pa.DataType) -> bool:

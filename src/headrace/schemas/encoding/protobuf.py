@@ -1,8 +1,8 @@
-"""Columns as Protobuf messages.
+"""Encoding of columns as Protobuf messages.
 
-Columns are fields by their names; fields without a column are not set, nor are those that are null. Enums are
-names (or numbers), timestamps, durations and wrappers what they mean, as reading shows them. Two members of
-a oneof in one row are an error: one of them would be lost.
+A column is the field with the same name. Fields without a column, and null values, are not set. Enums are
+names (or numbers); timestamps, durations and wrappers are the values that they stand for, as in decoding. Two
+members of a oneof in one row are an error, because one of them would be lost.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.machines.schemas.schema import Imports
-from headrace.schemas.encoding.encoder import Encoding
-from headrace.schemas.encoding.shapes import Shape, each, pairs
+from headrace.schema_formats.schema import Imports
+from headrace.schemas.encoding.encoder import Encoding, Shape, each, pairs
 from headrace.schemas.errors import DoesNotFit, MissingLibrary
 from headrace.schemas.protobuf import ProtobufFile, message_class
 
@@ -58,7 +57,7 @@ def _message(kind: pa.DataType, descriptor: Descriptor, path: str) -> tuple[pa.D
     if known is not None:
         return known(kind, descriptor, path)
     if not pa.types.is_struct(kind):
-        raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants the message {descriptor.name}")
+        raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has the message {descriptor.name}")
     handed, shapes = [], {}
     for field in kind:
         inside = f"{path}.{field.name}" if path else field.name
@@ -86,7 +85,9 @@ def _set_fields(descriptor: Descriptor, shapes: dict[str, Shape]) -> Shape:
         for members in oneofs:
             there = [name for name in members if name in made]
             if len(there) > 1:
-                raise ValueError(f"{' and '.join(there)} cannot both be set: they are of one oneof")
+                raise ValueError(
+                    f"{' and '.join(there)} cannot be set together: they are members of one oneof"
+                )
         return made
 
     return shaped
@@ -96,14 +97,14 @@ def _field(kind: pa.DataType, field: FieldDescriptor, path: str) -> tuple[pa.Dat
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         if not pa.types.is_map(kind):
-            raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants a map")
+            raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has a map")
         key, key_shape = _value(kind.key_type, entry.fields_by_name["key"], path)
         assert key_shape is None, "keys of maps are whole numbers, texts and booleans"
         value, shape = _value(kind.item_type, entry.fields_by_name["value"], path)
         return pa.map_(key, value), pairs(shape)
     if field.is_repeated:
         if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
-            raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants an array")
+            raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has an array")
         inner, shape = _value(kind.value_type, field, path)
         return pa.list_(inner), each(shape)
     return _value(kind, field, path)
@@ -128,7 +129,7 @@ def _value(kind: pa.DataType, field: FieldDescriptor, path: str) -> tuple[pa.Dat
         return pa.string(), None
     if field.type == Field.TYPE_BYTES and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         return pa.binary(), None
-    raise DoesNotFit(f"{_named(path)} is {kind}, which {field.full_name} does not take")
+    raise DoesNotFit(f"{_named(path)} is of type {kind}, which does not fit the field {field.full_name}")
 
 
 def _enum(descriptor: EnumDescriptor) -> Shape:
@@ -153,13 +154,13 @@ WellKnown = Callable[[pa.DataType, Descriptor, str], tuple[pa.DataType, Shape]]
 
 def _timestamp(kind: pa.DataType, descriptor: Descriptor, path: str) -> tuple[pa.DataType, Shape]:
     if not pa.types.is_timestamp(kind) or kind.unit != "us":
-        raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants a {descriptor.full_name}")
+        raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has a {descriptor.full_name}")
     return pa.int64(), lambda micros: {"seconds": micros // 1_000_000, "nanos": micros % 1_000_000 * 1_000}
 
 
 def _duration(kind: pa.DataType, descriptor: Descriptor, path: str) -> tuple[pa.DataType, Shape]:
     if not pa.types.is_duration(kind) or kind.unit != "us":
-        raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants a {descriptor.full_name}")
+        raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has a {descriptor.full_name}")
 
     def shaped(micros: int) -> dict[str, int]:
         # both parts have one sign
@@ -177,7 +178,7 @@ def _wrapper(kind: pa.DataType, descriptor: Descriptor, path: str) -> tuple[pa.D
 
 def _json(kind: pa.DataType, descriptor: Descriptor, path: str) -> tuple[pa.DataType, Shape]:
     if not pa.types.is_string(kind):
-        raise DoesNotFit(f"{_named(path)} is {kind}, and the schema wants JSON as text")
+        raise DoesNotFit(f"{_named(path)} is of type {kind}; the schema has JSON as text")
     made = message_class(descriptor)
     return kind, lambda text: json_format.Parse(text, made())
 

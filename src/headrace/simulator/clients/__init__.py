@@ -1,3 +1,3 @@
-"""Those who use the simulated node: producers, consumers, an administrator, and the one who reads it all in
-the end.
+"""Scripted clients of the simulated node: producers, consumers, an admin, and a reader that runs at the
+end.
 """

@@ -1,5 +1,5 @@
-"""An administrator who creates, changes, asks and deletes, and never knows whether an unanswered wish was
-granted.
+"""Admin client: creates, changes, describes and deletes topics; an unanswered request may have been
+carried out.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
 )
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.simulator.clients.consumer import EARLIEST, LATEST, list_offset
-from headrace.simulator.clients.session import Ask, Pause, Script, Story
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     ConfigAsked,
@@ -40,7 +40,7 @@ from headrace.simulator.history import (
     TopicDeletionAsked,
     TopicsListed,
 )
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21
 DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
@@ -56,7 +56,7 @@ CHANGEABLE = (("max.message.bytes", 1_000_000), ("segment.bytes", 2_000_000), ("
 class Admin(Script):
     def __init__(
         self,
-        machine: Machine,
+        host: Host,
         name: str,
         topics: list[Topic],
         later: list[Topic],
@@ -64,7 +64,7 @@ class Admin(Script):
         *,
         deletions: int = 1,
     ) -> None:
-        super().__init__(machine, name)
+        super().__init__(host, name)
         self._topics = topics
         self._later = later  # created, deleted and created again while the run goes on
         self._all = everything  # that clients know of
@@ -82,9 +82,9 @@ class Admin(Script):
         while True:
             yield Pause(self.world.between(0.05, 0.6))
             there = [topic for topic in [*self._topics, *self._later] if topic.is_there]
-            topic = self.world.dice.choice(there)
-            key = self.world.dice.choice(topic.keys)
-            deed = self.world.dice.randrange(5 + 2 * self._deletions)
+            topic = self.world.rng.choice(there)
+            key = self.world.rng.choice(topic.keys)
+            deed = self.world.rng.randrange(5 + 2 * self._deletions)
             if deed == 0:
                 yield list_topics(self.history)
             elif deed == 1:
@@ -100,7 +100,7 @@ class Admin(Script):
             elif deed % 2 and topic.configs.get("retention.ms") != "-1":
                 yield from self._delete_records(key)
             elif deed % 2 == 0 and self._later:
-                yield from self._create_or_delete(self.world.dice.choice(self._later))
+                yield from self._create_or_delete(self.world.rng.choice(self._later))
 
     def _create_or_delete(self, topic: Topic) -> Story:
         if not topic.keys:
@@ -143,9 +143,9 @@ class Admin(Script):
         return Ask(DELETE_TOPICS, 6, body, promised)
 
     def _alter(self, topic: Topic) -> Ask:
-        dice = self.world.dice
+        rng = self.world.rng
         self._changes += 1
-        key, least = dice.choice(CHANGEABLE)
+        key, least = rng.choice(CHANGEABLE)
         value = str(least + self._changes)
         self.history.add(ConfigAsked(topic.name, key, value))
         config = AlterableConfig(name=key, config_operation=SET, value=value)
@@ -180,7 +180,7 @@ class Admin(Script):
         latest = yield list_offset(self.history, key, LATEST)
         if latest is None or latest.topics[0].partitions[0].error_code != ErrorCode.NONE:
             return
-        offset = self.world.dice.randint(0, latest.topics[0].partitions[0].offset)
+        offset = self.world.rng.randint(0, latest.topics[0].partitions[0].offset)
         self.history.add(DeletionAsked(key, offset))
         partition = DeleteRecordsPartition(partition_index=key.number, offset=offset)
         body = DeleteRecordsRequest(

@@ -6,8 +6,8 @@ transactions that the coordinator is about to end.
 
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.simulator.clients.member import TRANSACTION, found
-from headrace.simulator.clients.session import Ask, Pause, Script, Story
-from headrace.simulator.machine import Machine
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
+from headrace.simulator.host import Host
 
 INIT_PRODUCER_ID = 22
 IDS = 8  # enough that every partition of the coordinator's topic has one
@@ -15,13 +15,13 @@ TIMEOUT_MS = 3_000
 
 
 class Bystander(Script):
-    def __init__(self, machine: Machine, name: str) -> None:
-        super().__init__(machine, name)
+    def __init__(self, host: Host, name: str) -> None:
+        super().__init__(host, name)
         self.is_stopping = False
 
     def story(self) -> Story:
         while not self.is_stopping:
-            name = f"{self.name}{self.world.dice.randrange(IDS)}"
+            name = f"{self.name}{self.world.rng.randrange(IDS)}"
             yield from found(TRANSACTION, name)
             yield Ask(
                 INIT_PRODUCER_ID,

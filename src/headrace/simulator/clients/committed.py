@@ -1,4 +1,6 @@
-"""What a read_committed consumer shows of a fetch: all but control records and aborted transactions."""
+"""The records of a fetch that a read_committed consumer returns: no control records, no aborted
+transactions.
+"""
 
 from typing import Any
 

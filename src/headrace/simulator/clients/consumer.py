@@ -1,6 +1,4 @@
-"""A consumer by assignment: it fetches its partitions again and again, and takes every answer apart for the
-judges.
-"""
+"""Consumer with assigned partitions: it fetches repeatedly, and decodes every answer for the judges."""
 
 from typing import Any
 
@@ -13,10 +11,10 @@ from headrace.protocol.messages.list_offsets import (
 )
 from headrace.records.errors import BadRecords
 from headrace.records.reader import batches, read_rows
-from headrace.simulator.clients.session import Ask, Pause, Script, Story
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import Fetched, History, OffsetTold, PartitionKey
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 FETCH, LIST_OFFSETS = 1, 2
 EARLIEST, LATEST = -2, -1
@@ -25,8 +23,8 @@ ID_VERSIONS = (13, 16, 17, 18)
 
 
 class Consumer(Script):
-    def __init__(self, machine: Machine, name: str, topics: list[Topic]) -> None:
-        super().__init__(machine, name)
+    def __init__(self, host: Host, name: str, topics: list[Topic]) -> None:
+        super().__init__(host, name)
         self._topics = topics
         self.positions: dict[PartitionKey, int] = {}
 
@@ -37,18 +35,18 @@ class Consumer(Script):
             if not partitions:
                 yield Pause(0.1)
                 continue
-            dice = self.world.dice
+            rng = self.world.rng
             wanted = {key: self.positions.get(key, 0) for key in partitions}
             request = fetch(
                 self.history,
                 self.name,
                 wanted,
-                version=dice.choice(
+                version=rng.choice(
                     ID_VERSIONS if any(topic.has_namesakes for topic in there) else NAMED_VERSIONS
                 ),
-                max_wait_ms=dice.choice((0, 100, 500, 2_000)),
-                min_bytes=dice.choice((0, 1, 1, 500)),
-                partition_bytes=dice.choice((1, 300, 5_000, 1_000_000)),
+                max_wait_ms=rng.choice((0, 100, 500, 2_000)),
+                min_bytes=rng.choice((0, 1, 1, 500)),
+                partition_bytes=rng.choice((1, 300, 5_000, 1_000_000)),
             )
             answer = yield request
             if answer is None:

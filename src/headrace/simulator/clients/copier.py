@@ -32,7 +32,7 @@ from headrace.simulator.clients.member import (
     found,
 )
 from headrace.simulator.clients.polling import READ_COMMITTED, polled
-from headrace.simulator.clients.session import Ask, Pause, Script, Story
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     CommitOfTransactionAsked,
@@ -41,7 +41,7 @@ from headrace.simulator.history import (
     TransactionBegun,
     TransactionEnded,
 )
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
@@ -56,7 +56,7 @@ class LifeEnded(Exception):
 class Copier(Script):
     def __init__(
         self,
-        machine: Machine,
+        host: Host,
         name: str,
         source: Topic,
         target: Topic,
@@ -64,15 +64,16 @@ class Copier(Script):
         *,
         transaction_version: int,
     ) -> None:
-        super().__init__(machine, name)
+        super().__init__(host, name)
         self._source = source
         self._target = target
         self._is_second = transaction_version >= 2
         self._member = membership(self, "copy", source)
-        self._tries = machine.world.dice.choice(TRIES)
+        self._tries = host.world.rng.choice(TRIES)
         self._producer_id, self._epoch = -1, -1
         self._sequences: dict[int, int] = {}  # by partition of the target
         self._written: dict[int, int] = {}  # the same: first offset of the transaction that is open
+        self._begun = self.world.now()  # and when it was
         self._number = 0  # of its transactions, over all its lives
         self.tell: Callable[[Ask], None] = lambda asked: None  # somebody who listens to the wire
         self.is_careful = False  # lives on from now, and aborts nothing
@@ -153,9 +154,10 @@ class Copier(Script):
         )
         self.history.add(TransactionBegun(self.name, self._number, values))
         self._written = {}
+        self._begun = self.world.now()
         shares: dict[int, list[bytes]] = {}
         for value in values:
-            shares.setdefault(self.world.dice.randrange(self._target.partitions), []).append(value)
+            shares.setdefault(self.world.rng.randrange(self._target.partitions), []).append(value)
         if not self._is_second:
             yield from self._added(sorted(shares))
         for number, share in sorted(shares.items()):
@@ -284,17 +286,23 @@ class Copier(Script):
 
     def _passed(self) -> Iterator[str]:
         """Partitions in which records of the open transaction can be read as if it had ended."""
-        node = self.machine.node
-        partitions = node.broker.partitions.of_name(self._target.name) if node is not None else None
-        if partitions is None:
+        node = self.host.reach(None).node
+        topic = node.broker.partitions.of_name(self._target.name) if node is not None else None
+        if topic is None:
             return
         for number, offset in self._written.items():
-            partition = partitions[number]
+            partition = topic.replicas[number]
             log = partition.log
             if log is None or log.is_offline or partition.is_offline:
                 continue
             if partition.visible_end(READ_COMMITTED) > offset:
                 yield f"{partition.topic}-{number} from {offset} on"
+
+    def _may_be_timed_out(self) -> bool:
+        """By either clock: the wall's may have jumped."""
+        now, begun = self.world.now(), self._begun
+        jump_ms = abs(now.wall_ms - begun.wall_ms - 1000 * (now.mono - begun.mono))
+        return 1000 * (now.mono - begun.mono) + jump_ms >= TRANSACTION_TIMEOUT_MS
 
     def _ended(self, *, is_commit: bool) -> Step:
         number, version = self._number, 5 if self._is_second else 3
@@ -305,7 +313,9 @@ class Copier(Script):
             committed=is_commit,
         )
 
-        self.history.add(EndAsked(self.name, number, ", ".join(self._passed())))
+        # the coordinator aborts what takes too long, and takes our own abort for a repeated one
+        passed = ", ".join(self._passed()) if is_commit or not self._may_be_timed_out() else ""
+        self.history.add(EndAsked(self.name, number, passed))
         if is_commit:
             self.history.add(CommitOfTransactionAsked(self.name, number))
 

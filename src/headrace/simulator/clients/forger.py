@@ -8,18 +8,18 @@ from typing import Any
 
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.records.builder import build_batch
-from headrace.simulator.clients.session import Session
+from headrace.simulator.clients.simulated_client import SimulatedClient
 from headrace.simulator.history import ForgeryAnswered
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 PRODUCE, VERSION = 0, 9
 NO_SUCH_ACKS = 7
 REPEATS = 3
 
 
-class Forger(Session):
-    def __init__(self, machine: Machine, name: str, topics: list[str]) -> None:
-        super().__init__(machine, name)
+class Forger(SimulatedClient):
+    def __init__(self, host: Host, name: str, topics: list[str]) -> None:
+        super().__init__(host, name)
         self._topics = topics  # to be written to, though nobody may
         self._count = 0
         self.is_stopping = False
@@ -31,7 +31,7 @@ class Forger(Session):
         if self.wire is None or self.is_stopping:
             return
         self._count += 1
-        topic = self.world.dice.choice(self._topics)
+        topic = self.world.rng.choice(self._topics)
         acks = 1 if topic.startswith("__") else NO_SUCH_ACKS
         value = f"{self.name}:{self._count}:".encode()
         records = build_batch([(self.world.now().wall_ms, value, value, ())])

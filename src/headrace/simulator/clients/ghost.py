@@ -1,19 +1,18 @@
-"""What a network may do to a producer: a frame that was sent long ago arrives once more, on another
-connection.
+"""Duplicated frames: a frame that a producer sent long ago arrives once more, on another connection.
 
-It sends again what copiers sent, word for word: batches of transactions, offsets, and ends. With the second
-transaction protocol (KIP-890) none of it may have any effect, whenever it comes.
+It sends the frames of copiers again, byte for byte: batches of transactions, offsets, and ends. With the
+second transaction protocol (KIP-890) none of them may have an effect, whenever they arrive.
 """
 
-from headrace.simulator.clients.session import Ask, Pause, Script, Story
-from headrace.simulator.machine import Machine
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
+from headrace.simulator.host import Host
 
 REMEMBERED = 60  # of the last requests of all copiers
 
 
 class Ghost(Script):
-    def __init__(self, machine: Machine, name: str) -> None:
-        super().__init__(machine, name)
+    def __init__(self, host: Host, name: str) -> None:
+        super().__init__(host, name)
         self._overheard: list[Ask] = []
         self.is_laid = False  # haunts nobody any more
 
@@ -24,4 +23,4 @@ class Ghost(Script):
         while not self.is_laid:
             yield Pause(self.world.between(0.05, 0.6))
             if self._overheard:
-                yield self.world.dice.choice(self._overheard)
+                yield self.world.rng.choice(self._overheard)

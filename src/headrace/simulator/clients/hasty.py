@@ -12,13 +12,13 @@ from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headrace.protocol.messages.metadata import MetadataRequest
-from headrace.simulator.clients.session import Session
+from headrace.simulator.clients.simulated_client import SimulatedClient
 
 METADATA, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP = 3, 10, 11, 12, 13
 GROUP = "hasty"
 
 
-class HastyMember(Session):
+class HastyMember(SimulatedClient):
     _member_id = ""
     _joins_soon = False  # one answer is enough: a join for each would double them every time
     is_stopping = False
@@ -71,6 +71,6 @@ class HastyMember(Session):
             (METADATA, 9, MetadataRequest(topics=[])),
             (LEAVE_GROUP, 5, leave),
         ]
-        self.world.dice.shuffle(more)
-        for api_key, version, body in more[: self.world.dice.randint(1, 3)]:
+        self.world.rng.shuffle(more)
+        for api_key, version, body in more[: self.world.rng.randint(1, 3)]:
             self.ask(api_key, version, body, api_key)

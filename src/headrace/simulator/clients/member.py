@@ -1,6 +1,6 @@
-"""A member of a classic group, as stories that other scripts tell in the middle of their own.
+"""Member of a classic group: generators that other scripts call with `yield from`.
 
-Each story ends when its step is done; `yield from` gives its result. A lost answer is a reason to ask again.
+Each generator ends when its step is done, and returns its result. After a lost answer it asks again.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -23,7 +23,7 @@ from headrace.protocol.messages.offset_fetch import (
 )
 from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headrace.protocol.versioned import decode_versioned, encode_versioned
-from headrace.simulator.clients.session import Ask, Pause, Script
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     Assigned,

@@ -15,7 +15,7 @@ from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from headrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headrace.protocol.messages.sync_group import SyncGroupRequest
 from headrace.protocol.versioned import encode_versioned
-from headrace.simulator.clients.session import Session
+from headrace.simulator.clients.simulated_client import SimulatedClient
 
 FIND_COORDINATOR, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, CONSUMER_GROUP_HEARTBEAT = 10, 11, 13, 14, 68
 GROUP = "migrants"
@@ -26,11 +26,11 @@ SUBSCRIPTION_VERSION = 3
 GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
-class Migrant(Session):
+class Migrant(SimulatedClient):
     is_stopping = False
     _member_id = ""  # of the classic protocol
     _generation = -1
-    _epoch = LEAVING  # of the new protocol; it is no member
+    _epoch = LEAVING  # of the new protocol; it is not a member
     _is_acting = False
 
     def connected(self) -> None:
@@ -65,7 +65,7 @@ class Migrant(Session):
             return
         if self.wire is not None:
             acts = [self._join, self._join, self._sync, self._change, self._change, self._leave]
-            for act in self.world.dice.sample(acts, self.world.dice.randint(1, 3)):
+            for act in self.world.rng.sample(acts, self.world.rng.randint(1, 3)):
                 act()
         self._act_later()
 

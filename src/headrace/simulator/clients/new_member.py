@@ -12,14 +12,14 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from headrace.simulator.clients.member import REBALANCE_TIMEOUT_MS, Membership, Step
-from headrace.simulator.clients.session import Ask, Pause
+from headrace.simulator.clients.simulated_client import Ask, Pause
 from headrace.simulator.history import Assigned, JoinAsked, PartitionKey, PartitionsHeld
-from headrace.simulator.holding import held
+from headrace.simulator.partition_holders import held
 
 CONSUMER_GROUP_HEARTBEAT = 68
 JOINING, LEAVING = 0, -1
 
-# It is no member any more; perhaps it was the last of its protocol, and the group is a classic one again.
+# It is no longer a member; perhaps it was the last of its protocol, and the group is a classic one again.
 OUTSIDE = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -41,7 +41,7 @@ class NewMembership(Membership):
         while True:
             if not self.member_id or self.generation <= JOINING:
                 self.forget()
-                self.member_id = f"{self._client.name}-{self._client.world.dice.getrandbits(64):x}"
+                self.member_id = f"{self._client.name}-{self._client.world.rng.getrandbits(64):x}"
             answer = yield self._heartbeat(self.generation, self.partitions)
             if answer is None or not self._learned(answer):
                 self._has_missed_one = True
@@ -108,8 +108,8 @@ class NewMembership(Membership):
                 client.history.add(
                     Assigned(self.group, identity, answer.member_epoch, partitions, is_classic=False)
                 )
-            if client.machine.node is not None:
-                client.history.add(PartitionsHeld(self.group, held(client.machine.node, self.group)))
+            if (node := client.host.reach(None).node) is not None:
+                client.history.add(PartitionsHeld(self.group, held(node, self.group)))
 
         return Ask(CONSUMER_GROUP_HEARTBEAT, 1, request, promised)
 

@@ -1,19 +1,19 @@
-"""A read_committed consumer by assignment, who tells the judges all that it is shown."""
+"""read_committed consumer with assigned partitions, which reports everything that it reads to the judges."""
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.simulator.clients.committed import committed_rows
 from headrace.simulator.clients.consumer import FETCH, end_of
 from headrace.simulator.clients.polling import READ_COMMITTED
-from headrace.simulator.clients.session import Ask, Pause, Script, Story
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import CommittedRead, PartitionKey
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 
 class Observer(Script):
-    def __init__(self, machine: Machine, name: str, topic: Topic) -> None:
-        super().__init__(machine, name)
+    def __init__(self, host: Host, name: str, topic: Topic) -> None:
+        super().__init__(host, name)
         self._topic = topic
         self.shown: list[bytes] = []
         self.rows: dict[PartitionKey, list[tuple[int, bytes]]] = {}

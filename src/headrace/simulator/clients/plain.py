@@ -1,7 +1,7 @@
-"""A consumer as most are: it polls, commits what it has seen, leaves and comes back.
+"""Ordinary consumer of a group: it polls, commits what it has read, leaves and joins again.
 
-It dies without a word, and is another member afterwards, or the same one when it has an instance id; it
-sleeps for longer than its session, and commits when it wakes up as if nothing had happened.
+It crashes, and is another member afterwards, or the same one if it has an instance id. It sleeps for longer
+than its session timeout, and commits afterwards as if nothing had happened.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from headrace.protocol.messages.offset_commit import (
 )
 from headrace.simulator.clients.member import GROUP, PASSING, SESSION_TIMEOUT_MS, Membership, Step, found
 from headrace.simulator.clients.polling import polled
-from headrace.simulator.clients.session import Ask, Pause, Script, Story
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import OffsetCommitted, PartitionKey, Polled
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 OFFSET_COMMIT = 8
 STRAY_S = 0.5  # beyond the delay of any frame: what was sent before has arrived, or never will
@@ -25,9 +25,9 @@ STRAY_S = 0.5  # beyond the delay of any frame: what was sent before has arrived
 
 class PlainConsumer(Script):
     def __init__(
-        self, machine: Machine, name: str, topic: Topic, membership: type[Membership], *, is_static: bool
+        self, host: Host, name: str, topic: Topic, membership: type[Membership], *, is_static: bool
     ) -> None:
-        super().__init__(machine, name)
+        super().__init__(host, name)
         self._topic = topic
         self._member = membership(self, "plain", topic, name if is_static else None)
         self._assignment = 0  # number of the present one
@@ -67,7 +67,7 @@ class PlainConsumer(Script):
             yield Pause(self.world.between(0.2, 0.6))
 
     def _lived_on(self) -> Step:
-        """Time for a mishap; False: it is no member any more, as far as it knows."""
+        """Time for a mishap; False: it is no longer a member, as far as it knows."""
         if self.is_careful:
             return True
         if self.world.chance(0.02):
@@ -111,7 +111,7 @@ class PlainConsumer(Script):
                 for key, offset in positions.items():
                     self.history.add(OffsetCommitted(member.group, key, offset))
 
-        answer = yield Ask(OFFSET_COMMIT, self.world.dice.choice((9, 10)), request, promised)
+        answer = yield Ask(OFFSET_COMMIT, self.world.rng.choice((9, 10)), request, promised)
         if answer is None:
             yield Pause(STRAY_S)  # it must not overtake the next commit, nor come after the next fetch
             return True

@@ -7,7 +7,7 @@ from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from headrace.simulator.clients.committed import committed_rows
 from headrace.simulator.clients.consumer import FETCH, end_of
 from headrace.simulator.clients.member import Step
-from headrace.simulator.clients.session import Ask
+from headrace.simulator.clients.simulated_client import Ask
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import PartitionKey
 

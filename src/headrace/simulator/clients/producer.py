@@ -1,8 +1,8 @@
-"""A producer: batches of values that tell who sent them and in which order, sent again until answered.
+"""Producer: sends batches of values with its name and a number, and repeats them until they are answered.
 
-With idempotence it keeps up to five requests under way and sends all of them again, in order and with their
-sequences, when the connection breaks or one of them fails. Without, it keeps one, and doubles are its own
-fault.
+With idempotence it has up to five requests in flight, and sends all of them again, in order and with their
+sequences, when the connection breaks or one of them fails. Without idempotence it has one, and may write
+duplicates.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from headrace.records._codec import Headers
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
-from headrace.simulator.clients.session import Session
+from headrace.simulator.clients.simulated_client import SimulatedClient
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import BatchAcked, BatchRefused, BatchSent, PartitionKey, ProducerIdGiven
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 IN_FLIGHT_MAX = 5
@@ -52,9 +52,9 @@ class Batch:
     data: bytes
 
 
-class Producer(Session):
-    def __init__(self, machine: Machine, name: str, topics: list[Topic], *, acks: int, is_idempotent: bool):
-        super().__init__(machine, name)
+class Producer(SimulatedClient):
+    def __init__(self, host: Host, name: str, topics: list[Topic], *, acks: int, is_idempotent: bool):
+        super().__init__(host, name)
         self._topics = topics
         self._acks = acks
         self._is_idempotent = is_idempotent
@@ -105,7 +105,7 @@ class Producer(Session):
             return
         room = (IN_FLIGHT_MAX if self._is_idempotent else 1) - len(self._in_flight)
         if room > 0 and not self.is_stopping:
-            for _ in range(self.world.dice.randint(1, room)):
+            for _ in range(self.world.rng.randint(1, room)):
                 self._send_new()
         self._is_ticking = True
         self.world.after(self.world.between(*self.pauses), self._tick)
@@ -116,21 +116,21 @@ class Producer(Session):
         topics = [topic for topic in self._topics if topic.is_there]
         if not topics or self.wire is None:
             return
-        dice = self.world.dice
-        topic = dice.choice(topics)
-        partition = dice.choice(topic.keys)
+        rng = self.world.rng
+        topic = rng.choice(topics)
+        partition = rng.choice(topic.keys)
         if partition not in self._known_at and any(one.partition == partition for one in self._in_flight):
             # of a producer that a partition does not know, it takes any sequence for the first: as in Kafka,
             # only an answer makes sure that no earlier batch failed alone
             return
         values = []
-        for _ in range(dice.randint(1, 4)):
+        for _ in range(rng.randint(1, 4)):
             self._count += 1
-            values.append(f"{self.name}.{self._identity}:{self._count}:".encode() + b"." * dice.randrange(80))
-        codec = dice.choice((0, 0, 0, 1, 2, 3, 4))
+            values.append(f"{self.name}.{self._identity}:{self._count}:".encode() + b"." * rng.randrange(80))
+        codec = rng.choice((0, 0, 0, 1, 2, 3, 4))
         padding: Headers = ()
-        if topic.opens_batches and dice.randrange(2):
-            codec, padding = dice.choice(SHRINKING), PADDING
+        if topic.opens_batches and rng.randrange(2):
+            codec, padding = rng.choice(SHRINKING), PADDING
             if codec == Codec.LZ4 and len(values) > LZ4_VALUES_MAX:
                 codec = Codec.GZIP
         wall_ms = self.world.now().wall_ms
@@ -168,7 +168,7 @@ class Producer(Session):
         result = answer.responses[0].partition_responses[0]
         if result.error_code == ErrorCode.NONE:
             is_known = not asked.topic.is_doomed  # else another may lie under its name
-            durable_end = self.machine.durable_end(asked.partition) if is_known else -1
+            durable_end = self.host.durable_end(asked.partition) if is_known else -1
             self.history.add(
                 BatchAcked(
                     self.name, asked.partition, asked.values, result.base_offset, self._acks, durable_end

@@ -1,19 +1,17 @@
-"""The one who comes last: reads every partition that is left, from its start to its end, and tells the
-judges.
-"""
+"""Final reader: at the end of a run it reads every partition from start to end, and reports to the judges."""
 
 from headrace.protocol.errors import ErrorCode
 from headrace.records.reader import batches, read_rows
 from headrace.simulator.clients.consumer import EARLIEST, LATEST, end_of, fetch, list_offset, partitions_of
-from headrace.simulator.clients.session import Pause, Script, Story
+from headrace.simulator.clients.simulated_client import Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import Finished, PartitionKey
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
 
 
 class Reader(Script):
-    def __init__(self, machine: Machine, name: str, topics: list[Topic]) -> None:
-        super().__init__(machine, name)
+    def __init__(self, host: Host, name: str, topics: list[Topic]) -> None:
+        super().__init__(host, name)
         self._topics = topics
         self.contents: dict[PartitionKey, list[tuple[int, bytes]]] = {}
 

@@ -1,4 +1,4 @@
-"""The topics of a run as its clients know them."""
+"""The topics of a run, as its clients see them."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,5 @@
-"""The promises, each watched by one judge. A judge sees every fact in order and objects to the first
-impossible one.
+"""Judges: each checks one promise. A judge gets every fact in order, and raises at the first that breaks
+it.
 """
 
 from headrace.simulator.history import Judge
@@ -24,6 +24,7 @@ from headrace.simulator.judges.metadata_replayed import MetadataReplayed
 from headrace.simulator.judges.no_duplicates import NoDuplicates
 from headrace.simulator.judges.no_uncommitted_reads import NoUncommittedReads
 from headrace.simulator.judges.offsets_keep_their_value import OffsetsKeepTheirValue
+from headrace.simulator.judges.offsets_stay_with_their_topic import OffsetsStayWithTheirTopic
 from headrace.simulator.judges.one_holder_per_partition import OneHolderPerPartition
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.open_records_stay_unstable import OpenRecordsStayUnstable
@@ -64,10 +65,35 @@ def all_judges() -> list[Judge]:
         PollsFollowEachOther(),
         HandledAtLeastOnce(),
         ReadsSkipNothing(),
+        OffsetsStayWithTheirTopic(),
         CommittedOffsetsNeverGoBack(),
         OpenRecordsStayUnstable(),
         NoUncommittedReads(),
         TransactionsAllOrNothing(),
         CopiedExactlyOnce(),
         StableOffsetNeverStuck(),
+    ]
+
+
+def judges_of_clients() -> list[Judge]:
+    """Those that need to know only what clients saw, for runs with several nodes: no loss of a host excuses
+    anything there.
+    """
+    return [
+        MemoryBounded(),
+        AnswersInRequestOrder(),
+        OffsetsKeepTheirValue(),
+        DeliveriesToldOnce(),
+        NoDuplicates(),
+        OrderPerProducer(),
+        AckedNeverLost(),
+        OneOwnerPerGeneration(),
+        PollsFollowEachOther(),
+        HandledAtLeastOnce(),
+        ReadsSkipNothing(),
+        NoUncommittedReads(),
+        TransactionsAllOrNothing(),
+        CopiedExactlyOnce(),
+        StableOffsetNeverStuck(),
+        CoordinatorsSound(),
     ]

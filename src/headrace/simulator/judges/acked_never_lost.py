@@ -1,6 +1,6 @@
 """What was acknowledged is there in the end, at its offset, unless it was deleted on demand.
 
-The loss of a machine excuses what had not been flushed, except where each record was promised an fsync.
+The loss of a host excuses what had not been flushed, except where each record was promised an fsync.
 """
 
 from headrace.simulator.history import (

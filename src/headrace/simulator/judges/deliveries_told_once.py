@@ -1,4 +1,4 @@
-"""A producer tells of each record that it took what became of it, and tells it once.
+"""A producer reports the result of each record that it accepted, and reports it once.
 
 That it tells at all is demanded when all has healed; who dies first owes nothing.
 """

@@ -1,8 +1,8 @@
 """The log start only rises, and only where somebody asked for it: DeleteRecords, or retention on that
 topic.
 
-What retention took may come back with the loss of a machine; what was deleted on request never does, unless
-nothing of the partition had ever been flushed, so that it begins anew.
+What retention took may come back with the loss of a host; what was deleted on request never does, unless
+nothing of the partition had ever been flushed, so that it begins again.
 """
 
 from headrace.simulator.history import (

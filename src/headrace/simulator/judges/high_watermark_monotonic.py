@@ -1,6 +1,6 @@
 """No client is shown a high watermark below one that was shown before.
 
-Only the loss of a machine may take it back, to what was flushed, and not where each record was promised an
+Only the loss of a host may take it back, to what was flushed, and not where each record was promised an
 fsync.
 """
 

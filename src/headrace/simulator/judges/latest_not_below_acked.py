@@ -1,6 +1,6 @@
 """The latest offset that is told lies behind every record that was acknowledged with acks=all before.
 
-The loss of a machine excuses what had not been flushed, except where each record was promised an fsync.
+The loss of a host excuses what had not been flushed, except where each record was promised an fsync.
 """
 
 from headrace.simulator.history import (

@@ -1,6 +1,6 @@
 """(partition, offset) has one value for ever, whoever asks and whenever.
 
-A lost machine may forget what was not flushed; those offsets may then be given to others, unless an fsync
+A lost host may forget what was not flushed; those offsets may then be given to others, unless an fsync
 was promised.
 """
 

@@ -48,4 +48,4 @@ class WholeBatchesBelowHighWatermark:
         if offsets != list(range(first, expected)) and not (
             has_gaps and offsets == sorted({*offsets}) and {*offsets} <= {*range(first, expected)}
         ):
-            raise Violation(f"{where}: offsets inside of the batches are {offsets}")
+            raise Violation(f"{where}: offsets inside the batches are {offsets}")

@@ -1,10 +1,9 @@
-"""Programs made of our own client before the node: producers, readers by assignment, workers in a group, and
-copiers that read, transform and write in transactions. All of them die and come back, and the network loses,
-delays and repeats what they say.
+"""Play `clients`: programs that use our own client against the node.
 
-A run has two of three scenes: notes that are written and read by assignment, a group at work, and copiers. As
-in the play of the coordinators, machines are lost only where every record is fsynced before it is
-acknowledged.
+There are producers, readers with assigned partitions, members of a group, and copiers that read, transform
+and write in transactions. All of them crash and restart, and the network loses, delays and repeats their
+frames. A run has two of three scenes: records that are written and read by assignment, a group, and copiers.
+As in the play `coordinators`, the host crashes only if every record is fsynced before it is acknowledged.
 """
 
 from dataclasses import replace
@@ -14,10 +13,10 @@ from headrace.simulator.clients.admin import Admin
 from headrace.simulator.clients.observer import Observer
 from headrace.simulator.clients.reader import Reader
 from headrace.simulator.clients.topics import Topic
+from headrace.simulator.fault_injection import FaultInjector
+from headrace.simulator.fault_profiles import FaultProfile
 from headrace.simulator.history import ContentsKnown, Copied, PartitionKey
-from headrace.simulator.machine import Machine
-from headrace.simulator.mischief import Mischief
-from headrace.simulator.odds import Odds
+from headrace.simulator.host import Host
 from headrace.simulator.operator import NEVER, Operator, settings_of
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
 from headrace.simulator.programs.copier import TRANSACTION_TIMEOUT_MS, Copier
@@ -36,19 +35,19 @@ TROUBLE_SHARE = 0.5  # of the seconds of other plays: programs do more in each t
 
 class Clients:
     def __init__(self, world: World) -> None:
-        dice = world.dice
+        rng = world.rng
         self._is_flushed = world.chance(0.5)
-        self._scenes = dice.sample((NOTES, WORK, COPIES), 2)
+        self._scenes = rng.sample((NOTES, WORK, COPIES), 2)
         self.settings = {
-            "offsets.topic.num.partitions": str(dice.randint(1, 2)),
-            "transaction.state.log.num.partitions": str(dice.randint(1, 2)),
+            "offsets.topic.num.partitions": str(rng.randint(1, 2)),
+            "transaction.state.log.num.partitions": str(rng.randint(1, 2)),
             "group.min.session.timeout.ms": "1000",
             "group.consumer.min.session.timeout.ms": "1000",
             "group.consumer.session.timeout.ms": "2000",
             "group.consumer.min.heartbeat.interval.ms": "100",
             "group.consumer.heartbeat.interval.ms": "300",
             "group.consumer.assignment.interval.ms": "0",
-            "group.initial.rebalance.delay.ms": dice.choice(("0", "200")),
+            "group.initial.rebalance.delay.ms": rng.choice(("0", "200")),
         }
         if self._is_flushed:
             self.settings["log.flush.interval.messages"] = "1"
@@ -57,31 +56,31 @@ class Clients:
         self._programs: list[Program] = []
         self._handled: set[tuple[PartitionKey, int]] = set()  # by the workers
 
-    def live(self, machine: Machine, odds: Odds, seconds: float) -> None:
-        world = machine.world
+    def live(self, host: Host, profile: FaultProfile, seconds: float) -> None:
+        world = host.world
         # The network is what is on trial; of the rest as much as keeps everybody awake.
-        odds = replace(odds, reset=24, late_follower=2, clock_jump=1)
+        profile = replace(profile, reset=24, late_follower=2, clock_jump=1)
         if not self._is_flushed:
-            odds = replace(odds, lose=0, loses_in_call=False)
-        self._cast(machine)
-        observer = Observer(machine, "observer", self._target)
+            profile = replace(profile, lose=0, loses_in_call=False)
+        self._cast(host)
+        observer = Observer(host, "observer", self._target)
         changing = [one for topic in self._topics for one in settings_of(topic, **self._flushing)]
-        operator = Operator(machine, "operator", changing, [], [])
-        mischief = Mischief(machine, [self._admin, operator, *self._programs], odds, operator)
+        operator = Operator(host, "operator", changing, [], [])
+        faults = FaultInjector(host, [self._admin, operator, *self._programs], profile, operator)
 
-        machine.start()
+        host.start()
         self._admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: self._admin.has_created):
-            raise stuck(machine, "topics are not created")
+            raise stuck(host, "topics are not created")
         operator.begin()
         for program in self._programs:
             program.begin()
         if COPIES in self._scenes:
             observer.begin()
-        mischief.begin()
+        faults.begin()
         world.run(world.mono + seconds * TROUBLE_SHARE)
 
-        mischief.stop()
+        faults.stop()
         self._admin.is_quiet = True
         for program in self._programs:
             program.is_careful = True
@@ -89,37 +88,37 @@ class Clients:
             sender.is_stopping = True
         for explorer in self._explorers:
             explorer.rest()
-        machine.start()
+        host.start()
         world.run(world.mono + STALL_S_MAX + CALM_S)  # what is under way from earlier has arrived by then
         if not world.run(world.mono + HEALING_S, is_done=lambda: operator.has_restored):
-            raise stuck(machine, "settings are not as they were")
-        self._demand_progress(machine, observer)
+            raise stuck(host, "settings are not as they were")
+        self._demand_progress(host, observer)
 
-    def _cast(self, machine: Machine) -> None:
-        world, dice = machine.world, machine.world.dice
+    def _cast(self, host: Host) -> None:
+        world, rng = host.world, host.world.rng
         configs = {"retention.ms": "-1", "internal.segment.bytes": "8000", "max.message.bytes": "1000"}
         if self._is_flushed:
             configs["flush.messages"] = "1"
-        self._source = source = Topic("source", dice.randint(1, 3), configs)
-        self._target = target = Topic("target", dice.randint(1, 2), configs)
-        self._notes = notes = Topic("notes", dice.randint(1, 2), configs)
+        self._source = source = Topic("source", rng.randint(1, 3), configs)
+        self._target = target = Topic("target", rng.randint(1, 2), configs)
+        self._notes = notes = Topic("notes", rng.randint(1, 2), configs)
         self._topics = topics = [source, target, notes]
         self._flushing = {} if self._is_flushed else {"flush_messages": (NEVER, "1", "2")}
-        self._admin = Admin(machine, "admin", topics, [], topics)
-        self._senders.append(Sender(machine, "feeder", source, acks=-1, is_idempotent=True))
+        self._admin = Admin(host, "admin", topics, [], topics)
+        self._senders.append(Sender(host, "feeder", source, acks=-1, is_idempotent=True))
         if NOTES in self._scenes:
-            acks = dice.choice((0, 1, -1))
+            acks = rng.choice((0, 1, -1))
             self._senders += [
-                Sender(machine, "writer", notes, acks=-1, is_idempotent=True),
-                Sender(machine, "plain", notes, acks=acks, is_idempotent=False),
+                Sender(host, "writer", notes, acks=-1, is_idempotent=True),
+                Sender(host, "plain", notes, acks=acks, is_idempotent=False),
             ]
-            self._explorers.append(Explorer(machine, "explorer", notes, is_committed=False))
+            self._explorers.append(Explorer(host, "explorer", notes, is_committed=False))
         if WORK in self._scenes:
             kind, is_auto = _kind(world, WORKERS), world.chance(0.5)
-            for number in range(1, dice.randint(2, 3) + 1):
+            for number in range(1, rng.randint(2, 3) + 1):
                 is_static = number > 1 and world.chance(0.5)
                 member = Member(
-                    machine,
+                    host,
                     f"member{number}",
                     source,
                     self._handled,
@@ -130,25 +129,25 @@ class Clients:
                 self._programs.append(member)
         if COPIES in self._scenes:
             kind = _kind(world, "copiers")
-            self._programs += [Copier(machine, f"copier{n}", source, target, kind) for n in (1, 2)]
-            self._explorers.append(Explorer(machine, "auditor", target, is_committed=True))
+            self._programs += [Copier(host, f"copier{n}", source, target, kind) for n in (1, 2)]
+            self._explorers.append(Explorer(host, "auditor", target, is_committed=True))
         self._programs += [*self._senders, *self._explorers]
 
     # --- all has healed -----------------------------------------------------------------------------
 
-    def _demand_progress(self, machine: Machine, observer: Observer) -> None:
+    def _demand_progress(self, host: Host, observer: Observer) -> None:
         """Everybody is answered, everything is read, handled and copied."""
-        world = machine.world
+        world = host.world
         if not world.run(world.mono + HEALING_S, is_done=lambda: all(one.is_idle for one in self._senders)):
-            raise stuck(machine, "producers do not tell what became of their records")
-        reader = Reader(machine, "reader", [self._source, self._notes])
+            raise stuck(host, "producers do not tell what became of their records")
+        reader = Reader(host, "reader", [self._source, self._notes])
         reader.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: reader.is_over):
-            raise stuck(machine, "not everything can be read")
+            raise stuck(host, "not everything can be read")
         contents = dict(reader.contents)
         source = {key: contents[key] for key in self._source.keys}
         if COPIES in self._scenes:
-            self._demand_copies(machine, observer, [value for rows in source.values() for _, value in rows])
+            self._demand_copies(host, observer, [value for rows in source.values() for _, value in rows])
             contents |= observer.rows
         ends = {key: rows[-1][0] + 1 for key, rows in contents.items() if rows}
 
@@ -156,23 +155,23 @@ class Clients:
             return all(explorer.has_read(ends) for explorer in self._explorers)
 
         if not world.run(world.mono + HEALING_S, is_done=has_read_all):
-            raise stuck(machine, "not everything is shown to those who read by assignment")
+            raise stuck(host, "not everything is shown to those who read by assignment")
         handled_by = {}
         if WORK in self._scenes:
             handled_by = {WORKERS: self._source.name}
             work = {(key, offset) for key, rows in source.items() for offset, _ in rows}
             if not world.run(world.mono + HEALING_S, is_done=lambda: self._handled >= work):
-                raise stuck(machine, f"{len(work - self._handled)} of {len(work)} records are not handled")
-        machine.history.add(ContentsKnown(contents, handled_by))
+                raise stuck(host, f"{len(work - self._handled)} of {len(work)} records are not handled")
+        host.history.add(ContentsKnown(contents, handled_by))
 
-    def _demand_copies(self, machine: Machine, observer: Observer, originals: list[bytes]) -> None:
-        world = machine.world
+    def _demand_copies(self, host: Host, observer: Observer, originals: list[bytes]) -> None:
+        world = host.world
         if not world.run(world.mono + HEALING_S, is_done=lambda: len(observer.shown) >= len(originals)):
-            raise stuck(machine, f"{len(observer.shown)} of {len(originals)} values are copied")
+            raise stuck(host, f"{len(observer.shown)} of {len(originals)} values are copied")
         world.run(world.mono + TRANSACTION_TIMEOUT_MS / 1000 + CALM_S)  # one too many would come now
-        machine.history.add(Copied(originals, [value.split(b":", 2)[2] for value in observer.shown]))
+        host.history.add(Copied(originals, [value.split(b":", 2)[2] for value in observer.shown]))
 
 
 def _kind(world: World, group: str) -> GroupKind:
-    protocol = world.dice.choice(("classic", "consumer"))
-    return GroupKind(group, protocol, world.dice.choice(sorted(ASSIGNORS)))
+    protocol = world.rng.choice(("classic", "consumer"))
+    return GroupKind(group, protocol, world.rng.choice(sorted(ASSIGNORS)))

@@ -1,4 +1,4 @@
-"""Producers, consumers by assignment and an administrator, on topics of every kind."""
+"""Play `logs`: producers, consumers with assigned partitions and an admin, on topics with many configs."""
 
 from dataclasses import replace
 
@@ -8,9 +8,9 @@ from headrace.simulator.clients.forger import Forger
 from headrace.simulator.clients.producer import Producer
 from headrace.simulator.clients.reader import Reader
 from headrace.simulator.clients.topics import Topic
-from headrace.simulator.machine import Machine
-from headrace.simulator.mischief import Mischief
-from headrace.simulator.odds import Odds
+from headrace.simulator.fault_injection import FaultInjector
+from headrace.simulator.fault_profiles import FaultProfile
+from headrace.simulator.host import Host
 from headrace.simulator.operator import NEVER, Operator, Setting, broker_settings, settings_of
 from headrace.simulator.plays import CALM_S, HEALING_S, stuck
 from headrace.simulator.world import World
@@ -20,54 +20,54 @@ class Logs:
     def __init__(self, world: World) -> None:
         self.settings: dict[str, str] = {"log.cleaner.backoff.ms": "1000"}
 
-    def live(self, machine: Machine, odds: Odds, seconds: float) -> None:
-        world = machine.world
-        odds = replace(odds, strand=0)  # nobody writes in transactions
+    def live(self, host: Host, profile: FaultProfile, seconds: float) -> None:
+        world = host.world
+        profile = replace(profile, strand=0)  # nobody writes in transactions
         topics, later = _topics(world)
         passing = _passing(world)
         everything = [*topics, *later, *passing]
-        operator = Operator(machine, "operator", _settings(topics, passing), passing, everything)
-        admin = Admin(machine, "admin", topics, later, everything, deletions=odds.deletions)
+        operator = Operator(host, "operator", _settings(topics, passing), passing, everything)
+        admin = Admin(host, "admin", topics, later, everything, deletions=profile.deletions)
         producers = [
-            Producer(machine, "p1", everything, acks=-1, is_idempotent=True),
-            Producer(machine, "p2", everything, acks=world.dice.choice((1, -1)), is_idempotent=True),
-            Producer(machine, "p3", everything, acks=world.dice.choice((0, 1, -1)), is_idempotent=False),
+            Producer(host, "p1", everything, acks=-1, is_idempotent=True),
+            Producer(host, "p2", everything, acks=world.rng.choice((1, -1)), is_idempotent=True),
+            Producer(host, "p3", everything, acks=world.rng.choice((0, 1, -1)), is_idempotent=False),
         ]
-        consumers = [Consumer(machine, "c1", everything), Consumer(machine, "c2", topics[:1])]
-        forger = Forger(machine, "forger", ["plain"])
-        mischief = Mischief(machine, [admin, operator, forger, *producers, *consumers], odds, operator)
+        consumers = [Consumer(host, "c1", everything), Consumer(host, "c2", topics[:1])]
+        forger = Forger(host, "forger", ["plain"])
+        faults = FaultInjector(host, [admin, operator, forger, *producers, *consumers], profile, operator)
 
-        machine.start()
+        host.start()
         admin.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: admin.has_created):
-            raise stuck(machine, "topics are not created")
+            raise stuck(host, "topics are not created")
         for client in (operator, forger, *producers, *consumers):
             client.begin()
-        mischief.begin()
+        faults.begin()
         world.run(world.mono + seconds)
 
-        mischief.stop()
+        faults.stop()
         admin.is_quiet = forger.is_stopping = True
         for producer in producers:
             producer.is_stopping = True
-        machine.start()
+        host.start()
         world.run(world.mono + CALM_S)
         if not world.run(world.mono + HEALING_S, is_done=lambda: operator.has_restored):
-            raise stuck(machine, "settings are not as they were")
+            raise stuck(host, "settings are not as they were")
         if not world.run(world.mono + HEALING_S, is_done=lambda: all(one.is_idle for one in producers)):
-            raise stuck(machine, "producers have no answer")
-        reader = Reader(machine, "reader", everything)
+            raise stuck(host, "producers have no answer")
+        reader = Reader(host, "reader", everything)
         reader.begin()
         if not world.run(world.mono + HEALING_S, is_done=lambda: reader.is_over):
-            raise stuck(machine, "not everything can be read")
+            raise stuck(host, "not everything can be read")
 
 
 def _topics(world: World) -> tuple[list[Topic], list[Topic]]:
     """One that promises an fsync, one that does not, one whose batches are opened, one with retention, one
     that is compacted; and two that come and go.
     """
-    small = {"internal.segment.bytes": str(world.dice.choice((2_000, 8_000)))}
-    small["index.interval.bytes"] = str(world.dice.choice((0, 500)))
+    small = {"internal.segment.bytes": str(world.rng.choice((2_000, 8_000)))}
+    small["index.interval.bytes"] = str(world.rng.choice((0, 500)))
     keep = {"retention.ms": "-1"}
     topics = [
         Topic("flushed", 2, small | keep | {"flush.messages": "1"}),
@@ -97,7 +97,7 @@ def _passing(world: World) -> list[Topic]:
         {"headrace.sealed.compression.type": "zstd"},
     )
     return [
-        Topic(f"passing{n}", 1, small | world.dice.choice(kinds), has_namesakes=True, has_keys=True)
+        Topic(f"passing{n}", 1, small | world.rng.choice(kinds), has_namesakes=True, has_keys=True)
         for n in range(2)
     ]
 

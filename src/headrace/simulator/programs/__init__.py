@@ -1,5 +1,5 @@
-"""Programs that use our own client: its machines as they are, carried by a shell over simulated wires.
+"""Programs that use our own client: its real sessions, driven over simulated connections.
 
-Nothing here decides what a producer or a consumer does; that is what is on trial. A program is what a user
-would write around it, and it dies as users' programs do.
+Nothing here decides what a producer or a consumer does; that is the code under test. A program is what a user
+would write around it, and it crashes as users' programs do.
 """

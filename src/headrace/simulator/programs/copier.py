@@ -9,15 +9,14 @@ from collections.abc import Callable
 from headrace.base.time import NEVER
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, TimedOut
-from headrace.client.membership.events import CommittedOffset
+from headrace.client.membership.events import CommittedOffset, GroupMembership
 from headrace.client.membership.subscription import Subscription
 from headrace.client.producer.core import ProducerCore
-from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.steps import Steps, Wait
 from headrace.records._messages import Message
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import CommitOfTransactionAsked, TransactionBegun, TransactionEnded
-from headrace.simulator.machine import Machine
+from headrace.simulator.nodes import Nodes
 from headrace.simulator.programs.reading import GroupKind, Reading
 from headrace.simulator.programs.shell import Driven
 from headrace.simulator.programs.writing import call_listeners, new_core
@@ -26,8 +25,17 @@ TRANSACTION_TIMEOUT_MS = 3_000
 
 
 class Copier(Reading):
-    def __init__(self, machine: Machine, name: str, source: Topic, target: Topic, kind: GroupKind) -> None:
-        super().__init__(machine, name, source, kind)
+    def __init__(
+        self,
+        host: Nodes,
+        name: str,
+        source: Topic,
+        target: Topic,
+        kind: GroupKind,
+        *,
+        leaves_ghosts: bool = True,
+    ) -> None:
+        super().__init__(host, name, source, kind, leaves_ghosts=leaves_ghosts)
         self._target = target
         self._number = 0  # of its transactions, over all its lives
         self._core: ProducerCore
@@ -65,7 +73,7 @@ class Copier(Reading):
     def _live(self) -> Steps[None]:
         yield from self._insisting(lambda: self._core.init_transactions(None))
         while True:
-            messages = self.poll(self.world.dice.randint(1, 12))
+            messages = self.poll(self.world.rng.randint(1, 12))
             if not messages:
                 yield from self._pause()
                 continue
@@ -91,7 +99,7 @@ class Copier(Reading):
         core, accumulator = self._core, self._core.accumulator
         yield from core.begin_transaction(None)
         for value in values:
-            partition = self.world.dice.randrange(self._target.partitions)
+            partition = self.world.rng.randrange(self._target.partitions)
             wall_ms = self.world.now().wall_ms
             yield from core.send(self._target.name, None, value, (), partition, wall_ms)
             self.holds("buffer.memory", accumulator.buffered_bytes, accumulator.buffer_bytes)

@@ -1,15 +1,15 @@
-"""Reads a topic by assignment: on and on, or from wherever it jumps to."""
+"""Program that reads a topic by assignment, in order or after random seeks."""
 
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import PartitionKey
-from headrace.simulator.machine import Machine
+from headrace.simulator.nodes import Nodes
 from headrace.simulator.programs.reading import Reading
 from headrace.simulator.programs.shell import Driven
 
 
 class Explorer(Reading):
-    def __init__(self, machine: Machine, name: str, topic: Topic, *, is_committed: bool) -> None:
-        super().__init__(machine, name, topic)
+    def __init__(self, host: Nodes, name: str, topic: Topic, *, is_committed: bool) -> None:
+        super().__init__(host, name, topic)
         self._isolation = "read_committed" if is_committed else "read_uncommitted"
         self._furthest: dict[PartitionKey, int] = {}
 
@@ -26,10 +26,10 @@ class Explorer(Reading):
         return all((positions[key] or 0) >= ends.get(key, 0) for key in self.topic.keys)
 
     def step(self) -> None:
-        dice = self.world.dice
+        rng = self.world.rng
         if not self.is_careful and self.world.chance(0.1):
             self._wander()
-        for message in self.poll(dice.randint(1, 30)):
+        for message in self.poll(rng.randint(1, 30)):
             key = self.topic.keys[message.partition]
             self._furthest[key] = max(self._furthest.get(key, 0), message.offset + 1)
 
@@ -39,11 +39,11 @@ class Explorer(Reading):
         self.consumer.resume(self.consumer.paused)
 
     def _wander(self) -> None:
-        key = self.world.dice.choice(self.topic.keys)
+        key = self.world.rng.choice(self.topic.keys)
         at = self.place_of(key)
-        deed = self.world.dice.randrange(5)
+        deed = self.world.rng.randrange(5)
         if deed <= 1:
-            offset = self.world.dice.randint(0, self._furthest.get(key, 0))
+            offset = self.world.rng.randint(0, self._furthest.get(key, 0))
             self.consumer.seek(self.now, at, offset)
             self.begin_stretch(key, offset)
         elif deed == 2:

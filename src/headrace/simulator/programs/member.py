@@ -1,5 +1,5 @@
-"""A worker in a group: it handles what it is given, one step after it was given it, and commits what it has
-handled, or lets that be done for it. It leaves in good order, dies without a word, or sleeps for too long.
+"""Program that is a member of a group: it handles records one step after it got them, and commits them
+itself or automatically. It leaves the group, crashes, or sleeps for too long.
 """
 
 from typing import Any
@@ -7,14 +7,14 @@ from typing import Any
 from headrace.client.cluster import TopicPartition
 from headrace.client.membership.events import CommittedOffset, Partitions
 from headrace.client.membership.subscription import Subscription
-from headrace.client.pending import Pending
+from headrace.client.steps import Pending
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from headrace.protocol.notation import Request
 from headrace.records._messages import Message
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import GroupCommitted, Handled, PartitionKey
-from headrace.simulator.machine import Machine
+from headrace.simulator.nodes import Nodes
 from headrace.simulator.programs.reading import MAX_POLL_INTERVAL_S, GroupKind, Reading, by_partition
 from headrace.simulator.programs.shell import Driven
 
@@ -22,7 +22,7 @@ from headrace.simulator.programs.shell import Driven
 class Member(Reading):
     def __init__(
         self,
-        machine: Machine,
+        host: Nodes,
         name: str,
         topic: Topic,
         handled: set[tuple[PartitionKey, int]],
@@ -31,7 +31,7 @@ class Member(Reading):
         is_static: bool,
         is_auto: bool,
     ) -> None:
-        super().__init__(machine, name, topic, kind)
+        super().__init__(host, name, topic, kind)
         self._group = kind.group
         self._handled = handled  # by the whole group
         self._instance_id = name if is_static else None
@@ -68,7 +68,7 @@ class Member(Reading):
             return
         if not self._is_auto and self.world.chance(0.5):
             self._commit()
-        self._taken = self.poll(self.world.dice.randint(1, 20))
+        self._taken = self.poll(self.world.rng.randint(1, 20))
 
     def _handle(self) -> None:
         taken, self._taken = self._taken, []

@@ -1,19 +1,19 @@
-"""A user's program: it works in steps, dies without a word, and is started again a moment later."""
+"""Base of the simulated programs: a program works in steps, crashes, and is started again."""
 
 from typing import Any
 
 from headrace.base.time import Instant
 from headrace.protocol.notation import Request
 from headrace.simulator.history import MemoryHeld
-from headrace.simulator.machine import Machine
+from headrace.simulator.nodes import Nodes
 from headrace.simulator.programs.shell import Driven, Shell
 
 
 class Program:
-    def __init__(self, machine: Machine, name: str, *, leaves_ghosts: bool = True) -> None:
-        self.machine = machine
-        self.world = machine.world
-        self.history = machine.history
+    def __init__(self, host: Nodes, name: str, *, leaves_ghosts: bool = True) -> None:
+        self.host = host
+        self.world = host.world
+        self.history = host.history
         self.name = name
         self.life = 0
         self.pauses = (0.02, 0.4)  # between steps
@@ -49,7 +49,7 @@ class Program:
         self._held.clear()
         self._shells = [
             Shell(
-                self.machine,
+                self.host,
                 self.name,
                 session,
                 self.heard,

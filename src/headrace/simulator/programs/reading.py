@@ -1,4 +1,4 @@
-"""What all programs that read have in common: a consumer of ours, and the judges who hear what it shows."""
+"""Base of programs that read: a consumer of our client, whose records are reported to the judges."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from headrace.records._messages import Message
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import Assigned as JudgedAssignment
 from headrace.simulator.history import PartitionKey, Shown
-from headrace.simulator.machine import Machine
+from headrace.simulator.nodes import Nodes
 from headrace.simulator.programs.program import Program
 from headrace.simulator.programs.writing import BATCH_BYTES_MAX
 
@@ -49,8 +49,16 @@ class GroupKind(NamedTuple):
 class Reading(Program):
     """Begins a new stretch of a partition whenever it cannot say that it goes on where it was."""
 
-    def __init__(self, machine: Machine, name: str, topic: Topic, kind: GroupKind | None = None) -> None:
-        super().__init__(machine, name)
+    def __init__(
+        self,
+        host: Nodes,
+        name: str,
+        topic: Topic,
+        kind: GroupKind | None = None,
+        *,
+        leaves_ghosts: bool = True,
+    ) -> None:
+        super().__init__(host, name, leaves_ghosts=leaves_ghosts)
         self.topic = topic
         self._kind = kind  # of its group, if it is in one
         self._told: JudgedAssignment | None = None
@@ -64,16 +72,16 @@ class Reading(Program):
         return self._kind.settings(instance_id)
 
     def new_consumer(self, **settings: Any) -> ConsumerSession:
-        dice = self.world.dice
+        rng = self.world.rng
         chosen: dict[str, Any] = {
             "bootstrap.servers": "broker",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "fetch.max.wait.ms": dice.choice((50, 300)),
-            "fetch.min.bytes": dice.choice((1, 1, 200)),
-            "fetch.max.bytes": dice.choice((700, 3_000)),
-            "max.partition.fetch.bytes": dice.choice((300, 1_500)),
-            "max.poll.records": dice.choice((1, 7, 500)),
+            "fetch.max.wait.ms": rng.choice((50, 300)),
+            "fetch.min.bytes": rng.choice((1, 1, 200)),
+            "fetch.max.bytes": rng.choice((700, 3_000)),
+            "max.partition.fetch.bytes": rng.choice((300, 1_500)),
+            "max.poll.records": rng.choice((1, 7, 500)),
             "metadata.max.age.ms": 5_000,
             "request.timeout.ms": 1_500,
             "default.api.timeout.ms": 8_000,
@@ -84,18 +92,18 @@ class Reading(Program):
         self._positions.clear()
         self._ever_paused.clear()
         self.consumer = ConsumerSession(
-            consumer_settings(configuration), dice, wall_ms=lambda: self.world.now().wall_ms
+            consumer_settings(configuration), rng, wall_ms=lambda: self.world.now().wall_ms
         )
         return self.consumer
 
     @property
     def _bytes_max(self) -> int:
-        """A fetch brings one batch at least, however little room there was; what is paused, and was, keeps
-        what it had besides.
+        """A fetch brings one batch at least from each broker, however little room there was; what is paused,
+        and was, keeps what it had besides.
         """
         settings = self.consumer.settings
         paused = len(self._ever_paused) * (settings.partition_bytes_max + BATCH_BYTES_MAX)
-        return settings.fetch_bytes_max + BATCH_BYTES_MAX + paused
+        return settings.fetch_bytes_max + BATCH_BYTES_MAX * self.host.size + paused
 
     def pause(self, at: TopicPartition) -> None:
         self._ever_paused.add(at)

@@ -1,4 +1,4 @@
-"""Sends numbered records as fast as its buffer takes them, and remembers what it was told of each."""
+"""Program that sends numbered records as fast as its buffer allows, and checks the result of each."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.rejections import RecordRejected, error_of
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import BatchAcked, BatchSent, DeliverySettled, PartitionKey
-from headrace.simulator.machine import Machine
+from headrace.simulator.nodes import Nodes
 from headrace.simulator.programs.program import Program
 from headrace.simulator.programs.shell import Driven
 from headrace.simulator.programs.writing import call_listeners, new_core
 
 
 class Sender(Program):
-    def __init__(self, machine: Machine, name: str, topic: Topic, *, acks: int, is_idempotent: bool) -> None:
+    def __init__(self, host: Nodes, name: str, topic: Topic, *, acks: int, is_idempotent: bool) -> None:
         # what was given up and comes late is out of order, and only idempotence knows it again
-        super().__init__(machine, name, leaves_ghosts=is_idempotent)
+        super().__init__(host, name, leaves_ghosts=is_idempotent)
         self._topic = topic
         self._acks = acks
         self._is_idempotent = is_idempotent
@@ -43,23 +43,23 @@ class Sender(Program):
         return [self._core.sender]
 
     def step(self) -> None:
-        dice = self.world.dice
+        rng = self.world.rng
         if self.is_stopping or self.world.chance(0.1):
             self._core.sender.flush()
         if self.is_stopping:
             return
-        for _ in range(dice.randint(0, 6)):
-            number = dice.randrange(self._topic.partitions)
+        for _ in range(rng.randint(0, 6)):
+            number = rng.randrange(self._topic.partitions)
             key = None
-            if dice.randrange(2):
-                key = b"%d" % dice.randrange(100)
+            if rng.randrange(2):
+                key = b"%d" % rng.randrange(100)
                 number = partition_for_key(key, self._topic.partitions)
             if not self._send(self._topic.keys[number], key):
                 return
 
     def _send(self, partition: PartitionKey, key: bytes | None) -> bool:
         """Whether it was taken; if not, a later step tries again."""
-        value = f"{self.name}.{self.life}:{self._count + 1}:".encode() + b"." * self.world.dice.randrange(80)
+        value = f"{self.name}.{self.life}:{self._count + 1}:".encode() + b"." * self.world.rng.randrange(80)
         accumulator, topics = self._core.accumulator, self._core.sender.topics
         chosen = -1 if key is not None else partition.number
         wall_ms = self.world.now().wall_ms
@@ -96,5 +96,5 @@ class Sender(Program):
 
     def _durable_end(self, partition: PartitionKey) -> int:
         if partition not in self._durable_ends:
-            self._durable_ends[partition] = self.machine.durable_end(partition)
+            self._durable_ends[partition] = self.host.durable_end(partition)
         return self._durable_ends[partition]

@@ -1,8 +1,8 @@
-"""Carries what a session of our client wants to send, as its drivers do: a connection per lane, made when it
-is needed; when it breaks, everybody who waits on it is told.
+"""Simulated driver of a client session: a connection per lane, opened when it is needed; a broken connection
+fails all requests that wait on it.
 
-The network between is unkind in every way a TCP connection allows. Nothing is reordered within one; across
-connections everything may be, since what was sent by one that is given up may still arrive.
+The network does everything to a connection that TCP allows. Frames of one connection are not reordered;
+frames of different connections may be, because those of a connection that was given up may still arrive.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 from headrace.base.time import NEVER, Instant
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
-from headrace.client.network.connection import ByVersion
-from headrace.client.request_queue import Answer, Outgoing
-from headrace.protocol.api import APIS
+from headrace.client.session import Answer, Outgoing
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.protocol.notation import Request
+from headrace.simulator.frames import newest_request
 from headrace.simulator.history import SpunIdle
-from headrace.simulator.machine import Machine
+from headrace.simulator.host import Host
+from headrace.simulator.nodes import Nodes
 from headrace.simulator.wire import Wire
 
 STALL_S_MAX = 2.5  # beyond the request timeouts, so that what was sent again may come before what it repeats
@@ -24,7 +24,7 @@ WAKES_PER_S_MAX = 500  # far beyond what deadlines of 10 ms and more need: a mac
 
 
 class Driven(Protocol):
-    """What of a session the shell needs; there is one broker, so nobody has to be found."""
+    """What of a session the shell needs."""
 
     def requests(self, now: Instant) -> list[Outgoing]: ...
 
@@ -36,25 +36,22 @@ class Driven(Protocol):
 class Line:
     """One connection, from the request it was made for until it breaks."""
 
-    def __init__(self, shell: "Shell", lane: str) -> None:
+    def __init__(self, shell: "Shell", host: Host, lane: str) -> None:
         self.name = shell.name
         self._shell = shell
-        self._lane = lane
+        self._key = (host.id, lane)
         self._waiting: dict[int, None] = {}  # tickets, in the order of their requests
-        self.wire = Wire(shell.machine, self)
+        self.wire = Wire(host, self)
 
     def send(self, outgoing: Outgoing) -> None:
-        question = outgoing.question
-        api = APIS[question.kind.KEY if isinstance(question, ByVersion) else question.KEY]
-        version = api.last if outgoing.version_max is None else min(api.last, outgoing.version_max)
-        request = question.make(version) if isinstance(question, ByVersion) else question
+        request, version = newest_request(outgoing)
         ticket, world = outgoing.ticket, self._shell.world
         self._waiting[ticket] = None
         if not self.wire.is_open:
             pause = world.between(0.02, 0.2)
             world.after(pause, lambda: self.fail(Unreachable("nobody listens there")))
             return
-        self.wire.send(api.key, version, request, (ticket, request), is_answered=outgoing.expects_answer)
+        self.wire.send(request.KEY, version, request, (ticket, request), is_answered=outgoing.expects_answer)
         if outgoing.expects_answer:
             world.after(outgoing.timeout_s, lambda: self._check(ticket))
         else:
@@ -68,7 +65,7 @@ class Line:
     def fail(self, error: ClientError) -> None:
         """This connection is of no use any more."""
         waiting, self._waiting = self._waiting, {}
-        self._shell.lost(self._lane, self)
+        self._shell.lost(self._key, self)
         for ticket in waiting:
             self._shell.settle(ticket, error)
 
@@ -90,14 +87,14 @@ class Line:
 
 
 class Shell:
-    """Of one life of a program: it is thrown away when that ends.
+    """The shell of one run of a program; it is discarded when the run ends.
 
     Invariant: every ticket is settled once, unless the program dies first.
     """
 
     def __init__(
         self,
-        machine: Machine,
+        host: Nodes,
         name: str,
         session: Driven,
         after_turn: Callable[[], None],
@@ -105,15 +102,15 @@ class Shell:
         *,
         leaves_ghosts: bool,
     ) -> None:
-        self.machine = machine
-        self.world = machine.world
+        self.host = host
+        self.world = host.world
         self.name = name
         self.promised = promised  # hears of every answer that leaves the node, whether it arrives or not
         self.is_alive = True
         self._session = session
         self._after_turn = after_turn  # the program listens, and may ask for more
         self._leaves_ghosts = leaves_ghosts
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[tuple[int, str], Line] = {}  # by node and lane
         self._wakes_at: float | None = None
         self._wakes: list[float] = []  # within the last second
         self._is_in_turn = False
@@ -132,7 +129,7 @@ class Shell:
         while self._has_news and self.is_alive:
             self._has_news = False
             for outgoing in self._session.requests(self.now):
-                self._line(outgoing.lane).send(outgoing)
+                self._line(self.host.reach(outgoing.to), outgoing.lane).send(outgoing)
             self._after_turn()
         self._is_in_turn = False
         self._set_timer()
@@ -142,15 +139,15 @@ class Shell:
             self._session.answered(self.now, ticket, answer)
             self.touch()
 
-    def _line(self, lane: str) -> Line:
-        line = self._lines.get(lane)
+    def _line(self, host: Host, lane: str) -> Line:
+        line = self._lines.get((host.id, lane))
         if line is None:
-            line = self._lines[lane] = Line(self, lane)
+            line = self._lines[host.id, lane] = Line(self, host, lane)
         return line
 
-    def lost(self, lane: str, line: Line) -> None:
-        if self._lines.get(lane) is line:
-            del self._lines[lane]
+    def lost(self, key: tuple[int, str], line: Line) -> None:
+        if self._lines.get(key) is line:
+            del self._lines[key]
 
     def _set_timer(self) -> None:
         if not self.is_alive:
@@ -173,16 +170,16 @@ class Shell:
         mono = self.world.mono
         self._wakes = [at for at in self._wakes if at > mono - 1.0] + [mono]
         if len(self._wakes) > WAKES_PER_S_MAX:
-            self.machine.history.add(SpunIdle(self.name, len(self._wakes)))
+            self.host.history.add(SpunIdle(self.name, len(self._wakes)))
 
-    # --- mischief -----------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def hang_up(self) -> None:
         """Something happens to one of its connections, or to all of them."""
         lines = list(self._lines.values())
         if lines and self.world.chance(0.6):
-            lines = [self.world.dice.choice(lines)]
-        harm = self.world.dice.randrange(4)
+            lines = [self.world.rng.choice(lines)]
+        harm = self.world.rng.randrange(4)
         for line in lines:
             if harm == 0:
                 line.wire.stall(self._stall_s())

@@ -26,25 +26,25 @@ class NobodyWaits:
 
 def new_core(world: World, **settings: Any) -> ProducerCore:
     """As impatient as this world is quick."""
-    dice = world.dice
+    rng = world.rng
     chosen: dict[str, Any] = {
         "bootstrap.servers": "broker",
-        "compression.type": dice.choice(("none", "none", "gzip", "snappy", "lz4", "zstd")),
-        "linger.ms": dice.choice((0, 5, 100)),
-        "delivery.timeout.ms": dice.choice((3_000, 10_000, 60_000)),
-        "request.timeout.ms": dice.choice((1_000, 2_500)),
+        "compression.type": rng.choice(("none", "none", "gzip", "snappy", "lz4", "zstd")),
+        "linger.ms": rng.choice((0, 5, 100)),
+        "delivery.timeout.ms": rng.choice((3_000, 10_000, 60_000)),
+        "request.timeout.ms": rng.choice((1_000, 2_500)),
         "retry.backoff.ms": 50,
         "retry.backoff.max.ms": 500,
-        "max.in.flight.requests.per.connection": dice.randint(1, 5),
-        "batch.size": dice.choice((150, 400, BATCH_BYTES_MAX)),
+        "max.in.flight.requests.per.connection": rng.randint(1, 5),
+        "batch.size": rng.choice((150, 400, BATCH_BYTES_MAX)),
         "headrace.batch.size.max": BATCH_BYTES_MAX,
-        "buffer.memory": dice.choice((1_000, 4_000)),
+        "buffer.memory": rng.choice((1_000, 4_000)),
         "max.block.ms": 5_000,
     }
     return ProducerCore(
         Options(Configuration(producer_keys(), chosen | settings)),
         NobodyWaits(),
-        dice,
+        rng,
         clock=lambda: Instant(world.mono),
         wall_ms=lambda: world.now().wall_ms,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.admin_stage import AdminStage, request_of, topic_of
+from harness.scripted_admin import ScriptedAdmin
 from headrace.base.ids import id_text
 from headrace.client.admin.acls import (
     Acl,
@@ -21,18 +21,24 @@ from headrace.client.admin.acls import (
     describe_acls,
 )
 from headrace.client.admin.configs import Append, Resource, Subtract, alter_configs, describe_config
-from headrace.client.admin.credentials import create_token, delete_passwords, set_password
 from headrace.client.admin.group_offsets import lag_of_groups
 from headrace.client.admin.groups import describe_groups, remove_members
 from headrace.client.admin.offsets import list_offsets
 from headrace.client.admin.operation import Operation
-from headrace.client.admin.quotas import QuotaEntity, alter_quotas, describe_quotas
 from headrace.client.admin.replicas import elect_leaders
 from headrace.client.admin.topics import NewTopic, create_topics, delete_topics, describe_topics
 from headrace.client.admin.transactions import OpenTransaction, abort_transaction
+from headrace.client.admin.users import (
+    QuotaEntity,
+    alter_quotas,
+    create_token,
+    delete_passwords,
+    describe_quotas,
+    set_password,
+)
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import BadResponse, InvalidInput, KafkaError, PartlyFailed, UnsupportedByBroker
-from headrace.client.pending import Pending
+from headrace.client.steps import Pending
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import alter_client_quotas, describe_client_quotas
 from headrace.protocol.messages import consumer_group_describe as modern
@@ -78,19 +84,20 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from headrace.protocol.notation import Response
+from headrace.simulator.scripted_cluster import request_of
 
 
 def played(operation: Operation[Any], *answers: Response | Exception) -> tuple[Pending[Any], list[Any]]:
     """The operation with these answers to its questions, and the questions."""
-    stage = AdminStage()
-    stage.coordinators = {"old": 1, "new": 1, "gone": 1, "readers": 1}
-    pending = stage.begin(operation)
+    admin = ScriptedAdmin()
+    admin.cluster.coordinators = {"old": 1, "new": 1, "gone": 1, "readers": 1}
+    pending = admin.begin(operation)
     asked: list[Any] = []
     left = list(answers)
-    while sent := stage.sent():
+    while sent := admin.sent():
         for outgoing in sent:
             asked.append(request_of(outgoing))
-            stage.answer(outgoing, left.pop(0))  # type: ignore[arg-type]
+            admin.answer(outgoing, left.pop(0))  # type: ignore[arg-type]
     assert not left
     assert pending.is_done
     return pending, asked
@@ -126,41 +133,41 @@ class TestTopics:
         pending, _ = played(
             describe_topics(["a"]), pages(part("a", 0), then=same), pages(part("a", 0), then=same)
         )
-        with pytest.raises(BadResponse, match="do not come to an end"):
+        with pytest.raises(BadResponse, match="repeat the same page"):
             pending.result()
 
     def test_a_broker_without_pages_is_asked_for_metadata(self) -> None:
-        stage = AdminStage()
-        pending = stage.begin(describe_topics(["orders"]))
-        (asked,) = stage.sent()
+        admin = ScriptedAdmin()
+        pending = admin.begin(describe_topics(["orders"]))
+        (asked,) = admin.sent()
         assert isinstance(asked.question, DescribeTopicPartitionsRequest)
-        stage.answer(asked, UnsupportedByBroker("DescribeTopicPartitions"))
-        assert stage.sent() == []
+        admin.answer(asked, UnsupportedByBroker("DescribeTopicPartitions"))
+        assert admin.sent() == []
         assert [one.leader for one in pending.result()["orders"].partitions] == [1, 2, 1]
-        assert stage.lookups == ["topics orders"]
+        assert admin.cluster.lookups == ["topics orders"]
 
     def test_topics_by_id(self) -> None:
         raw = bytes(15) + b"\x07"
-        stage = AdminStage()
-        pending = stage.begin(describe_topics(ids=[id_text(raw)]))
-        (asked,) = stage.session.requests(stage.now)
+        admin = ScriptedAdmin()
+        pending = admin.begin(describe_topics(ids=[id_text(raw)]))
+        (asked,) = admin.session.requests(admin.now)
         request: Any = asked.question
         assert [(topic.topic_id, topic.name) for topic in request.topics] == [(raw, None)]
-        stage.answer(asked, MetadataResponse(topics=[topic_of("orders", [1])]))
+        admin.answer(asked, MetadataResponse(topics=[admin.cluster.topic("orders")]))
         assert pending.result()[id_text(raw)].name == "orders"
 
     def test_a_text_that_is_no_id(self) -> None:
-        stage = AdminStage()
+        admin = ScriptedAdmin()
         with pytest.raises(InvalidInput, match="'short' is not a topic id"):
-            stage.begin(delete_topics(ids=["short"])).result()
+            admin.begin(delete_topics(ids=["short"])).result()
 
     def test_replicas_that_are_placed_by_hand(self) -> None:
-        stage = AdminStage()
+        admin = ScriptedAdmin()
         topic = NewTopic(
             "t", partitions=9, assignments=[[1, 2], [2, 1]], configs={"a": True, "b": ["x", "y"]}
         )
-        stage.begin(create_topics([topic]))
-        (asked,) = stage.sent()
+        admin.begin(create_topics([topic]))
+        (asked,) = admin.sent()
         request: Any = request_of(asked)
         (made,) = request.topics
         assert (made.num_partitions, made.replication_factor) == (-1, -1)
@@ -205,8 +212,9 @@ class TestGroups:
             pending.result()
         assert missing.value.code == ErrorCode.GROUP_ID_NOT_FOUND
 
-    def test_nobody_to_remove_is_nobody_asked(self) -> None:
-        pending, asked = played(remove_members("readers", []))
+    @pytest.mark.parametrize("nobody", [{"members": []}, {"instances": []}], ids=["members", "instances"])
+    def test_nobody_to_remove_is_nobody_asked(self, nobody: dict[str, list[str]]) -> None:
+        pending, asked = played(remove_members("readers", **nobody))  # type: ignore[arg-type]
         assert (pending.result(), asked) == ([], [])
 
     def test_a_group_that_remembers_a_topic_which_is_gone(self) -> None:
@@ -243,9 +251,9 @@ class TestGroups:
 class TestConfigs:
     def test_every_kind_of_change(self) -> None:
         changes = {"a": 1, "b": None, "c": Append("x"), "d": Subtract(["y", "z"]), "e": False}
-        stage = AdminStage()
-        stage.begin(alter_configs({Resource.topic("t"): changes, Resource.broker(1): {"f": "g"}}))
-        requests: list[Any] = [request_of(outgoing) for outgoing in stage.sent()]
+        admin = ScriptedAdmin()
+        admin.begin(alter_configs({Resource.topic("t"): changes, Resource.broker(1): {"f": "g"}}))
+        requests: list[Any] = [request_of(outgoing) for outgoing in admin.sent()]
         told = [
             (
                 resource.resource_name,
@@ -266,9 +274,9 @@ class TestConfigs:
             pending.result()
 
     def test_a_broker_with_a_name(self) -> None:
-        stage = AdminStage()
-        with pytest.raises(InvalidInput, match="brokers have numbers"):
-            stage.begin(describe_config(Resource.broker(1)._replace(name="one"))).result()
+        admin = ScriptedAdmin()
+        with pytest.raises(InvalidInput, match="must be a number, the broker's id"):
+            admin.begin(describe_config(Resource.broker(1)._replace(name="one"))).result()
 
 
 class TestReplicas:
@@ -293,9 +301,9 @@ class TestReplicas:
 
 
 def test_a_transaction_without_a_coordinator_is_aborted_with_the_first_epoch() -> None:
-    stage = AdminStage()
-    stage.begin(abort_transaction(OpenTransaction(TopicPartition("orders", 1), 7, 3, -1, 0, 0)))
-    (asked,) = stage.sent()
+    admin = ScriptedAdmin()
+    admin.begin(abort_transaction(OpenTransaction(TopicPartition("orders", 1), 7, 3, -1, 0, 0)))
+    (asked,) = admin.sent()
     request: Any = request_of(asked)
     (marker,) = request.markers
     assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 0)
@@ -305,16 +313,16 @@ def test_a_transaction_without_a_coordinator_is_aborted_with_the_first_epoch() -
 def test_a_time_without_a_zone_is_refused() -> None:
     from datetime import UTC, datetime
 
-    stage = AdminStage()
+    admin = ScriptedAdmin()
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    stage.begin(list_offsets({("orders", 0): moment}))
-    (asked,) = stage.sent()
+    admin.begin(list_offsets({("orders", 0): moment}))
+    (asked,) = admin.sent()
     request: Any = request_of(asked)
     assert request.topics[0].partitions[0].timestamp == 1767225600000
     with pytest.raises(InvalidInput, match="no time zone"):
-        stage.begin(list_offsets({("orders", 0): moment.replace(tzinfo=None)})).result()
-    with pytest.raises(InvalidInput, match="isolation_level is one of"):
-        stage.begin(list_offsets({("orders", 0): 0}, isolation_level="serializable")).result()
+        admin.begin(list_offsets({("orders", 0): moment.replace(tzinfo=None)})).result()
+    with pytest.raises(InvalidInput, match=r"isolation_level=.*: must be one of"):
+        admin.begin(list_offsets({("orders", 0): 0}, isolation_level="serializable")).result()
 
 
 class TestUsers:
@@ -330,8 +338,8 @@ class TestUsers:
         assert credential.salted_password == pbkdf2_hmac("sha256", b"engine", credential.salt, 4096)
 
     def test_a_mechanism_that_is_none(self) -> None:
-        with pytest.raises(InvalidInput, match="SCRAM-SHA-512, not 'PLAIN'"):
-            AdminStage().begin(delete_passwords("ada", mechanism="PLAIN")).result()
+        with pytest.raises(InvalidInput, match="mechanism='PLAIN': must be one of"):
+            ScriptedAdmin().begin(delete_passwords("ada", mechanism="PLAIN")).result()
 
 
 class TestAcls:
@@ -374,9 +382,9 @@ class TestAcls:
 class TestQuotas:
     def test_set_and_taken_away(self) -> None:
         ada, others = QuotaEntity(user="ada"), QuotaEntity(user="", client_id="batch")
-        stage = AdminStage()
-        stage.begin(alter_quotas({ada: {"producer_byte_rate": 5.0}, others: {"request_percentage": None}}))
-        (asked,) = stage.sent()
+        admin = ScriptedAdmin()
+        admin.begin(alter_quotas({ada: {"producer_byte_rate": 5.0}, others: {"request_percentage": None}}))
+        (asked,) = admin.sent()
         request: Any = request_of(asked)
         told = [
             (
@@ -390,7 +398,7 @@ class TestQuotas:
             ([("user", None), ("client-id", "batch")], [("request_percentage", 0.0, True)]),
         ]
         entries = [alter_client_quotas.EntryResult(entity=entry.entity) for entry in request.entries]
-        stage.answer(asked, alter_client_quotas.AlterClientQuotasResponse(entries=entries))
+        admin.answer(asked, alter_client_quotas.AlterClientQuotasResponse(entries=entries))
 
     def test_exactly_one_entity(self) -> None:
         entity = [describe_client_quotas.EntityData(entity_type="user", entity_name=None)]
@@ -408,4 +416,4 @@ class TestQuotas:
 
 def test_a_principal_is_a_kind_and_a_name() -> None:
     with pytest.raises(InvalidInput, match="write it as User:ada"):
-        AdminStage().begin(create_token(owner="ada")).result()
+        ScriptedAdmin().begin(create_token(owner="ada")).result()

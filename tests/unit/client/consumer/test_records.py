@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from harness.consumer_stage import A0, A1, Stage, data, end_of_transaction, of_transaction, offsets, rows
+from harness.scripted_consumer import (
+    A0,
+    A1,
+    ScriptedConsumer,
+    data,
+    end_of_transaction,
+    of_transaction,
+    offsets,
+    rows,
+)
 from headrace.client.errors import BadResponse
 from headrace.protocol.messages.fetch import AbortedTransaction
 from headrace.records._columns import Columns
@@ -28,85 +37,85 @@ def transactions() -> bytes:
 
 
 def test_whoever_reads_committed_sees_no_aborted_record() -> None:
-    stage = Stage(isolation=1)
-    stage.reading(A0)
-    request, flight = stage.fetch()
+    consumer = ScriptedConsumer(isolation=1)
+    consumer.reading(A0)
+    request, flight = consumer.fetch()
     assert request.isolation_level == 1
-    stage.bring(flight, data(0, transactions(), end=8, aborted_transactions=aborted((5, 0))))
-    assert stage.take() == [(0, 2), (0, 3), (0, 6), (0, 7)]
-    assert stage.session.position(A0) == 8
+    consumer.bring(flight, data(0, transactions(), end=8, aborted_transactions=aborted((5, 0))))
+    assert consumer.take() == [(0, 2), (0, 3), (0, 6), (0, 7)]
+    assert consumer.session.position(A0) == 8
 
 
 def test_others_see_all_but_the_markers() -> None:
-    stage = Stage()
-    stage.reading(A0)
-    _, flight = stage.fetch()
-    stage.bring(flight, data(0, transactions(), end=8, aborted_transactions=aborted((5, 0))))
-    assert stage.take() == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 6), (0, 7)]
+    consumer = ScriptedConsumer()
+    consumer.reading(A0)
+    _, flight = consumer.fetch()
+    consumer.bring(flight, data(0, transactions(), end=8, aborted_transactions=aborted((5, 0))))
+    assert consumer.take() == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 6), (0, 7)]
 
 
 def test_a_position_steps_over_what_is_nobodys_to_read() -> None:
     """Otherwise a group's lag would never be zero."""
-    stage = Stage(isolation=1)
-    stage.reading(A0)
-    _, flight = stage.fetch()
+    consumer = ScriptedConsumer(isolation=1)
+    consumer.reading(A0)
+    _, flight = consumer.fetch()
     only = of_transaction(0, 2, producer_id=5) + end_of_transaction(2, 5, commits=False)
-    stage.bring(flight, data(0, only, end=3, aborted_transactions=aborted((5, 0))))
-    assert stage.session.has_news
-    assert stage.take() == []
-    assert (stage.session.position(A0), stage.session.lag(A0)) == (3, 0)
-    assert not stage.session.has_news
-    assert stage.session.needs_turn, "there is room again"
+    consumer.bring(flight, data(0, only, end=3, aborted_transactions=aborted((5, 0))))
+    assert consumer.session.has_news
+    assert consumer.take() == []
+    assert (consumer.session.position(A0), consumer.session.lag(A0)) == (3, 0)
+    assert not consumer.session.has_news
+    assert consumer.session.needs_turn, "there is room again"
 
 
 def test_the_lag_of_who_reads_committed_ends_at_the_first_open_transaction() -> None:
     for isolation, lag in ((0, 10), (1, 4)):
-        stage = Stage(isolation=isolation)
-        stage.reading(A0)
-        _, flight = stage.fetch()
-        stage.bring(flight, data(0, end=10, last_stable_offset=4))
-        assert stage.session.lag(A0) == lag
+        consumer = ScriptedConsumer(isolation=isolation)
+        consumer.reading(A0)
+        _, flight = consumer.fetch()
+        consumer.bring(flight, data(0, end=10, last_stable_offset=4))
+        assert consumer.session.lag(A0) == lag
 
 
 def test_columns_hold_what_messages_would() -> None:
-    stage = Stage(isolation=1)
-    stage.reading(A0, A1)
-    _, flight = stage.fetch()
+    consumer = ScriptedConsumer(isolation=1)
+    consumer.reading(A0, A1)
+    _, flight = consumer.fetch()
     found = data(0, transactions(), end=8, aborted_transactions=aborted((5, 0)))
-    stage.bring(flight, found, data(1, rows(0, 3)))
-    assert stage.take(1) == [(0, 2)]
-    records, size = stage.session.buffered()
+    consumer.bring(flight, found, data(1, rows(0, 3)))
+    assert consumer.take(1) == [(0, 2)]
+    records, size = consumer.session.buffered()
     assert (records >= 6, size >= 6) == (True, True)
     columns = Columns(records, size)
-    assert stage.session.take_columns(stage.now, columns)
+    assert consumer.session.take_columns(consumer.now, columns)
     assert columns.row_count == 6
-    assert (stage.session.position(A0), stage.session.position(A1)) == (8, 3)
-    assert not stage.session.take_columns(stage.now, columns)
-    assert stage.session.metrics().records == 7
-    assert stage.session.metrics().buffered_bytes == 0
-    assert stage.session.buffered() == (0, 0)
+    assert (consumer.session.position(A0), consumer.session.position(A1)) == (8, 3)
+    assert not consumer.session.take_columns(consumer.now, columns)
+    assert consumer.session.metrics().records == 7
+    assert consumer.session.metrics().buffered_bytes == 0
+    assert consumer.session.buffered() == (0, 0)
 
 
 def test_damaged_records_end_columns_as_they_end_messages() -> None:
     damaged = bytearray(rows(3, 3))
     damaged[-1] ^= 1
-    stage = Stage()
-    stage.reading(A0)
-    _, flight = stage.fetch()
-    stage.bring(flight, data(0, rows(0, 3) + bytes(damaged)))
+    consumer = ScriptedConsumer()
+    consumer.reading(A0)
+    _, flight = consumer.fetch()
+    consumer.bring(flight, data(0, rows(0, 3) + bytes(damaged)))
     columns = Columns()
-    assert stage.session.take_columns(stage.now, columns)
+    assert consumer.session.take_columns(consumer.now, columns)
     assert columns.row_count == 3
     with pytest.raises(BadResponse, match="a-0 at offset 3"):
-        stage.session.take_columns(stage.now, columns)
-    assert stage.session.position(A0) == 3
+        consumer.session.take_columns(consumer.now, columns)
+    assert consumer.session.position(A0) == 3
 
 
 def test_checksums_are_not_checked_for_who_does_not_want_it() -> None:
     wrong = bytearray(rows(0, 3))
     wrong[17] ^= 1  # the checksum itself
-    stage = Stage(checks_crcs=False)
-    stage.reading(A0)
-    _, flight = stage.fetch()
-    stage.bring(flight, data(0, bytes(wrong)))
-    assert stage.take() == offsets(0, 3)
+    consumer = ScriptedConsumer(checks_crcs=False)
+    consumer.reading(A0)
+    _, flight = consumer.fetch()
+    consumer.bring(flight, data(0, bytes(wrong)))
+    assert consumer.take() == offsets(0, 3)

@@ -17,7 +17,7 @@ from headrace.client.errors import (
     UnsupportedByBroker,
 )
 from headrace.client.network.connection import ByVersion
-from headrace.client.request_queue import FETCH
+from headrace.client.session import FETCH
 from headrace.protocol.messages.fetch import FetchRequest
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
@@ -55,7 +55,7 @@ def test_answers_find_their_questions(connect: Any) -> None:
     with ScriptedServer(serve) as server:
         client: Carrier = connect(server.address)
         numbers = [client.begin() for _ in range(20)]
-        answers = [client.answer(number) for number in numbers]
+        answers: list[Any] = [client.answer(number) for number in numbers]
         assert [answer.cluster_id for answer in answers] == [f"{number}" for number in numbers]
         assert server.connection_count == 1
 

@@ -12,7 +12,7 @@ from harness.carriers import Carrier
 from harness.scripted_peer import Peer, Script, ScriptedServer, answer_bytes, closed_port
 from headrace.client.cluster import Address
 from headrace.client.errors import BadResponse, ClientError, ConnectionLost, TimedOut, Unreachable
-from headrace.client.request_queue import Answer
+from headrace.client.session import Answer
 from headrace.protocol.messages.metadata import MetadataResponse
 
 SHORT_S = 0.1
@@ -75,9 +75,9 @@ def test_a_host_name_that_cannot_be_one(connect: Any) -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "answered with HTTP"),
         (TLS_ALERT, "answered with TLS"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "answered with SSH"),
-        (b"\xff" * 40, "announced an answer of -1 bytes"),
-        (struct.pack(">i", 2**31 - 1) + bytes(40), "announced an answer of 2147483647 bytes"),
-        (struct.pack(">ii", 8, 77) + bytes(4), "answered request 77 when 0 was next"),
+        (b"\xff" * 40, "sent an answer of -1 bytes"),
+        (struct.pack(">i", 2**31 - 1) + bytes(40), "sent an answer of 2147483647 bytes"),
+        (struct.pack(">ii", 8, 77) + bytes(4), "answered request 77 instead of request 0"),
     ],
 )
 def test_garbage_instead_of_kafka(connect: Any, said: bytes, heard: str) -> None:
@@ -96,7 +96,7 @@ def test_an_answer_that_goes_on_behind_its_announced_end(connect: Any) -> None:
         return answer_bytes(asked, METADATA) + struct.pack(">ii", 4, 9)
 
     with ScriptedServer(after_negotiation(longer)) as server:
-        assert "nothing asked for" in error_of(connect(server.address).ask(), BadResponse)
+        assert "an answer without a request" in error_of(connect(server.address).ask(), BadResponse)
 
 
 def test_an_answer_with_more_in_it_than_its_fields(connect: Any) -> None:
@@ -111,7 +111,9 @@ def test_an_answer_with_more_in_it_than_its_fields(connect: Any) -> None:
 def test_an_answer_longer_than_the_cap(connect: Any) -> None:
     with ScriptedServer(after_negotiation(lambda _: struct.pack(">i", 70_000) + bytes(8))) as server:
         answer = connect(server.address, response_bytes_max=65_536).ask()
-        assert "announced an answer of 70000 bytes; 65536 are the most" in error_of(answer, BadResponse)
+        assert "sent an answer of 70000 bytes; this client reads at most 65536" in error_of(
+            answer, BadResponse
+        )
 
 
 def test_a_broker_that_dies_in_the_middle_of_an_answer(connect: Any) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from harness.group_stage import A0, BOTH, Stage, failure
+from harness.scripted_member import A0, BOTH, ScriptedMember, failure
 from headrace.client.assignors import ASSIGNORS
 from headrace.client.errors import ConnectionLost
 from headrace.client.membership.classic_protocol import write_assignment
@@ -40,11 +40,11 @@ HOPELESS = [
 
 class TestJoin:
     def test_is_given_an_id(self) -> None:
-        stage = Stage()
-        asked, ticket = stage.subscribed()
+        member = ScriptedMember()
+        asked, ticket = member.subscribed()
         assert asked.member_id == ""
-        stage.answer(ticket, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
-        asked, _ = stage.next(JoinGroupRequest)
+        member.answer(ticket, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+        asked, _ = member.next(JoinGroupRequest)
         assert asked.member_id == "me"
 
     @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ class TestJoin:
         ],
     )
     def test_tries_again(self, code: ErrorCode, searches: int) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        stage.answer(ticket, JoinGroupResponse(error_code=code))
-        stage.next(JoinGroupRequest)
-        assert stage.searches == searches
-        assert stage.take() == []
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        member.answer(ticket, JoinGroupResponse(error_code=code))
+        member.next(JoinGroupRequest)
+        assert member.searches == searches
+        assert member.take() == []
 
     @pytest.mark.parametrize(
         "code",
@@ -76,42 +76,42 @@ class TestJoin:
         ],
     )
     def test_gives_up(self, code: ErrorCode) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        stage.answer(ticket, JoinGroupResponse(error_code=code))
-        assert failure(stage.take()) == code.name
-        assert stage.group.deadline() > stage.now + 200, "nothing more is tried"
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        member.answer(ticket, JoinGroupResponse(error_code=code))
+        assert failure(member.take()) == code.name
+        assert member.group.deadline() > member.now + 200, "nothing more is tried"
 
     @pytest.mark.parametrize("metadata", [b"", b"\xff\xff", b"\x00\x03\x00"])
     def test_a_leader_survives_what_others_say(self, metadata: bytes) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        member = JoinGroupResponseMember(member_id="other", metadata=metadata)
-        stage.answer(
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        other = JoinGroupResponseMember(member_id="other", metadata=metadata)
+        member.answer(
             ticket,
             JoinGroupResponse(
-                generation_id=1, protocol_name="range", leader="me", member_id="me", members=[member]
+                generation_id=1, protocol_name="range", leader="me", member_id="me", members=[other]
             ),
         )
-        (event,) = stage.take()
+        (event,) = member.take()
         assert isinstance(event, Failed)
         assert "the subscription of another member cannot be read" in str(event.error)
 
     def test_a_lost_connection_is_a_reason_to_search(self) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        stage.answer(ticket, ConnectionLost("gone"))
-        stage.next(JoinGroupRequest)
-        assert stage.searches == 2
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        member.answer(ticket, ConnectionLost("gone"))
+        member.next(JoinGroupRequest)
+        assert member.searches == 2
 
     def test_an_answer_to_a_question_that_was_given_up_changes_nothing(self) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        stage.group.leave(stage.now)
-        stage.take()
-        stage.answer(ticket, JoinGroupResponse(generation_id=4, protocol_name="range", member_id="me"))
-        assert stage.take() == []
-        assert stage.group.membership.is_out
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        member.group.leave(member.now)
+        member.take()
+        member.answer(ticket, JoinGroupResponse(generation_id=4, protocol_name="range", member_id="me"))
+        assert member.take() == []
+        assert member.group.membership.is_out
 
 
 class TestSync:
@@ -125,99 +125,99 @@ class TestSync:
         ],
     )
     def test_joins_again(self, code: ErrorCode, member_id: str, searches: int) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        _, ticket = stage.entered(ticket)
-        stage.answer(ticket, SyncGroupResponse(error_code=code))
-        asked, _ = stage.next(JoinGroupRequest)
-        assert (asked.member_id, stage.searches) == (member_id, searches)
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        _, ticket = member.entered(ticket)
+        member.answer(ticket, SyncGroupResponse(error_code=code))
+        asked, _ = member.next(JoinGroupRequest)
+        assert (asked.member_id, member.searches) == (member_id, searches)
 
     @pytest.mark.parametrize("code", HOPELESS)
     def test_gives_up(self, code: ErrorCode) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        _, ticket = stage.entered(ticket)
-        stage.answer(ticket, SyncGroupResponse(error_code=code))
-        assert failure(stage.take()) == code.name
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        _, ticket = member.entered(ticket)
+        member.answer(ticket, SyncGroupResponse(error_code=code))
+        assert failure(member.take()) == code.name
 
     def test_an_assignment_that_cannot_be_read(self) -> None:
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        _, ticket = stage.entered(ticket)
-        stage.answer(ticket, SyncGroupResponse(assignment=b"\x00\x03\x00"))
-        (event,) = stage.take()
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        _, ticket = member.entered(ticket)
+        member.answer(ticket, SyncGroupResponse(assignment=b"\x00\x03\x00"))
+        (event,) = member.take()
         assert isinstance(event, Failed)
         assert "cannot be read" in str(event.error)
 
     def test_topics_that_nobody_wants_any_more_are_not_taken(self) -> None:
         """The application subscribed again while the group rebalanced."""
-        stage = Stage()
-        _, ticket = stage.subscribed()
-        _, ticket = stage.entered(ticket)
-        stage.group.subscribe(stage.now, Subscription(frozenset({"b"})))
-        stage.answer(ticket, SyncGroupResponse(assignment=write_assignment(BOTH)))
-        assert stage.take() == []
-        stage.next(JoinGroupRequest)
+        member = ScriptedMember()
+        _, ticket = member.subscribed()
+        _, ticket = member.entered(ticket)
+        member.group.subscribe(member.now, Subscription(frozenset({"b"})))
+        member.answer(ticket, SyncGroupResponse(assignment=write_assignment(BOTH)))
+        assert member.take() == []
+        member.next(JoinGroupRequest)
 
 
 class TestHeartbeat:
-    def beat(self, code: ErrorCode) -> Stage:
-        stage = Stage()
-        stage.settled()
-        asked, ticket = stage.next(HeartbeatRequest)
+    def beat(self, code: ErrorCode) -> ScriptedMember:
+        member = ScriptedMember()
+        member.settled()
+        asked, ticket = member.next(HeartbeatRequest)
         assert (asked.generation_id, asked.member_id) == (1, "me")
-        stage.answer(ticket, HeartbeatResponse(error_code=code))
-        return stage
+        member.answer(ticket, HeartbeatResponse(error_code=code))
+        return member
 
     def test_comes_every_interval(self) -> None:
-        stage = Stage()
-        stage.settled()
+        member = ScriptedMember()
+        member.settled()
         moments = []
         for _ in range(3):
-            _, ticket = stage.next(HeartbeatRequest)
-            moments.append(stage.now)
-            stage.answer(ticket, HeartbeatResponse())
+            _, ticket = member.next(HeartbeatRequest)
+            moments.append(member.now)
+            member.answer(ticket, HeartbeatResponse())
         assert [round(later - earlier, 3) for earlier, later in pairwise(moments)] == [3.0, 3.0]
 
     def test_tells_of_a_rebalance(self) -> None:
-        stage = self.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-        assert stage.take() == [Revoked(BOTH)]
-        stage.group.acknowledge(stage.now)
-        asked, _ = stage.next(JoinGroupRequest)
+        member = self.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+        assert member.take() == [Revoked(BOTH)]
+        member.group.acknowledge(member.now)
+        asked, _ = member.next(JoinGroupRequest)
         assert asked.member_id == "me"
 
     def test_goes_on_while_the_application_gives_up(self) -> None:
         """Its session must not end over it."""
-        stage = self.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+        member = self.beat(ErrorCode.REBALANCE_IN_PROGRESS)
         for _ in range(3):
-            _, ticket = stage.next(HeartbeatRequest)
-            stage.answer(ticket, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-        assert stage.take() == [Revoked(BOTH)]
+            _, ticket = member.next(HeartbeatRequest)
+            member.answer(ticket, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        assert member.take() == [Revoked(BOTH)]
 
     @pytest.mark.parametrize(
         ("code", "member_id"), [(ErrorCode.ILLEGAL_GENERATION, "me"), (ErrorCode.UNKNOWN_MEMBER_ID, "")]
     )
     def test_tells_that_all_is_lost(self, code: ErrorCode, member_id: str) -> None:
-        stage = self.beat(code)
-        assert stage.take() == [Lost(BOTH)]
-        asked, _ = stage.next(JoinGroupRequest)
+        member = self.beat(code)
+        assert member.take() == [Lost(BOTH)]
+        asked, _ = member.next(JoinGroupRequest)
         assert asked.member_id == member_id
 
     @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
     def test_goes_to_the_new_coordinator(self, code: ErrorCode) -> None:
-        stage = self.beat(code)
-        stage.next(HeartbeatRequest)
-        assert stage.searches == 2
-        assert stage.take() == []
+        member = self.beat(code)
+        member.next(HeartbeatRequest)
+        assert member.searches == 2
+        assert member.take() == []
 
     def test_of_a_session_without_answers_is_brought_elsewhere(self) -> None:
-        stage = Stage(session_timeout_s=10.0)
-        stage.settled()
-        stage.next(HeartbeatRequest)
-        while stage.searches == 1:
-            stage.now = stage.group.deadline()
-            stage.take()
-        assert 10.0 <= stage.now < 11.0
+        member = ScriptedMember(session_timeout_s=10.0)
+        member.settled()
+        member.next(HeartbeatRequest)
+        while member.searches == 1:
+            member.cluster.now = member.group.deadline()
+            member.take()
+        assert 10.0 <= member.now < 11.0
 
     @pytest.mark.parametrize("code", HOPELESS)
     def test_gives_up(self, code: ErrorCode) -> None:
@@ -227,13 +227,15 @@ class TestHeartbeat:
 
 
 def test_the_search_for_a_coordinator_may_be_hopeless() -> None:
-    stage = Stage()
-    stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
-    stage.group.fetch_committed(stage.now, [A0])
-    outgoing = next(each for each in stage.group.requests(stage.now) if isinstance(each.question, ByVersion))
+    member = ScriptedMember()
+    member.group.subscribe(member.now, Subscription(frozenset({"a"})))
+    member.group.fetch_committed(member.now, [A0])
+    outgoing = next(
+        each for each in member.group.requests(member.now) if isinstance(each.question, ByVersion)
+    )
     refusal = Coordinator(key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    stage.answer(outgoing.ticket, FindCoordinatorResponse(coordinators=[refusal]))
-    events = stage.take()
+    member.answer(outgoing.ticket, FindCoordinatorResponse(coordinators=[refusal]))
+    events = member.take()
     assert failure(events) == "GROUP_AUTHORIZATION_FAILED"
     assert any(isinstance(event, OffsetsFetched) and event.error is not None for event in events)
 
@@ -244,17 +246,17 @@ def test_the_cooperative_protocol_needs_all_assignors_to_agree() -> None:
         (("cooperative-sticky",), []),
         (("cooperative-sticky", "range"), [Revoked(BOTH)]),
     ]:
-        stage = Stage(assignors=tuple(ASSIGNORS[name] for name in assignors))
-        _, ticket = stage.subscribed()
-        stage.answer(
+        member = ScriptedMember(assignors=tuple(ASSIGNORS[name] for name in assignors))
+        _, ticket = member.subscribed()
+        member.answer(
             ticket,
             JoinGroupResponse(
                 generation_id=1, protocol_name="cooperative-sticky", leader="other", member_id="me"
             ),
         )
-        _, ticket = stage.next(SyncGroupRequest)
-        stage.answer(ticket, SyncGroupResponse(assignment=write_assignment(BOTH)))
-        _, ticket = stage.next(HeartbeatRequest)
-        stage.take()
-        stage.answer(ticket, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-        assert stage.take() == revoked
+        _, ticket = member.next(SyncGroupRequest)
+        member.answer(ticket, SyncGroupResponse(assignment=write_assignment(BOTH)))
+        _, ticket = member.next(HeartbeatRequest)
+        member.take()
+        member.answer(ticket, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        assert member.take() == revoked

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.group_members import partitions
-from harness.group_stage import BOTH, TOPIC_ID, Stage, failure
+from harness.group_simulation import partitions
+from harness.scripted_member import BOTH, TOPIC_ID, ScriptedMember, failure
 from headrace.client.errors import ConnectionLost, UnsupportedByBroker
 from headrace.client.membership.events import (
     Assigned,
@@ -25,17 +25,17 @@ from headrace.protocol.messages.consumer_group_heartbeat import (
 
 
 class TestConsumerProtocol:
-    def joined(self) -> tuple[Stage, ConsumerGroupHeartbeatRequest]:
+    def joined(self) -> tuple[ScriptedMember, ConsumerGroupHeartbeatRequest]:
         """A member with both partitions, which it has acknowledged."""
-        stage = Stage(protocol=GroupProtocol.CONSUMER, server_assignor="uniform")
-        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
-        first, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(epoch=3, partitions=[0, 1]))
-        assert stage.take() == [Assigned(BOTH)]
-        told, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        member = ScriptedMember(protocol=GroupProtocol.CONSUMER, server_assignor="uniform")
+        member.group.subscribe(member.now, Subscription(frozenset({"a"})))
+        first, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=3, partitions=[0, 1]))
+        assert member.take() == [Assigned(BOTH)]
+        told, ticket = member.next(ConsumerGroupHeartbeatRequest)
         assert told.topic_partitions == [TopicPartitions(topic_id=TOPIC_ID, partitions=[0, 1])]
-        stage.answer(ticket, self.told(epoch=3))
-        return stage, first
+        member.answer(ticket, self.told(epoch=3))
+        return member, first
 
     def told(
         self, code: int = 0, *, epoch: int = 0, partitions: list[int] | None = None
@@ -48,63 +48,63 @@ class TestConsumerProtocol:
         )
 
     def test_says_everything_once_and_then_what_is_new(self) -> None:
-        stage, first = self.joined()
+        member, first = self.joined()
         assert (first.member_epoch, first.subscribed_topic_names, first.topic_partitions) == (0, ["a"], [])
         assert (first.server_assignor, first.rebalance_timeout_ms) == ("uniform", 300_000)
-        joined_at = stage.now
-        later, _ = stage.next(ConsumerGroupHeartbeatRequest)
-        assert stage.now - joined_at == pytest.approx(2.0)
+        joined_at = member.now
+        later, _ = member.next(ConsumerGroupHeartbeatRequest)
+        assert member.now - joined_at == pytest.approx(2.0)
         assert (later.member_epoch, later.subscribed_topic_names, later.topic_partitions) == (3, None, None)
         assert (later.server_assignor, later.rebalance_timeout_ms) == (None, -1)
 
     def test_keeps_to_the_interval_that_the_broker_wants(self) -> None:
         """From the first answer on: ours may be longer than the session."""
-        stage = Stage(protocol=GroupProtocol.CONSUMER)
-        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(epoch=3))
-        joined_at = stage.now
-        stage.next(ConsumerGroupHeartbeatRequest)
-        assert stage.now - joined_at == pytest.approx(2.0)
+        member = ScriptedMember(protocol=GroupProtocol.CONSUMER)
+        member.group.subscribe(member.now, Subscription(frozenset({"a"})))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=3))
+        joined_at = member.now
+        member.next(ConsumerGroupHeartbeatRequest)
+        assert member.now - joined_at == pytest.approx(2.0)
 
     def test_says_everything_again_after_a_lost_heartbeat(self) -> None:
-        stage, _ = self.joined()
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, ConnectionLost("gone"))
-        again, _ = stage.next(ConsumerGroupHeartbeatRequest)
+        member, _ = self.joined()
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, ConnectionLost("gone"))
+        again, _ = member.next(ConsumerGroupHeartbeatRequest)
         assert (again.member_epoch, again.subscribed_topic_names) == (3, ["a"])
         assert again.topic_partitions == [TopicPartitions(topic_id=TOPIC_ID, partitions=[0, 1])]
 
     def test_tells_what_it_gave_up_only_when_the_application_has(self) -> None:
-        stage, _ = self.joined()
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(epoch=3, partitions=[1]))
-        assert stage.take() == [Revoked(partitions("a", 0))]
-        meanwhile, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        member, _ = self.joined()
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=3, partitions=[1]))
+        assert member.take() == [Revoked(partitions("a", 0))]
+        meanwhile, ticket = member.next(ConsumerGroupHeartbeatRequest)
         assert meanwhile.topic_partitions is None
-        stage.answer(ticket, self.told(epoch=3))
-        stage.group.acknowledge(stage.now)
-        given_up, _ = stage.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=3))
+        member.group.acknowledge(member.now)
+        given_up, _ = member.next(ConsumerGroupHeartbeatRequest)
         assert given_up.topic_partitions == [TopicPartitions(topic_id=TOPIC_ID, partitions=[1])]
 
     def test_a_share_that_was_replaced_while_the_application_gave_up_is_not_taken(self) -> None:
         """The broker may have given it to somebody else: we never said that we had it."""
-        stage, _ = self.joined()
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(epoch=4, partitions=[2]))
-        assert stage.take() == [Revoked(BOTH)]
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(epoch=5, partitions=[]))
-        stage.group.acknowledge(stage.now)
-        assert stage.take() == [Assigned(frozenset())]
+        member, _ = self.joined()
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=4, partitions=[2]))
+        assert member.take() == [Revoked(BOTH)]
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=5, partitions=[]))
+        member.group.acknowledge(member.now)
+        assert member.take() == [Assigned(frozenset())]
 
     @pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
     def test_is_fenced_and_joins_again(self, code: ErrorCode) -> None:
-        stage, first = self.joined()
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(code))
-        assert stage.take() == [Lost(BOTH)]
-        again, _ = stage.next(ConsumerGroupHeartbeatRequest)
+        member, first = self.joined()
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(code))
+        assert member.take() == [Lost(BOTH)]
+        again, _ = member.next(ConsumerGroupHeartbeatRequest)
         assert (again.member_id, again.member_epoch, again.topic_partitions) == (first.member_id, 0, [])
 
     @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ class TestConsumerProtocol:
         [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 1), (ErrorCode.NOT_COORDINATOR, 2)],
     )
     def test_tries_again(self, code: ErrorCode, searches: int) -> None:
-        stage, _ = self.joined()
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(code))
-        again, _ = stage.next(ConsumerGroupHeartbeatRequest)
-        assert (again.member_epoch, stage.searches) == (3, searches)
-        assert stage.take() == []
+        member, _ = self.joined()
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(code))
+        again, _ = member.next(ConsumerGroupHeartbeatRequest)
+        assert (again.member_epoch, member.searches) == (3, searches)
+        assert member.take() == []
 
     @pytest.mark.parametrize(
         "code",
@@ -130,47 +130,47 @@ class TestConsumerProtocol:
         ],
     )
     def test_gives_up(self, code: ErrorCode) -> None:
-        stage, _ = self.joined()
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(code))
-        events = stage.take()
+        member, _ = self.joined()
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(code))
+        events = member.take()
         assert failure(events) == code.name
         assert events[-1] == Lost(BOTH)
 
     def test_an_instance_id_that_somebody_else_holds(self) -> None:
-        stage = Stage(protocol=GroupProtocol.CONSUMER, instance_id="i")
-        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(ErrorCode.UNRELEASED_INSTANCE_ID))
-        assert failure(stage.take()) == "UNRELEASED_INSTANCE_ID"
+        member = ScriptedMember(protocol=GroupProtocol.CONSUMER, instance_id="i")
+        member.group.subscribe(member.now, Subscription(frozenset({"a"})))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(ErrorCode.UNRELEASED_INSTANCE_ID))
+        assert failure(member.take()) == "UNRELEASED_INSTANCE_ID"
 
     def test_an_instance_id_that_we_hold_ourselves(self) -> None:
         """The answer to the first join was lost: the broker thinks that we are there, and so we are."""
-        stage = Stage(protocol=GroupProtocol.CONSUMER, instance_id="i")
-        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, ConnectionLost("gone"))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(ErrorCode.UNRELEASED_INSTANCE_ID))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(epoch=3, partitions=[0, 1]))
-        assert stage.take() == [Assigned(BOTH)]
+        member = ScriptedMember(protocol=GroupProtocol.CONSUMER, instance_id="i")
+        member.group.subscribe(member.now, Subscription(frozenset({"a"})))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, ConnectionLost("gone"))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(ErrorCode.UNRELEASED_INSTANCE_ID))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=3, partitions=[0, 1]))
+        assert member.take() == [Assigned(BOTH)]
 
     def test_a_broker_without_the_protocol(self) -> None:
-        stage = Stage(protocol=GroupProtocol.CONSUMER)
-        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
+        member = ScriptedMember(protocol=GroupProtocol.CONSUMER)
+        member.group.subscribe(member.now, Subscription(frozenset({"a"})))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
         error = UnsupportedByBroker("ConsumerGroupHeartbeat")
-        stage.answer(ticket, error)
-        assert stage.take() == [Failed(error)]
+        member.answer(ticket, error)
+        assert member.take() == [Failed(error)]
 
     @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
     def test_says_goodbye(self, instance_id: str | None, epoch: int) -> None:
-        stage = Stage(protocol=GroupProtocol.CONSUMER, instance_id=instance_id)
-        stage.group.subscribe(stage.now, Subscription(frozenset({"a"})))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.answer(ticket, self.told(epoch=3, partitions=[]))
-        _, ticket = stage.next(ConsumerGroupHeartbeatRequest)
-        stage.group.leave(stage.now)
-        goodbye, _ = stage.next(ConsumerGroupHeartbeatRequest)
+        member = ScriptedMember(protocol=GroupProtocol.CONSUMER, instance_id=instance_id)
+        member.group.subscribe(member.now, Subscription(frozenset({"a"})))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.answer(ticket, self.told(epoch=3, partitions=[]))
+        _, ticket = member.next(ConsumerGroupHeartbeatRequest)
+        member.group.leave(member.now)
+        goodbye, _ = member.next(ConsumerGroupHeartbeatRequest)
         assert (goodbye.member_epoch, goodbye.instance_id) == (epoch, instance_id)

@@ -1,6 +1,6 @@
 """Seeded histories of groups: a network that loses and delays, members and nodes that crash.
 
-The judges of `harness.group_members` look on; then the network heals, and the group must settle.
+The judges of `harness.group_simulation` look on; then the network heals, and the group must settle.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.group_members import Application, Faults, Member, World
+from harness.group_simulation import Application, Faults, GroupSimulation, Member
 from headrace.client.assignors import ASSIGNORS
 from headrace.client.settings.consumer import GroupProtocol
 
@@ -23,64 +23,64 @@ STEPS = 12
 LIVE_MEMBERS_MAX = 4
 
 
-def live(world: World, way: dict[str, Any], faults: Faults) -> None:
-    """One history; the last word of each step is the dice's."""
-    dice = Random(f"history {world.seed}")
-    world.create_topic("a", 5)
-    world.create_topic("b", 3)
-    world.faults = faults
+def live(simulation: GroupSimulation, way: dict[str, Any], faults: Faults) -> None:
+    """One history; the last word of each step is random."""
+    rng = Random(f"history {simulation.seed}")
+    simulation.create_topic("a", 5)
+    simulation.create_topic("b", 3)
+    simulation.faults = faults
     for _ in range(STEPS):
-        world.run(dice.random() * 6)
-        present = [member for member in world.members if member.is_alive and member.subscription]
-        match dice.choice(["join", "join", "crash", "leave", "restart", "subscribe", "stall"]):
+        simulation.run(rng.random() * 6)
+        present = [member for member in simulation.members if member.is_alive and member.subscription]
+        match rng.choice(["join", "join", "crash", "leave", "restart", "subscribe", "stall"]):
             case "join" if len(present) < LIVE_MEMBERS_MAX:
-                auto_commit_s = dice.choice([None, 1.0])
-                world.member(
-                    *dice.choice(WISHES),
+                auto_commit_s = rng.choice([None, 1.0])
+                simulation.member(
+                    *rng.choice(WISHES),
                     application=Application(commits=auto_commit_s is None, poll_every_s=0.25),
                     auto_commit_interval_s=auto_commit_s,
-                    instance_id=dice.choice([None, None, f"i{len(world.members)}"]),
+                    instance_id=rng.choice([None, None, f"i{len(simulation.members)}"]),
                     **way,
                 )
             case "crash" if present:
-                crash(world, dice.choice(present), way)
+                crash(simulation, rng.choice(present), way)
             case "leave" if present:
-                dice.choice(present).leave()
+                rng.choice(present).leave()
             case "subscribe" if present:
-                dice.choice(present).subscribe(*dice.choice(WISHES))
+                rng.choice(present).subscribe(*rng.choice(WISHES))
             case "stall" if present and faults.loss:
-                stall(world, dice.choice(present), dice.random() * 30)
+                stall(simulation, rng.choice(present), rng.random() * 30)
             case "restart" if faults.loss:
-                world.restart_node()
-    world.faults = Faults()
-    world.run(35.0)
-    world.settle()
-    assert [member.failure for member in world.members if member.failure is not None] == []
+                simulation.restart_node()
+    simulation.faults = Faults()
+    simulation.run(35.0)
+    simulation.settle()
+    assert [member.failure for member in simulation.members if member.failure is not None] == []
 
 
-def crash(world: World, member: Member, way: dict[str, Any]) -> None:
+def crash(simulation: GroupSimulation, member: Member, way: dict[str, Any]) -> None:
     """A static member comes back at once; in the consumer protocol its session would have to end first."""
     member.crash()
     assert member.subscription is not None
     if member.settings.instance_id is not None and way.get("protocol") is not GroupProtocol.CONSUMER:
-        world.member(*member.subscription.topics, instance_id=member.settings.instance_id, **way)
+        simulation.member(*member.subscription.topics, instance_id=member.settings.instance_id, **way)
 
 
-def stall(world: World, member: Member, seconds: float) -> None:
+def stall(simulation: GroupSimulation, member: Member, seconds: float) -> None:
     """The application hangs for a while. If the group waits for it, the broker may give up on it a heartbeat
-    before it does itself: that is no good network any more.
+    before it does itself: that is no longer a good network.
     """
     member.application.polls = False
-    world.after(seconds, lambda: setattr(member.application, "polls", True))
+    simulation.after(seconds, lambda: setattr(member.application, "polls", True))
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_a_bad_network(way: dict[str, Any], seed: int) -> None:
-    live(World(seed, Faults()), way, Faults(jitter_s=0.05, loss=0.04))
+    live(GroupSimulation(seed, Faults()), way, Faults(jitter_s=0.05, loss=0.04))
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_a_good_network_never_gives_a_partition_to_two(way: dict[str, Any], seed: int) -> None:
-    live(World(seed), way, Faults(jitter_s=0.02))
+    live(GroupSimulation(seed), way, Faults(jitter_s=0.02))

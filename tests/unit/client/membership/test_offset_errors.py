@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.group_stage import A0, BOTH, Stage
+from harness.scripted_member import A0, BOTH, ScriptedMember
 from headrace.client.errors import KafkaError
 from headrace.client.membership.events import (
     AutoCommitFailed,
@@ -36,19 +36,19 @@ from headrace.protocol.messages.offset_fetch import (
 
 
 class TestCommit:
-    def commit(self, code: ErrorCode, **settings: Any) -> Stage:
-        stage = Stage(**settings)
-        stage.settled()
-        stage.group.commit(stage.now, {A0: CommittedOffset(5)})
-        asked, ticket = stage.next(OffsetCommitRequest)
+    def commit(self, code: ErrorCode, **settings: Any) -> ScriptedMember:
+        member = ScriptedMember(**settings)
+        member.settled()
+        member.group.commit(member.now, {A0: CommittedOffset(5)})
+        asked, ticket = member.next(OffsetCommitRequest)
         assert (asked.member_id, asked.generation_id_or_member_epoch) == ("me", 1)
-        self.refuse(stage, ticket, code)
-        return stage
+        self.refuse(member, ticket, code)
+        return member
 
-    def refuse(self, stage: Stage, ticket: int, code: ErrorCode) -> None:
+    def refuse(self, member: ScriptedMember, ticket: int, code: ErrorCode) -> None:
         told = OffsetCommitResponsePartition(partition_index=0, error_code=code)
         topic = OffsetCommitResponseTopic(name="a", partitions=[told])
-        stage.answer(ticket, OffsetCommitResponse(topics=[topic]))
+        member.answer(ticket, OffsetCommitResponse(topics=[topic]))
 
     @pytest.mark.parametrize(
         ("code", "searches"),
@@ -61,12 +61,12 @@ class TestCommit:
         ],
     )
     def test_is_tried_again(self, code: ErrorCode, searches: int) -> None:
-        stage = self.commit(code)
-        asked, ticket = stage.next(OffsetCommitRequest)
+        member = self.commit(code)
+        asked, ticket = member.next(OffsetCommitRequest)
         assert asked.topics[0].partitions[0].committed_offset == 5
-        assert stage.searches == searches
-        self.refuse(stage, ticket, ErrorCode.NONE)
-        assert [event.error for event in stage.take() if isinstance(event, CommitEnded)] == [None]
+        assert member.searches == searches
+        self.refuse(member, ticket, ErrorCode.NONE)
+        assert [event.error for event in member.take() if isinstance(event, CommitEnded)] == [None]
 
     @pytest.mark.parametrize(
         "code",
@@ -77,12 +77,12 @@ class TestCommit:
         ],
     )
     def test_fails_and_the_membership_goes_on(self, code: ErrorCode) -> None:
-        stage = self.commit(code)
-        (ended,) = stage.take()
+        member = self.commit(code)
+        (ended,) = member.take()
         assert isinstance(ended, CommitEnded)
         assert isinstance(ended.error, KafkaError)
         assert ended.error.name == code.name
-        stage.next(HeartbeatRequest)
+        member.next(HeartbeatRequest)
 
     @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
     def test_of_somebody_whom_the_group_forgot(self, code: ErrorCode) -> None:
@@ -93,85 +93,85 @@ class TestCommit:
         assert ended.error.name == code.name
 
     def test_an_older_one_never_follows_a_newer_one(self) -> None:
-        stage = self.commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        stage.group.commit(stage.now, {A0: CommittedOffset(6)})
-        asked, ticket = stage.next(OffsetCommitRequest)
+        member = self.commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        member.group.commit(member.now, {A0: CommittedOffset(6)})
+        asked, ticket = member.next(OffsetCommitRequest)
         assert asked.topics[0].partitions[0].committed_offset == 6
-        self.refuse(stage, ticket, ErrorCode.NONE)
-        assert [event.number for event in stage.take() if isinstance(event, CommitEnded)] == [1, 2]
+        self.refuse(member, ticket, ErrorCode.NONE)
+        assert [event.number for event in member.take() if isinstance(event, CommitEnded)] == [1, 2]
 
     def test_a_rebalance_waits_for_the_commits_of_what_is_given_up(self) -> None:
         """They travel another way than JoinGroup: overtaken by it, they would be refused."""
-        stage = Stage()
-        stage.settled()
-        stage.group.commit(stage.now, {A0: CommittedOffset(5)})
-        _, commit = stage.next(OffsetCommitRequest)
-        _, heartbeat = stage.next(HeartbeatRequest)
-        stage.answer(heartbeat, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-        assert stage.take() == [Revoked(BOTH)]
-        stage.group.acknowledge(stage.now)
-        assert stage.nothing_open()
-        self.refuse(stage, commit, ErrorCode.NONE)
-        stage.next(JoinGroupRequest)
-        assert [type(event) for event in stage.take()] == [CommitEnded]
+        member = ScriptedMember()
+        member.settled()
+        member.group.commit(member.now, {A0: CommittedOffset(5)})
+        _, commit = member.next(OffsetCommitRequest)
+        _, heartbeat = member.next(HeartbeatRequest)
+        member.answer(heartbeat, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        assert member.take() == [Revoked(BOTH)]
+        member.group.acknowledge(member.now)
+        assert member.nothing_open()
+        self.refuse(member, commit, ErrorCode.NONE)
+        member.next(JoinGroupRequest)
+        assert [type(event) for event in member.take()] == [CommitEnded]
 
 
 class TestAutoCommit:
-    def save(self, stage: Stage) -> tuple[int, int]:
-        asked, ticket = stage.next(OffsetCommitRequest)
+    def save(self, member: ScriptedMember) -> tuple[int, int]:
+        asked, ticket = member.next(OffsetCommitRequest)
         return asked.topics[0].partitions[0].committed_offset, ticket
 
-    def saved(self, stage: Stage, ticket: int, code: int = 0) -> None:
+    def saved(self, member: ScriptedMember, ticket: int, code: int = 0) -> None:
         told = OffsetCommitResponsePartition(partition_index=0, error_code=code)
         topic = OffsetCommitResponseTopic(name="a", partitions=[told])
-        stage.answer(ticket, OffsetCommitResponse(topics=[topic]))
+        member.answer(ticket, OffsetCommitResponse(topics=[topic]))
 
     def test_what_was_read_meanwhile_is_saved_next(self) -> None:
-        stage = Stage(auto_commit_interval_s=5.0)
-        stage.settled()
-        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
-        offset, ticket = self.save(stage)
+        member = ScriptedMember(auto_commit_interval_s=5.0)
+        member.settled()
+        member.group.consumed(member.now, {A0: CommittedOffset(4)})
+        offset, ticket = self.save(member)
         assert offset == 4
-        stage.group.consumed(stage.now, {A0: CommittedOffset(9)})
-        self.saved(stage, ticket)
-        offset, _ = self.save(stage)
+        member.group.consumed(member.now, {A0: CommittedOffset(9)})
+        self.saved(member, ticket)
+        offset, _ = self.save(member)
         assert offset == 9
 
     def test_what_is_saved_is_not_saved_again(self) -> None:
-        stage = Stage(auto_commit_interval_s=5.0)
-        stage.settled()
-        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
-        _, ticket = self.save(stage)
-        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
-        self.saved(stage, ticket)
-        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
+        member = ScriptedMember(auto_commit_interval_s=5.0)
+        member.settled()
+        member.group.consumed(member.now, {A0: CommittedOffset(4)})
+        _, ticket = self.save(member)
+        member.group.consumed(member.now, {A0: CommittedOffset(4)})
+        self.saved(member, ticket)
+        member.group.consumed(member.now, {A0: CommittedOffset(4)})
         for _ in range(5):
-            _, ticket = stage.next(HeartbeatRequest)
-            stage.answer(ticket, HeartbeatResponse())
-        assert stage.nothing_open()
+            _, ticket = member.next(HeartbeatRequest)
+            member.answer(ticket, HeartbeatResponse())
+        assert member.nothing_open()
 
     def test_a_failure_is_told_and_tried_again(self) -> None:
-        stage = Stage(auto_commit_interval_s=5.0)
-        stage.settled()
-        stage.group.consumed(stage.now, {A0: CommittedOffset(4)})
-        _, ticket = self.save(stage)
-        self.saved(stage, ticket, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        (event,) = stage.take()
+        member = ScriptedMember(auto_commit_interval_s=5.0)
+        member.settled()
+        member.group.consumed(member.now, {A0: CommittedOffset(4)})
+        _, ticket = self.save(member)
+        self.saved(member, ticket, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        (event,) = member.take()
         assert isinstance(event, AutoCommitFailed)
         assert dict(event.offsets) == {A0: CommittedOffset(4)}
-        offset, _ = self.save(stage)
+        offset, _ = self.save(member)
         assert offset == 4
 
 
 class TestLookup:
-    def look(self, code: ErrorCode, *, of_group: bool = False) -> Stage:
-        stage = Stage()
-        stage.settled()
-        stage.group.fetch_committed(stage.now, [A0])
-        asked, ticket = stage.next(OffsetFetchRequest)
+    def look(self, code: ErrorCode, *, of_group: bool = False) -> ScriptedMember:
+        member = ScriptedMember()
+        member.settled()
+        member.group.fetch_committed(member.now, [A0])
+        asked, ticket = member.next(OffsetFetchRequest)
         assert asked.require_stable
-        stage.answer(ticket, self.told(0 if of_group else code, code if of_group else 0))
-        return stage
+        member.answer(ticket, self.told(0 if of_group else code, code if of_group else 0))
+        return member
 
     def told(self, of_partition: int, of_group: int = 0, offset: int = 9) -> OffsetFetchResponse:
         found = OffsetFetchResponsePartitions(
@@ -190,11 +190,11 @@ class TestLookup:
         ],
     )
     def test_is_tried_again(self, code: ErrorCode, of_group: bool) -> None:
-        stage = self.look(code, of_group=of_group)
-        assert stage.take() == []
-        _, ticket = stage.next(OffsetFetchRequest)
-        stage.answer(ticket, self.told(0))
-        assert stage.take() == [OffsetsFetched(1, {A0: CommittedOffset(9)}, None)]
+        member = self.look(code, of_group=of_group)
+        assert member.take() == []
+        _, ticket = member.next(OffsetFetchRequest)
+        member.answer(ticket, self.told(0))
+        assert member.take() == [OffsetsFetched(1, {A0: CommittedOffset(9)}, None)]
 
     @pytest.mark.parametrize(
         ("code", "of_group"),
@@ -208,13 +208,13 @@ class TestLookup:
 
 
 def test_older_brokers_are_asked_in_older_ways() -> None:
-    stage = Stage()
-    stage.settled()
-    stage.group.fetch_committed(stage.now, [A0])
-    fetch, _ = stage.next(OffsetFetchRequest, version=5)
+    member = ScriptedMember()
+    member.settled()
+    member.group.fetch_committed(member.now, [A0])
+    fetch, _ = member.next(OffsetFetchRequest, version=5)
     assert (fetch.group_id, fetch.require_stable) == ("g", False)
-    stage.group.leave(stage.now)
-    stage.take()
-    stage.group.acknowledge(stage.now)
-    leave, _ = stage.next(LeaveGroupRequest, version=2)
+    member.group.leave(member.now)
+    member.take()
+    member.group.acknowledge(member.now)
+    leave, _ = member.next(LeaveGroupRequest, version=2)
     assert (leave.member_id, leave.members) == ("me", [])

@@ -10,7 +10,7 @@ import pytest
 from headrace.base.time import Instant
 from headrace.client.cluster import Address
 from headrace.client.errors import Unreachable
-from headrace.client.network.broker_selection import REMEMBERED_MAX, BrokerSelection
+from headrace.client.network.reachability import REMEMBERED_MAX, BrokerSelection
 from headrace.client.settings.network import NetworkSettings
 
 A, B, C = (Address(name, 9092) for name in "abc")
@@ -23,8 +23,8 @@ REFUSED = Unreachable("refused")
 
 
 @pytest.fixture
-def roster(dice: random.Random) -> BrokerSelection:
-    return BrokerSelection(SETTINGS, dice)
+def roster(rng: random.Random) -> BrokerSelection:
+    return BrokerSelection(SETTINGS, rng)
 
 
 class TestChoice:
@@ -67,8 +67,8 @@ class TestChoice:
         roster.failed(START, B, REFUSED)
         assert {roster.choose(START, [A, B], set()) for _ in range(4)} == {BOOT, SPARE}
 
-    def test_unless_the_user_forbids_it(self, dice: random.Random) -> None:
-        roster = BrokerSelection(replace(SETTINGS, may_rebootstrap=False), dice)
+    def test_unless_the_user_forbids_it(self, rng: random.Random) -> None:
+        roster = BrokerSelection(replace(SETTINGS, may_rebootstrap=False), rng)
         assert roster.choose(START, [], set()) in (BOOT, SPARE)
         roster.failed(START, A, REFUSED)
         assert roster.choose(START, [A], set()) == A

@@ -12,7 +12,7 @@ from headrace.client.cluster import Address
 from headrace.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable, UnsupportedByBroker
 from headrace.client.network.connection import ByVersion, Connection
 from headrace.client.network.in_flight import NO_ANSWER, InFlightRequests, Settled
-from headrace.client.request_queue import Outgoing
+from headrace.client.session import Outgoing
 from headrace.protocol.messages.fetch import FetchRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -24,7 +24,7 @@ def metadata(ticket: int, *, timeout_s: float = 30.0, expects_answer: bool = Tru
     return Outgoing(ticket, ADDRESS, MetadataRequest(), timeout_s, None, expects_answer)
 
 
-class Desk:
+class RecordedLink:
     """A link and what it settled."""
 
     def __init__(self, connection: Connection) -> None:
@@ -44,86 +44,88 @@ class Desk:
 
 
 @pytest.fixture
-def desk(ready: Callable[..., Connection]) -> Desk:
-    return Desk(ready())
+def recorded(ready: Callable[..., Connection]) -> RecordedLink:
+    return RecordedLink(ready())
 
 
 def test_requests_wait_until_the_connection_is_ready(script: Any) -> None:
-    desk = Desk(Connection(client_id="test", software_version="1"))
-    desk.link.put(START, metadata(1))
-    desk.link.gather()
-    assert desk.bytes_out() == 0
-    desk.link.begin(Instant(110.0))
-    desk.write()
-    desk.hear(script.versions())
-    assert desk.bytes_out() == 0
-    desk.link.gather()
-    assert desk.bytes_out() > 0
-    desk.write()
-    desk.hear(script.answer(1, MetadataResponse(cluster_id="c"), 13))
-    ((ticket, answer),) = desk.settled
+    recorded = RecordedLink(Connection(client_id="test", software_version="1"))
+    recorded.link.put(START, metadata(1))
+    recorded.link.gather()
+    assert recorded.bytes_out() == 0
+    recorded.link.begin(Instant(110.0))
+    recorded.write()
+    recorded.hear(script.versions())
+    assert recorded.bytes_out() == 0
+    recorded.link.gather()
+    assert recorded.bytes_out() > 0
+    recorded.write()
+    recorded.hear(script.answer(1, MetadataResponse(cluster_id="c"), 13))
+    ((ticket, answer),) = recorded.settled
     assert ticket == 1
     assert isinstance(answer, MetadataResponse)
-    assert not desk.link.is_busy
+    assert not recorded.link.is_busy
 
 
-def test_bytes_may_leave_in_any_portions(desk: Desk) -> None:
-    desk.link.put(START, metadata(1))
-    desk.link.put(START, metadata(2, expects_answer=False))
-    desk.link.put(START, metadata(3, expects_answer=False))
-    desk.link.gather()
-    third = desk.bytes_out() // 3
+def test_bytes_may_leave_in_any_portions(recorded: RecordedLink) -> None:
+    recorded.link.put(START, metadata(1))
+    recorded.link.put(START, metadata(2, expects_answer=False))
+    recorded.link.put(START, metadata(3, expects_answer=False))
+    recorded.link.gather()
+    third = recorded.bytes_out() // 3
     for left, expected in ((third, []), (third, [2]), (third - 1, [2]), (1, [2, 3])):
-        desk.write(left)
-        assert [ticket for ticket, _ in desk.settled] == expected
-    assert [answer for _, answer in desk.settled] == [NO_ANSWER, NO_ANSWER]
-    assert desk.link.is_busy  # the first is not answered yet
+        recorded.write(left)
+        assert [ticket for ticket, _ in recorded.settled] == expected
+    assert [answer for _, answer in recorded.settled] == [NO_ANSWER, NO_ANSWER]
+    assert recorded.link.is_busy  # the first is not answered yet
 
 
-def test_a_request_that_cannot_be_sent_fails_alone(desk: Desk) -> None:
-    desk.link.put(START, Outgoing(1, ADDRESS, ByVersion(FetchRequest, lambda _: FetchRequest()), 1.0, None))
-    desk.link.put(START, metadata(2))
-    desk.link.gather()
-    ((ticket, answer),) = desk.settled
+def test_a_request_that_cannot_be_sent_fails_alone(recorded: RecordedLink) -> None:
+    recorded.link.put(
+        START, Outgoing(1, ADDRESS, ByVersion(FetchRequest, lambda _: FetchRequest()), 1.0, None)
+    )
+    recorded.link.put(START, metadata(2))
+    recorded.link.gather()
+    ((ticket, answer),) = recorded.settled
     assert ticket == 1
     assert isinstance(answer, UnsupportedByBroker)
-    assert desk.bytes_out() > 0
+    assert recorded.bytes_out() > 0
 
 
-def test_the_end_settles_all_that_is_left(desk: Desk) -> None:
-    desk.link.put(START, metadata(1))
-    desk.link.put(START, metadata(2, expects_answer=False))
-    desk.link.gather()
-    desk.link.put(START, metadata(3))
+def test_the_end_settles_all_that_is_left(recorded: RecordedLink) -> None:
+    recorded.link.put(START, metadata(1))
+    recorded.link.put(START, metadata(2, expects_answer=False))
+    recorded.link.gather()
+    recorded.link.put(START, metadata(3))
     lost = ConnectionLost("gone")
-    desk.link.end(lost)
-    assert desk.settled == [(1, lost), (2, lost), (3, lost)]
-    assert not desk.link.is_busy
+    recorded.link.end(lost)
+    assert recorded.settled == [(1, lost), (2, lost), (3, lost)]
+    assert not recorded.link.is_busy
 
 
 class TestTime:
     def test_of_what_waits_for_the_connection(self) -> None:
-        desk = Desk(Connection(client_id="test", software_version="1"))
-        assert desk.link.deadline() == NEVER
-        desk.link.put(START, metadata(1, timeout_s=5.0))
-        desk.link.put(START, metadata(2, timeout_s=3.0))
-        assert desk.link.deadline() == START + 3.0
-        desk.link.check_time(Instant(START + 3.0), None)
-        ((ticket, answer),) = desk.settled
+        recorded = RecordedLink(Connection(client_id="test", software_version="1"))
+        assert recorded.link.deadline() == NEVER
+        recorded.link.put(START, metadata(1, timeout_s=5.0))
+        recorded.link.put(START, metadata(2, timeout_s=3.0))
+        assert recorded.link.deadline() == START + 3.0
+        recorded.link.check_time(Instant(START + 3.0), None)
+        ((ticket, answer),) = recorded.settled
         assert ticket == 2
         assert isinstance(answer, TimedOut)
-        assert desk.link.deadline() == START + 5.0
+        assert recorded.link.deadline() == START + 5.0
 
     def test_the_reason_why_there_is_no_connection_says_more_than_the_clock(self) -> None:
-        desk = Desk(Connection(client_id="test", software_version="1"))
-        desk.link.put(START, metadata(1, timeout_s=3.0))
+        recorded = RecordedLink(Connection(client_id="test", software_version="1"))
+        recorded.link.put(START, metadata(1, timeout_s=3.0))
         refused: ClientError = Unreachable("refused")
-        desk.link.check_time(Instant(START + 3.0), refused)
-        assert desk.settled == [(1, refused)]
+        recorded.link.check_time(Instant(START + 3.0), refused)
+        assert recorded.settled == [(1, refused)]
 
-    def test_of_what_was_sent(self, desk: Desk) -> None:
-        desk.link.put(START, metadata(1, timeout_s=3.0))
-        desk.link.gather()
-        assert desk.link.deadline() == START + 3.0
+    def test_of_what_was_sent(self, recorded: RecordedLink) -> None:
+        recorded.link.put(START, metadata(1, timeout_s=3.0))
+        recorded.link.gather()
+        assert recorded.link.deadline() == START + 3.0
         with pytest.raises(TimedOut, match="Metadata"):
-            desk.link.check_time(Instant(START + 3.0), None)
+            recorded.link.check_time(Instant(START + 3.0), None)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.accumulating import first_candidate
 from harness.interpreted import interpreted
-from harness.producer_stage import NobodyWaits
+from harness.producer_simulation import NobodyWaits
 from headrace.client.producer import _accumulator, _batch, _source_column
 
 

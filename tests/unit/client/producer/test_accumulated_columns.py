@@ -141,6 +141,29 @@ class TestColumns:
             accumulator.append_columns(0.0, "t", 1, 3, *more)
         assert accumulator.append_columns(0.0, "t", 2, 3, *more)[0] == 1
 
+    @pytest.mark.parametrize("fault", [UnknownPartition, RuntimeError])
+    def test_rows_before_one_that_the_partitioner_cannot_place_are_taken(
+        self, make: Any, module: Any, fault: type[Exception]
+    ) -> None:
+        """If the call raised instead, its caller would append them again."""
+
+        def partitioner(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+            if value == b"b":
+                if fault is RuntimeError:
+                    raise RuntimeError("no partition for b")
+                return 5
+            return 1
+
+        accumulator = make(2, strategy=Strategy.CUSTOM, partitioner=partitioner)
+        values = self.column(module, [b"a", b"b", b"c"])
+        more = (None, values, None, 7, -1)
+        assert accumulator.append_columns(0.0, "t", 0, 3, *more)[0] == 1
+        with pytest.raises(fault):
+            accumulator.append_columns(0.0, "t", 1, 3, *more)
+        assert accumulator.append_columns(0.0, "t", 2, 3, *more)[0] == 1
+        (queue,) = accumulator.busy
+        assert [row[3] for row in rows_of(queue.waiting[0])] == [b"a", b"c"]
+
     def test_it_tells_where_in_its_batches_the_rows_lie(self, make: Any, module: Any) -> None:
         accumulator = make(1, batch_bytes=300)
         put(accumulator, b"before")

@@ -184,11 +184,16 @@ class TestPartitions:
         assert put(accumulator, b"v", partition=3).batch.queue.partition == 3
         assert put(accumulator, b"v", partition=1).batch is delivery.batch
 
-    def test_a_topic_must_be_known(self, make: Any) -> None:
-        accumulator = make(2)
-        accumulator.forget("t")
-        with pytest.raises(MetadataMissing):
-            put(accumulator, b"v")
+    def test_only_a_topic_that_was_created_again_has_fewer_partitions(self, make: Any) -> None:
+        accumulator = make(3, strategy=Strategy.ROUND_ROBIN)
+        old = put(accumulator, b"v", partition=2)
+        accumulator.learn("t", [True])  # from a broker that has not heard of the newest partitions
+        put(accumulator, b"v", partition=1)
+        accumulator.learn("t", [True], is_recreated=True)
+        assert {put(accumulator, b"v").batch.queue.partition for _ in range(4)} == {0}
+        with pytest.raises(UnknownPartition):
+            put(accumulator, b"v", partition=1)
+        assert old.batch.queue in accumulator.busy, "its batch must still be settled"
 
     def test_a_topic_without_partitions_is_not_known(self, make: Any) -> None:
         """No broker has one, but one may say so: there would be nothing to choose from."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.interpreted import interpreted
-from harness.producer_stage import NobodyWaits
+from harness.producer_simulation import NobodyWaits
 from headrace.client.producer import _accumulator, _appender
 
 
@@ -30,7 +30,7 @@ class Lock:
 
 
 @pytest.fixture(params=["as built", "interpreted"])
-def stage(request: pytest.FixtureRequest) -> Any:
+def parts(request: pytest.FixtureRequest) -> Any:
     """An appender with a topic of two partitions, its lock, and how often it rang."""
     modules: Any = SimpleNamespace(accumulator=_accumulator, appender=_appender)
     if request.param == "interpreted":
@@ -53,47 +53,47 @@ def stage(request: pytest.FixtureRequest) -> Any:
     )
 
 
-def test_a_record_is_taken_under_the_lock(stage: Any) -> None:
-    delivery = stage.append("t", b"k", "text", (("h", None),), 0, None)
+def test_a_record_is_taken_under_the_lock(parts: Any) -> None:
+    delivery = parts.append("t", b"k", "text", (("h", None),), 0, None)
     assert (delivery.batch.queue.partition, delivery.index, delivery.timestamp_ms) == (
         0,
         0,
         1_700_000_000_123,
     )
     assert delivery.batch.created_at == 7.0
-    assert stage.append("t", None, b"v", (), None, 5).timestamp_ms == 5
-    assert stage.append("t", None, b"v", (), None, 5).batch.queue.partition == 1
-    assert (stage.lock.times, stage.lock.is_held) == (3, False)
+    assert parts.append("t", None, b"v", (), None, 5).timestamp_ms == 5
+    assert parts.append("t", None, b"v", (), None, 5).batch.queue.partition == 1
+    assert (parts.lock.times, parts.lock.is_held) == (3, False)
 
 
-def test_it_rings_when_a_batch_begins_or_is_full_and_not_for_each_record(stage: Any) -> None:
+def test_it_rings_when_a_batch_begins_or_is_full_and_not_for_each_record(parts: Any) -> None:
     for _ in range(12):
-        stage.append("t", None, bytes(10), (), 0, None)
-    assert stage.rung == [True], "the lock is held, so that the one who wakes finds the record"
-    assert not stage.accumulator.should_wake
-    stage.append("t", None, bytes(300), (), 0, None)
-    assert stage.rung == [True, True]
+        parts.append("t", None, bytes(10), (), 0, None)
+    assert parts.rung == [True], "the lock is held, so that the one who wakes finds the record"
+    assert not parts.accumulator.should_wake
+    parts.append("t", None, bytes(300), (), 0, None)
+    assert parts.rung == [True, True]
 
 
-def test_what_is_not_taken_is_left_to_others(stage: Any) -> None:
-    assert stage.append("unknown", None, b"v", (), None, None) is None
-    assert stage.append("t", None, b"v", (), 2, None) is None
-    assert stage.append("t", None, b"v", (), -1, None) is None
-    assert stage.append("t", None, bytes(3000), (), None, None) is None
-    assert not stage.lock.is_held
-    assert not stage.accumulator.busy
+def test_what_is_not_taken_is_left_to_others(parts: Any) -> None:
+    assert parts.append("unknown", None, b"v", (), None, None) is None
+    assert parts.append("t", None, b"v", (), 2, None) is None
+    assert parts.append("t", None, b"v", (), -1, None) is None
+    assert parts.append("t", None, bytes(3000), (), None, None) is None
+    assert not parts.lock.is_held
+    assert not parts.accumulator.busy
 
 
-def test_the_lock_is_let_go_whatever_happens(stage: Any) -> None:
-    stage.accumulator.learn("odd", [True])
+def test_the_lock_is_let_go_whatever_happens(parts: Any) -> None:
+    parts.accumulator.learn("odd", [True])
     with pytest.raises(IndexError):  # of the one who chooses partitions
-        stage.append("odd", None, b"v", (), None, None)
-    assert not stage.lock.is_held
+        parts.append("odd", None, b"v", (), None, None)
+    assert not parts.lock.is_held
 
 
-def test_it_can_be_given_another_lock(stage: Any) -> None:
+def test_it_can_be_given_another_lock(parts: Any) -> None:
     """After a fork the old one may be held for ever."""
-    stage.lock.acquire()
-    stage.appender.use_lock(other := Lock())
-    assert stage.append("t", None, b"v", (), None, None) is not None
-    assert (other.times, stage.lock.times) == (1, 1)
+    parts.lock.acquire()
+    parts.appender.use_lock(other := Lock())
+    assert parts.append("t", None, b"v", (), None, None) is not None
+    assert (other.times, parts.lock.times) == (1, 1)

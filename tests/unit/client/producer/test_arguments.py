@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.client.membership.events import CommittedOffset
+from headrace.client.membership.events import CommittedOffset, GroupMembership
 from headrace.client.producer.arguments import headers_of, membership_of, offsets_to_commit, producer_options
-from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.serializers import JSON, NotSerializable
 from headrace.client.settings.configuration import InvalidSetting
 
@@ -74,7 +73,7 @@ def test_headers_are_pairs_or_a_mapping_of_bytes_or_text() -> None:
     assert headers_of({"a": b"1", "b": "ü", "c": None}) == (("a", b"1"), ("b", "ü".encode()), ("c", None))
     assert headers_of([("a", b"1"), ("a", b"2")]) == (("a", b"1"), ("a", b"2"))
     with pytest.raises(NotSerializable, match="header 'a' is int"):
-        headers_of({"a": 1})  # type: ignore[dict-item]
+        headers_of({"a": 1})  # type: ignore[arg-type]
     with pytest.raises(NotSerializable, match="name is bytes"):
         headers_of([(b"a", b"1")])  # type: ignore[list-item]
 
@@ -90,5 +89,9 @@ def test_a_group_is_named_or_asked_who_it_is() -> None:
 
 
 def test_offsets_are_numbers_or_carry_more() -> None:
-    read = offsets_to_commit({("t", 0): 5, ("t", 1): CommittedOffset(6, 2, "note")})
+    given: dict[tuple[str, int], int | CommittedOffset] = {
+        ("t", 0): 5,
+        ("t", 1): CommittedOffset(6, 2, "note"),
+    }
+    read = offsets_to_commit(given)
     assert read == {("t", 0): CommittedOffset(5), ("t", 1): CommittedOffset(6, 2, "note")}

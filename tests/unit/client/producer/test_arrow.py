@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 import pytest
 
-from harness.producer_stage import TOPIC, NobodyWaits, Stage
+from harness.producer_simulation import TOPIC, NobodyWaits, ProducerSimulation
 from headrace.client.errors import InvalidInput, RecordLost
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer.arrow import slices
@@ -85,26 +85,26 @@ def test_what_cannot_be_written_is_told() -> None:
         taken(table, value="x")
     with pytest.raises(InvalidInput, match="int64; cast it"):
         taken(table, value="number")
-    with pytest.raises(InvalidInput, match="neither timestamp"):
+    with pytest.raises(InvalidInput, match="must be timestamp"):
         taken(table, timestamp="value")
     with pytest.raises(InvalidInput, match="nulls"):
         taken(table, timestamp="maybe")
 
 
 def test_a_table_arrives_and_each_batch_tells_when() -> None:
-    stage = Stage(linger_s=0.0, batch_bytes=500)
-    stage.learn_topic()
+    simulation = ProducerSimulation(linger_s=0.0, batch_bytes=500)
+    simulation.learn_topic()
     table = pyarrow.table({"value": [f"row {number}" for number in range(ROWS)]})
     heard: list[int] = []
     for piece in slices(table):
-        count, batches = stage.accumulator.append_columns(
-            stage.now, TOPIC, 0, piece.row_count, piece.keys, piece.values, None, 77, 1
+        count, batches = simulation.accumulator.append_columns(
+            simulation.now, TOPIC, 0, piece.row_count, piece.keys, piece.values, None, 77, 1
         )
         assert count == ROWS
         assert sum(batch.count for batch in batches) == ROWS
         heard += [batch.count for batch in batches]
-    stage.settle()
-    assert stage.values(1) == [b"row %d" % number for number in range(ROWS)]
+    simulation.settle()
+    assert simulation.values(1) == [b"row %d" % number for number in range(ROWS)]
     assert len(heard) > 1
 
 
@@ -187,57 +187,59 @@ def test_a_dictionary_of_texts_goes_as_its_texts() -> None:
 
 
 class TestDelivery:
-    def send(self, stage: Stage, rows: int) -> TableDelivery:
+    def send(self, simulation: ProducerSimulation, rows: int) -> TableDelivery:
         table = pyarrow.table({"value": [f"row {number}" for number in range(rows)]})
         delivery = TableDelivery(TOPIC, NobodyWaits())
         for piece in slices(table):
             delivery.add(
-                *stage.accumulator.append_columns(
-                    stage.now, TOPIC, 0, piece.row_count, None, piece.values, None, 77, 0
+                *simulation.accumulator.append_columns(
+                    simulation.now, TOPIC, 0, piece.row_count, None, piece.values, None, 77, 0
                 )
             )
         return delivery
 
     def test_it_tells_where_its_rows_lie_among_others(self) -> None:
-        stage = Stage(linger_s=0.0, batch_bytes=500)
-        stage.learn_topic()
-        stage.send(0, b"before")
-        delivery = self.send(stage, ROWS)
-        stage.send(0, b"after")
+        simulation = ProducerSimulation(linger_s=0.0, batch_bytes=500)
+        simulation.learn_topic()
+        simulation.send(0, b"before")
+        delivery = self.send(simulation, ROWS)
+        simulation.send(0, b"after")
         heard: list[Any] = []
         delivery.add_callback(heard.append)
         delivery.add_errback(lambda error: heard.append("failed"))
         assert not delivery.is_done
-        stage.settle()
-        for batch in stage.sender.take_settled():
+        simulation.settle()
+        for batch in simulation.sender.take_settled():
             assert batch.call_listeners() == []
         expected = TableMetadata(TOPIC, ROWS, {0: PartitionRows(ROWS, 1, ROWS)})
         assert delivery.result() == expected
         assert heard == [expected]
 
     def test_it_follows_batches_that_are_split(self) -> None:
-        stage = Stage(linger_s=0.0, batch_bytes=8000, topic_configs={"max.message.bytes": "1000"})
-        stage.learn_topic()
-        stage.send(0, b"before")
-        delivery = self.send(stage, ROWS)
+        simulation = ProducerSimulation(
+            linger_s=0.0, batch_bytes=8000, topic_configs={"max.message.bytes": "1000"}
+        )
+        simulation.learn_topic()
+        simulation.send(0, b"before")
+        delivery = self.send(simulation, ROWS)
         heard: list[Any] = []
         delivery.add_callback(heard.append)
-        stage.settle()
-        for batch in stage.sender.take_settled():
+        simulation.settle()
+        for batch in simulation.sender.take_settled():
             assert batch.call_listeners() == []
         assert delivery.result().partitions == {0: PartitionRows(ROWS, 1, ROWS)}
         assert heard == [delivery.result()]
-        assert stage.values(0)[1:] == [b"row %d" % number for number in range(ROWS)]
+        assert simulation.values(0)[1:] == [b"row %d" % number for number in range(ROWS)]
 
     def test_one_row_that_fails_fails_it(self) -> None:
-        stage = Stage(linger_s=0.0, batch_bytes=500, delivery_s=5.0)
-        stage.learn_topic()
-        delivery = self.send(stage, ROWS)
+        simulation = ProducerSimulation(linger_s=0.0, batch_bytes=500, delivery_s=5.0)
+        simulation.learn_topic()
+        delivery = self.send(simulation, ROWS)
         heard: list[Any] = []
         delivery.add_errback(heard.append)
-        stage.exchange()
-        stage.sender.give_up(RecordLost("closed"))
-        for batch in stage.sender.take_settled():
+        simulation.network.exchange()
+        simulation.sender.give_up(RecordLost("closed"))
+        for batch in simulation.sender.take_settled():
             assert batch.call_listeners() == []
         assert delivery.is_done
         with pytest.raises(RecordLost, match="closed"):
@@ -245,6 +247,6 @@ class TestDelivery:
         assert len(heard) == 1
 
     def test_a_table_without_rows_is_delivered(self) -> None:
-        stage = Stage()
-        stage.learn_topic()
-        assert self.send(stage, 0).result() == TableMetadata(TOPIC, 0, {})
+        simulation = ProducerSimulation()
+        simulation.learn_topic()
+        assert self.send(simulation, 0).result() == TableMetadata(TOPIC, 0, {})

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness.producer_stage import TOPIC, NobodyWaits, Stage
+from harness.producer_simulation import TOPIC, NobodyWaits, ProducerSimulation
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput, TimedOut, TransactionMustAbort
-from headrace.client.membership.events import CommittedOffset
+from headrace.client.membership.events import CommittedOffset, GroupMembership
 from headrace.client.producer.arguments import Options
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.transaction import State
-from headrace.client.producer.transaction_requests import GroupMembership
 from headrace.client.settings.configuration import Configuration
 from headrace.client.settings.keys import producer_keys
 from headrace.client.steps import Steps, Wait
@@ -29,28 +28,28 @@ class Program:
     """A producer with transactions; what its calls wait for happens when the test says so."""
 
     def __init__(self) -> None:
-        self.stage = Stage()
+        self.simulation = ProducerSimulation()
         settings = {"bootstrap.servers": "broker", "transactional.id": "tx", "linger.ms": 0}
         self.core = ProducerCore(
             Options(Configuration(producer_keys(), settings)),
             NobodyWaits(),
-            self.stage.dice,
-            clock=lambda: self.stage.now,
-            wall_ms=lambda: int(self.stage.desk.clock.wall_ms),
+            self.simulation.rng,
+            clock=lambda: self.simulation.now,
+            wall_ms=lambda: int(self.simulation.host.clock.wall_ms),
         )
-        self.stage.sender = self.core.sender
-        self.stage.accumulator = self.core.accumulator
-        self.stage.cluster = self.core.sender.cluster
-        self.stage.learn_topic()
+        self.simulation.sender = self.simulation.network.session = self.core.sender
+        self.simulation.accumulator = self.core.accumulator
+        self.simulation.cluster = self.core.sender.cluster
+        self.simulation.learn_topic()
 
-    def run(self, steps: Steps[Any]) -> None:
-        """The whole call, with all the patience that it needs."""
+    def run(self, steps: Steps[Any], *, closely: bool = False) -> None:
+        """The whole call, with all the patience that it needs; `closely`: nothing happens after its end."""
         try:
             step = next(steps)
             while True:
                 assert isinstance(step, Wait)
                 while not step.is_over():
-                    self._pass_time()
+                    self._pass_a_message() if closely else self._pass_time()
                 step = steps.send(True)
         except StopIteration:
             pass
@@ -70,13 +69,20 @@ class Program:
             self._pass_time()
 
     def _pass_time(self) -> None:
-        while self.stage.exchange():
+        while self.simulation.network.exchange():
             pass
-        self.stage.desk.advance(0.05)
+        self.simulation.host.advance(0.05)
+
+    def _pass_a_message(self) -> None:
+        self.simulation.network.pump()
+        for link in list(self.simulation.network.links.values()):
+            if self.simulation.network.hear(link) or self.simulation.network.deliver(link):
+                return
+        self.simulation.host.advance(0.05)
 
     def begin(self) -> None:
         self.run(self.core.begin_transaction(None))
-        self.stage.send(0, b"a")
+        self.simulation.send(0, b"a")
 
 
 Call = Callable[[ProducerCore], Steps[Any]]
@@ -98,7 +104,9 @@ def test_the_second_call_goes_on_with_the_first(name: str, is_over: bool) -> Non
         program.finish()
     program.run(CALLS[name](program.core))
     if name == "send_offsets":
-        assert sum(api == 28 for api, _ in program.stage.asked) == 1, "the offsets were sent twice"
+        assert sum(request.KEY == 28 for request, _ in program.simulation.network.requests) == 1, (
+            "the offsets were sent twice"
+        )
         program.run(program.core.commit_transaction(1.0))
     assert program.core.transaction.state is State.READY
     with pytest.raises(InvalidInput):
@@ -134,3 +142,15 @@ def test_other_offsets_are_refused_while_the_first_are_under_way() -> None:
     program.run_late(program.core.send_offsets(OFFSETS, MEMBER, 1.0))
     with pytest.raises(InvalidInput, match="still in progress"):
         next(program.core.send_offsets({TopicPartition(TOPIC, 1): CommittedOffset(1)}, MEMBER, 1.0))
+
+
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction"])
+def test_close_waits_for_the_end_of_a_transaction_that_is_under_way(name: str) -> None:
+    """Else the transaction would stay open until its timeout, and hold up its readers."""
+    program = Program()
+    program.begin()
+    program.run_late(CALLS[name](program.core))
+    program.run(program.core.finish(30.0), closely=True)
+    assert program.core.transaction.state is State.READY
+    found = [b"a"] if name == "commit_transaction" else []
+    assert program.simulation.values(0, committed_only=True) == found

@@ -22,9 +22,9 @@ def librdkafka() -> ctypes.CDLL:
 
 def test_keys_go_where_murmur2_random_sends_them() -> None:
     theirs = librdkafka().rd_kafka_msg_partitioner_murmur2_random
-    dice = random.Random(5)
+    rng = random.Random(5)
     for number in range(20_000):
-        key = dice.randbytes(number % 70 + 1)
-        partitions = dice.randrange(1, 200)
+        key = rng.randbytes(number % 70 + 1)
+        partitions = rng.randrange(1, 200)
         chosen = theirs(None, key, ctypes.c_size_t(len(key)), ctypes.c_int32(partitions), None, None)
         assert partition_for_key(key, partitions) == chosen, key

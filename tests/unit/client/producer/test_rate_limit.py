@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.time import Instant
-from headrace.client.producer.rate_limit import BURST_S, RECORDS_AT_ONCE_MAX, Rate, RateLimit
+from headrace.client.producer.core import BURST_S, RECORDS_AT_ONCE_MAX, Rate, RateLimit
 
 
 def test_the_first_records_go_at_once_and_the_rest_at_the_rate() -> None:

@@ -91,8 +91,8 @@ class TestExchange:
         assert exchange.first() == b"n,,n=a=3Db=2Cc,r=N,tokenauth=true"
 
     def test_each_exchange_has_its_own_nonce(self) -> None:
-        mechanism, dice = Scram("SCRAM-SHA-256", "u", "p"), random.Random(1)
-        assert mechanism.exchange(dice, None).first() != mechanism.exchange(dice, None).first()
+        mechanism, rng = Scram("SCRAM-SHA-256", "u", "p"), random.Random(1)
+        assert mechanism.exchange(rng, None).first() != mechanism.exchange(rng, None).first()
 
     def test_secrets_are_not_shown(self) -> None:
         assert "hidden!" not in repr(Scram("SCRAM-SHA-256", "u", "hidden!"))

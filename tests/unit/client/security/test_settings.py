@@ -14,8 +14,7 @@ from harness.certificates import Authority
 from headrace.client.security.oauthbearer import OAuthBearer
 from headrace.client.security.oidc import ClientCredentials
 from headrace.client.security.sasl import Plain, Scram
-from headrace.client.security.tls import Tls
-from headrace.client.security.tls_context import tls_context
+from headrace.client.security.tls import Tls, tls_context
 from headrace.client.settings.configuration import Configuration, InvalidSetting
 from headrace.client.settings.keys import admin_keys
 from headrace.client.settings.security import security_settings
@@ -132,7 +131,7 @@ class TestMechanisms:
                     "oauth_token_provider": str,
                     "sasl_oauthbearer_extensions": "auth=me",
                 },
-                "cannot be called 'auth'",
+                "'auth' cannot be the name of a SASL extension",
             ),
             (
                 {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://a"},
@@ -210,9 +209,8 @@ class TestTrust:
     @pytest.mark.parametrize("name", ["ssl.ca.location", "ssl_cafile", "ssl.truststore.location"])
     def test_a_file_of_authorities(self, authority: Authority, name: str) -> None:
         context = context_of(**{name: str(authority.certificate)})
-        assert [dict(x[0] for x in c["subject"])["commonName"] for c in context.get_ca_certs()] == [
-            "authority"
-        ]
+        known: list[Any] = context.get_ca_certs()
+        assert [dict(x[0] for x in c["subject"])["commonName"] for c in known] == ["authority"]
 
     @pytest.mark.parametrize("name", ["ssl.truststore.certificates", "ssl.ca.pem"])
     def test_authorities_as_text(self, authority: Authority, other_authority: Authority, name: str) -> None:
@@ -237,7 +235,9 @@ class TestTrust:
     def test_a_context_of_the_users_own(self) -> None:
         own = ssl.create_default_context()
         assert context_of(ssl_context=own) is own
-        with pytest.raises(InvalidSetting, match=r"ssl\.ca\.location cannot be given beside it"):
+        with pytest.raises(
+            InvalidSetting, match=r"ssl\.ca\.location cannot be used together with ssl_context"
+        ):
             context_of(ssl_context=own, ssl_cafile="ca.pem")
         with pytest.raises(InvalidSetting, match=r"must be an ssl\.SSLContext"):
             context_of(ssl_context="ca.pem")
@@ -256,13 +256,13 @@ class TestTrust:
                 {"ssl_ca_pem": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
                 "cannot be read",
             ),
-            ({"ssl_enabled_protocols": "SSLv3"}, "some of TLSv1.2, TLSv1.3"),
+            ({"ssl_enabled_protocols": "SSLv3"}, "must be TLSv1.2, TLSv1.3 or both"),
             ({"ssl_cipher_suites": "TLS_RSA_ROT13"}, "`openssl ciphers`"),
             ({"ssl_endpoint_identification_algorithm": "dns"}, "must be https, none or empty"),
-            ({"ssl_truststore_password": "x"}, "has no meaning with PEM"),
-            ({"ssl_key_location": "k.pem"}, "no certificate that belongs to it"),
+            ({"ssl_truststore_password": "x"}, "has no effect with PEM"),
+            ({"ssl_key_location": "k.pem"}, "needs a certificate"),
             ({"ssl_keystore_certificate_chain": "c"}, "needs ssl.keystore.key"),
-            ({"ssl_keystore_location": "a", "ssl_certificate_location": "b"}, "given twice"),
+            ({"ssl_keystore_location": "a", "ssl_certificate_location": "b"}, "set twice"),
         ],
     )
     def test_what_is_wrong_is_named(self, given: dict[str, str], said: str) -> None:
@@ -297,7 +297,17 @@ class TestJavaFormats:
     def test_the_commands_for_pkcs12_work(self, authority: Authority, tmp_path: Path) -> None:
         one = authority.issue("alice")
         store, pem = tmp_path / "client.p12", tmp_path / "client.pem"
-        made = ["openssl", "pkcs12", "-export", "-in", one.certificate, "-inkey", one.key, "-out", store]
+        made: list[str | Path] = [
+            "openssl",
+            "pkcs12",
+            "-export",
+            "-in",
+            one.certificate,
+            "-inkey",
+            one.key,
+            "-out",
+            store,
+        ]
         subprocess.run([*made, "-passout", "pass:hush1"], check=True)
         passwords = ["-passin", "pass:hush1", "-passout", "pass:hush2"]
         subprocess.run(["openssl", "pkcs12", "-in", store, "-out", pem, *passwords], check=True)
@@ -331,12 +341,12 @@ class TestIdentity:
     def test_an_encrypted_key_is_never_asked_for_at_the_terminal(self, authority: Authority) -> None:
         one = authority.issue("bob")
         given = {"ssl_certfile": str(one.certificate), "ssl_keyfile": str(one.encrypted_key("hush"))}
-        with pytest.raises(InvalidSetting, match=r"give ssl\.key\.password"):
+        with pytest.raises(InvalidSetting, match=r"set ssl\.key\.password"):
             context_of(**given)
         with pytest.raises(InvalidSetting, match=r"ssl\.key\.password may be wrong"):
             context_of(**given, ssl_key_password="wrong")
 
     def test_a_key_of_somebody_else(self, authority: Authority) -> None:
         one, other = authority.issue("carol"), authority.issue("dave")
-        with pytest.raises(InvalidSetting, match="does not belong"):
+        with pytest.raises(InvalidSetting, match="does not match its certificate"):
             context_of(ssl_certfile=str(one.certificate), ssl_keyfile=str(other.key))

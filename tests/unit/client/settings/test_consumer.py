@@ -120,7 +120,7 @@ def test_assignors_are_known_by_javas_names_too_and_users_have_their_own() -> No
         ({"group_id": "g", "heartbeat_interval_ms": 50_000}, r"session\.timeout\.ms"),
         (
             {"group_id": "g", "partition_assignment_strategy": "rnage"},
-            "some of cooperative-sticky, range",
+            "one or more of cooperative-sticky, range",
         ),
         ({"group_id": "g", "partition_assignment_strategy": ""}, "must name at least one assignor"),
         ({"auto_offset_reset": "never"}, r"auto\.offset\.reset"),

@@ -11,10 +11,9 @@ import pytest
 
 import headrace.client
 from headrace.client.settings import keys
-from headrace.client.settings.admin import AdminSettings, admin_settings
 from headrace.client.settings.configuration import Configuration
 from headrace.client.settings.consumer import ConsumerSettings, GroupSettings, consumer_settings
-from headrace.client.settings.network import NetworkSettings, network_settings
+from headrace.client.settings.network import AdminSettings, NetworkSettings, admin_settings, network_settings
 from headrace.client.settings.producer import SendingSettings, sending_settings
 from headrace.machines.configs.definition import KEPT_DOC
 

@@ -70,7 +70,7 @@ def test_a_generation_that_nobody_synced_never_was() -> None:
 
 
 def test_a_loaded_member_has_only_the_chosen_protocol() -> None:
-    """The record does not tell of the others: it offers them again when it joins."""
+    """The record does not contain the others: it offers them again when it joins."""
     shard = GroupShard()
     both = [JoinGroupRequestProtocol(name=name, metadata=b"meta") for name in ("range", "sticky")]
     leader, _ = stable(shard, protocols=both)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from harness.group_shard import GroupShard
+from headrace.machines.coordination import Writer
 from headrace.machines.groups.expiry import TOMBSTONES_PER_BATCH
 from headrace.machines.groups.settings import GroupSettings
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from headrace.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from headrace.protocol.messages.join_group import JoinGroupRequestProtocol
+from headrace.protocol.notation import ZERO_UUID
 from headrace.protocol.versioned import encode_versioned
 from unit.machines.groups.classic_groups import (
     commit_request,
@@ -26,7 +28,7 @@ def new_shard() -> GroupShard:
 
 
 def places(shard: GroupShard) -> list[tuple[str, int]]:
-    return [(topic, partition) for _, topic, partition in shard.machine.offsets.places_of_group("g")]
+    return [(topic, partition) for _, topic, partition in shard.machine.offsets.keys_of_group("g")]
 
 
 def alive(shard: GroupShard, members: list[str], minutes: int) -> None:
@@ -168,3 +170,21 @@ def test_offsets_of_deleted_topics_go() -> None:
     shard.apply(decision)
     assert places(shard) == [("t", 0)]
     assert shard.machine.forget_topics(shard.now, ["u"]) == []
+
+
+def test_offsets_of_topics_that_were_deleted_while_nobody_looked_go() -> None:
+    """Also if another topic has the name by now; offsets of old versions do not say which one they mean."""
+    shard = new_shard()
+    for topic in ("t", "gone", "other", "old"):
+        shard.ask(commit_request(topic=topic), 8)
+    ids = {"t": b"t" * 16, "other": b"o" * 16, "old": b"x" * 16}
+    for topic, topic_id in (("t", ids["t"]), ("other", b"?" * 16), ("old", ZERO_UUID)):
+        key = OffsetCommitKey(group="g", topic=topic, partition=0)
+        value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=0, topic_id=topic_id)
+        shard.machine.replay(Record(key, value))
+    pending = OffsetCommitKey(group="g", topic="gone", partition=1)
+    shard.machine.replay(
+        Record(pending, OffsetCommitValue(offset=1, metadata="", commit_timestamp=0)), Writer(5, 0)
+    )
+    keys = shard.machine.offsets.keys_of_gone(ids.get)
+    assert keys == {"g": [("g", "gone", 0), ("g", "gone", 1), ("g", "other", 0)]}

@@ -6,6 +6,7 @@ import pytest
 
 from harness.group_shard import GroupShard
 from headrace.machines.coordination import Writer
+from headrace.machines.groups.group import Committer
 from headrace.machines.groups.offsets import Offsets
 from headrace.machines.groups.settings import GroupSettings
 from headrace.protocol.coordinator_records import Record
@@ -22,11 +23,7 @@ from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponsePartitions,
 )
-from headrace.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
+from headrace.protocol.notation import ZERO_UUID
 from unit.machines.groups.classic_groups import commit_request
 
 
@@ -100,13 +97,13 @@ def test_a_place_holds_whoever_is_pending_in_it() -> None:
     offsets = played(("commit", 1), ("pend", 7, 2))
     offsets.replay("g", "u", 3, value(1), 7)
     offsets.replay("h", "u", 3, value(1), None)
-    assert offsets.places_of_group("g") == [("g", "t", 0), ("g", "u", 3)]
-    assert offsets.places_of_topics({"u"}) == {"g": [("g", "u", 3)], "h": [("h", "u", 3)]}
-    assert offsets.places_of_topics({"x"}) == {}
+    assert offsets.keys_of_group("g") == [("g", "t", 0), ("g", "u", 3)]
+    assert offsets.keys_of_topics({"u"}) == {"g": [("g", "u", 3)], "h": [("h", "u", 3)]}
+    assert offsets.keys_of_topics({"x"}) == {}
 
 
-def fetched(shard: GroupShard, topic_id: bytes = bytes(16)) -> OffsetFetchResponsePartitions:
-    topics = [OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])]
+def fetched(shard: GroupShard) -> OffsetFetchResponsePartitions:
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     group = OffsetFetchRequestGroup(group_id="g", topics=topics)
     (answer,) = shard.ask(OffsetFetchRequest(groups=[group]), 9).groups
     partition: OffsetFetchResponsePartitions = answer.topics[0].partitions[0]
@@ -123,15 +120,13 @@ def test_everything_that_was_committed_comes_back() -> None:
     )
 
 
-def test_a_topic_that_was_made_anew_has_no_offset_yet() -> None:
-    """Asked for by its id; by its name nobody can tell."""
+def test_a_topic_that_was_deleted_and_created_again_has_no_offset_yet() -> None:
     shard = GroupShard()
     shard.ask(commit_request(committed_offset=5), 9)
-    known = shard.topics.id_of("t")
-    assert known is not None
-    assert fetched(shard, known).committed_offset == 5
-    assert fetched(shard, b"another topic id").committed_offset == -1
     assert fetched(shard).committed_offset == 5
+    shard.topics.delete("t")
+    shard.topics.create("t", 4)
+    assert fetched(shard).committed_offset == -1
 
 
 @pytest.mark.parametrize(
@@ -146,22 +141,14 @@ def test_metadata_has_a_limit(length: int, error: ErrorCode) -> None:
 
 def test_offsets_of_a_transaction_are_written_in_it() -> None:
     shard = GroupShard()
-    partition = TxnOffsetCommitRequestPartition(
-        partition_index=0, committed_offset=9, committed_metadata=None
-    )
-    request = TxnOffsetCommitRequest(
-        transactional_id="x",
-        group_id="g",
-        producer_id=7,
-        producer_epoch=2,
-        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
-    )
-    decision = shard.machine.commit_transactional(shard.now, request, 3)
+    topic_id = shard.topics.id_of("t") or ZERO_UUID
+    offset = ("t", topic_id, 0, 9, -1, "")
+    decision = shard.machine.commit_transactional(shard.now, Committer("g"), Writer(7, 2), [offset])
     assert decision.writer == Writer(7, 2)
     assert decision.records == [
         Record(
             OffsetCommitKey(group="g", topic="t", partition=0),
-            OffsetCommitValue(offset=9, metadata="", commit_timestamp=shard.now.wall_ms),
+            OffsetCommitValue(offset=9, metadata="", commit_timestamp=shard.now.wall_ms, topic_id=topic_id),
         )
     ]
     shard.apply(decision)

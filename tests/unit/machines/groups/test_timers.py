@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.time import Instant
-from headrace.machines.groups.timers import Timers
+from headrace.machines.groups.groups import Timers
 
 A, B = ("session", "g", "a"), ("session", "g", "b")
 KEYS = st.sampled_from([("k", "g", name) for name in "abc"])

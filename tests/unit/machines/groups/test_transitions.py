@@ -9,15 +9,11 @@ import pytest
 from harness.group_shard import GroupShard
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.classic.group import ClassicGroup, State
+from headrace.machines.groups.classic.requests import Joined, JoinedMember, Leaving, Left, Synced
 from headrace.machines.groups.settings import GroupSettings
+from headrace.node.handlers import join_group, offset_commit, sync_group
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.heartbeat import HeartbeatResponse
-from headrace.protocol.messages.join_group import (
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-)
-from headrace.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from headrace.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.sync_group import SyncGroupResponse
 from unit.machines.groups.classic_groups import (
     INITIAL_DELAY_MS,
@@ -78,11 +74,11 @@ def test_heartbeat(
     shard, _, follower = in_state(state)
 
     def beat(member: str, generation: int) -> Decision:
-        return shard.machine.heartbeat(shard.now, heartbeat_request(member, generation))
+        return shard.machine.heartbeat(shard.now, "g", generation, member, None)
 
-    assert beat(follower, 1) == Decision(HeartbeatResponse(error_code=of_member))
-    assert beat("stranger", 1) == Decision(HeartbeatResponse(error_code=of_stranger))
-    assert beat(follower, 0) == Decision(HeartbeatResponse(error_code=of_former_generation))
+    assert beat(follower, 1) == Decision(of_member)
+    assert beat("stranger", 1) == Decision(of_stranger)
+    assert beat(follower, 0) == Decision(of_former_generation)
 
 
 @pytest.mark.parametrize(
@@ -103,25 +99,24 @@ def test_commit(
         (commit_request(), without_group),
         (commit_request(follower, 0), of_former_generation),
     ):
-        decision = shard.machine.commit_offsets(shard.now, request, 8)
-        (topic,) = decision.reply.topics
-        assert [each.error_code for each in topic.partitions] == [expected]
+        committer = offset_commit.committer_of(request, 8)
+        offsets = offset_commit.offsets_of(request, shard.topics)
+        decision = shard.machine.commit_offsets(shard.now, committer, offsets)
+        assert decision.reply == [expected]
         assert len(decision.records) == (expected is NONE)
 
 
 @pytest.mark.parametrize("state", [EMPTY, PREPARING, COMPLETING, STABLE])
 def test_a_sync_of_the_follower(state: State) -> None:
     shard, _, follower = in_state(state)
-    decision = shard.machine.sync(shard.now, sync_request(follower, 1), 3, CALLER, "ticket")
+    decision = shard.machine.sync(shard.now, sync_group.asked(sync_request(follower, 1)), "ticket")
     assert (
         decision
         == {
-            EMPTY: Decision(SyncGroupResponse(error_code=UNKNOWN)),
-            PREPARING: Decision(SyncGroupResponse(error_code=REBALANCING)),
+            EMPTY: Decision(Synced(UNKNOWN)),
+            PREPARING: Decision(Synced(REBALANCING)),
             COMPLETING: Decision(),
-            STABLE: Decision(
-                SyncGroupResponse(protocol_type="consumer", protocol_name="range", assignment=b"share-1")
-            ),
+            STABLE: Decision(Synced(protocol_type="consumer", protocol="range", assignment=b"share-1")),
         }[state]
     )
 
@@ -130,10 +125,10 @@ def test_the_leader_syncs_and_everybody_is_told_together_with_the_record() -> No
     shard, leader, follower = in_state(COMPLETING)
     shard.ask(sync_request(follower, 1), 3, ticket="follower")
     request = sync_request(leader, 1, **{leader: b"all"})
-    decision = shard.machine.sync(shard.now, request, 3, CALLER, "leader")
+    decision = shard.machine.sync(shard.now, sync_group.asked(request), "leader")
     assert dict(decision.answers) == {
-        "follower": SyncGroupResponse(protocol_type="consumer", protocol_name="range"),
-        "leader": SyncGroupResponse(protocol_type="consumer", protocol_name="range", assignment=b"all"),
+        "follower": Synced(protocol_type="consumer", protocol="range"),
+        "leader": Synced(protocol_type="consumer", protocol="range", assignment=b"all"),
     }
     assert decision.records == [group_of(shard).record()]
     assert decision.reply is None
@@ -164,27 +159,26 @@ def test_where_a_join_leads(state: State, who: str, leads_to: State) -> None:
     member_id = "" if who == "new" else leader if who == "leader" else follower
     metadata = b"changed" if who.startswith("changed") else b"meta"
     protocols = [JoinGroupRequestProtocol(name="range", metadata=metadata)]
-    decision = shard.machine.join(
-        shard.now, join_request(member_id, protocols=protocols), 3, CALLER, "ticket"
-    )
+    request = join_group.asked(join_request(member_id, protocols=protocols), 3)
+    decision = shard.machine.join(shard.now, request, CALLER, "ticket")
     assert group_of(shard).status is leads_to
     if leads_to is PREPARING:
         assert decision.reply is None
     elif state is EMPTY:
-        assert decision == Decision(JoinGroupResponse(error_code=UNKNOWN, member_id=follower))
+        assert decision == Decision(Joined(follower, UNKNOWN))
     elif state is PREPARING:
-        generations = {ticket: answer.generation_id for ticket, answer in decision.answers}
+        generations = {ticket: answer.generation for ticket, answer in decision.answers}
         assert generations == {"leader": 2, "ticket": 2}
     else:
         members = [leader, follower] if who == "leader" else []
         assert decision == Decision(
-            JoinGroupResponse(
-                generation_id=1,
+            Joined(
+                member_id,
+                generation=1,
                 protocol_type="consumer",
-                protocol_name="range",
+                protocol="range",
                 leader=leader,
-                member_id=member_id,
-                members=[JoinGroupResponseMember(member_id=each, metadata=b"meta") for each in members],
+                members=tuple(JoinedMember(each, None, b"meta") for each in members),
             )
         )
 
@@ -196,10 +190,8 @@ def test_where_a_join_leads(state: State, who: str, leads_to: State) -> None:
 def test_where_the_loss_of_the_follower_leads(state: State, leads_to: State, how: str) -> None:
     shard, leader, follower = in_state(state)
     if how == "leaves":
-        decision = shard.machine.leave(shard.now, leave_request(follower), 5)
-        assert decision.reply == LeaveGroupResponse(
-            members=[MemberResponse(member_id=follower, group_instance_id=None, error_code=NONE)]
-        )
+        decision = shard.machine.leave(shard.now, "g", [Leaving(follower)])
+        assert decision.reply == Left(members=(NONE,))
         shard.apply(decision)
     else:
         shard.advance(SESSION_MS - 1)

@@ -2,18 +2,14 @@
 
 import pytest
 
-from harness.consumer_groups import GROUP, ClassicConsumer, Consumer, Coordinator, FakeTopics
+from harness.consumer_groups import GROUP, ClassicConsumer, Consumer, Coordinator
+from harness.group_shard import FakeTopics
 from headrace.machines.coordination import Caller
 from headrace.machines.groups.classic.group import ClassicGroup
+from headrace.machines.groups.classic.requests import Join, Joined
 from headrace.machines.groups.consumer import ConsumerGroup
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment
-from headrace.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from headrace.protocol.messages.sync_group import SyncGroupRequestAssignment
 from headrace.protocol.versioned import encode_versioned
 
 
@@ -32,13 +28,8 @@ def classic_pair(coordinator: Coordinator, **first_share: bytes) -> tuple[Classi
     first.joined(answers["first joins"])
     second.joined(answers["second joins"])
     second.sync("second syncs")
-    shares = {first.member_id: share(0, 1, **first_share), second.member_id: share(2, 3)}  # type: ignore[arg-type]
-    first.sync(
-        "first syncs",
-        assignments=[
-            SyncGroupRequestAssignment(member_id=name, assignment=bytes_) for name, bytes_ in shares.items()
-        ],
-    )
+    shares = {first.member_id: share(0, 1, **first_share), second.member_id: share(2, 3)}
+    first.sync("first syncs", assignments=shares)
     answers = dict(coordinator.answers)
     first.synced(answers["first syncs"])
     second.synced(answers["second syncs"])
@@ -111,7 +102,7 @@ def test_the_last_one_of_the_new_protocol_leaves_and_the_group_is_classic_again(
     first.join("first again")
     second.join("second again")
     answers = dict(coordinator.answers)
-    assert answers["first again"].generation_id == answers["second again"].generation_id == epoch + 1
+    assert answers["first again"].generation == answers["second again"].generation == epoch + 1
     leaders = [answer.leader for answer in answers.values()]
     assert leaders == [first.member_id] * 2
     assert [member.member_id for member in answers["first again"].members] == [
@@ -152,8 +143,8 @@ def test_whoever_waits_for_a_rebalance_when_the_group_is_upgraded_joins_again() 
     Consumer(coordinator, "new", "orders").beat()
     [(ticket, answer)] = coordinator.answers
     assert ticket == "waits for the second"
-    assert isinstance(answer, JoinGroupResponse)
-    assert (answer.error_code, answer.member_id) == (ErrorCode.REBALANCE_IN_PROGRESS, first.member_id)
+    assert isinstance(answer, Joined)
+    assert (answer.error, answer.member_id) == (ErrorCode.REBALANCE_IN_PROGRESS, first.member_id)
     first.is_rejoining = True
     first.settle()
     second.settle()
@@ -168,7 +159,7 @@ def test_a_classic_group_is_upgraded_before_its_first_generation() -> None:
     new.beat()
     assert (new.error, new.epoch) == (ErrorCode.NONE, 2)
     [(_, answer)] = coordinator.answers
-    assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(4):
         old.settle(1)
         new.beat()
@@ -230,8 +221,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     assert (len(new.owned), len(old.owned)) == (2, 2)
     assert old.beat() is ErrorCode.NONE
 
-    [response] = old.leave().members
-    assert response.error_code == ErrorCode.NONE
+    assert old.leave().members == (ErrorCode.NONE,)
     new.settle()
     assert len(new.owned) == 4
 
@@ -306,12 +296,12 @@ def test_the_last_one_of_the_new_protocol_comes_back_as_a_classic_member() -> No
     back = ClassicConsumer(coordinator, "orders", instance_id="one")
     response = back.join("ticket")
     assert response is not None
-    assert response.error_code == ErrorCode.NONE
+    assert response.error is ErrorCode.NONE
     group = coordinator.groups.groups[GROUP]
     coordinator.pass_time(0)
     assert isinstance(group, ClassicGroup)
     assert set(group.members) == {old.member_id, back.member_id}
-    assert group.generation == response.generation_id
+    assert group.generation == response.generation
 
 
 def test_an_empty_group_makes_room_for_the_other_protocol() -> None:
@@ -360,18 +350,22 @@ def test_a_classic_member_that_was_removed_needs_another_id_once_the_group_is_em
 def refused(joining: ClassicConsumer) -> ErrorCode:
     """The reason; the group is what it was."""
     before = joining.coordinator.groups.state()
-    request = JoinGroupRequest(
-        group_id=GROUP,
+    request = Join(
+        GROUP,
+        joining.member_id,
+        None,
+        "consumer",
+        (("cooperative-sticky", b""),),
         session_timeout_ms=10_000,
-        member_id=joining.member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="cooperative-sticky")],
+        rebalance_timeout_ms=10_000,
+        joins_twice=True,
+        can_skip_assignment=True,
     )
     coordinator = joining.coordinator
-    decision = coordinator.groups.join(coordinator.clock.now(), request, 9, Caller("old", "/10.0.0.2"), None)
-    response = coordinator.settle(decision)
+    decision = coordinator.groups.join(coordinator.clock.now(), request, Caller("old", "/10.0.0.2"), None)
+    joined: Joined = coordinator.settle(decision)
     assert coordinator.groups.state() == before
-    return ErrorCode(response.error_code)
+    return joined.error
 
 
 @pytest.mark.parametrize("who", ["leader", "new", "follower that changed"])
@@ -397,8 +391,8 @@ def test_a_join_that_comes_before_a_downgraded_group_has_begun_its_rebalance(who
         if member is not early:
             member.join(number)
     answers = dict(coordinator.answers)
-    assert answers["early"].error_code == ErrorCode.NONE
-    assert len({answer.generation_id for answer in answers.values()}) == 1
+    assert answers["early"].error is ErrorCode.NONE
+    assert len({answer.generation for answer in answers.values()}) == 1
     assert set(group.members) == {answer.member_id for answer in answers.values()}
     assert group.joining == 0
 
@@ -410,7 +404,47 @@ def test_sessions_begin_when_a_group_is_downgraded_also_if_somebody_joins_at_onc
     early = ClassicConsumer(coordinator, "orders")
     early.join("early")
     coordinator.pass_time(10)  # the others are not heard of any more
-    assert dict(coordinator.answers)["early"].error_code == ErrorCode.NONE
+    assert dict(coordinator.answers)["early"].error is ErrorCode.NONE
     group = coordinator.groups.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert len(group.members) == 1
+
+
+def test_a_sync_that_comes_before_a_downgraded_group_has_begun_its_rebalance() -> None:
+    """Its record has what everybody was to have, also what others have not given up yet."""
+    coordinator = Coordinator(FakeTopics(orders=6))
+    new = Consumer(coordinator, "new", "orders").settle(2)
+    first = ClassicConsumer(coordinator, "orders").settle(2)
+    for _ in range(3):
+        new.beat()
+        first.settle(1)
+    assert len(first.partitions) == 3
+    third = ClassicConsumer(coordinator, "orders")
+    third.join()
+    new.leave()
+    assert isinstance(coordinator.groups.groups[GROUP], ClassicGroup)
+    third.sync()
+    assert not third.partitions & first.partitions
+    assert third.is_rejoining
+    coordinator.pass_time(0)
+    assert third.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_downgraded_group_rebalances_also_when_its_coordinator_is_restarted_first() -> None:
+    """Otherwise nobody would get what the last one of the new protocol had."""
+    coordinator = Coordinator(FakeTopics(orders=4))
+    first, second = classic_pair(coordinator)
+    new = Consumer(coordinator, "new", "orders")
+    for _ in range(4):
+        new.beat()
+        first.settle(1)
+        second.settle(1)
+    new.leave()
+    assert len(first.partitions | second.partitions) < 4
+    coordinator.restart()
+    assert first.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert second.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    coordinator.answers.clear()
+    first.join("first again")
+    second.join("second again")
+    assert {answer.leader for _, answer in coordinator.answers} == {first.member_id}

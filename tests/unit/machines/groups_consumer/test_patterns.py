@@ -1,11 +1,14 @@
 """Topics by pattern: found at once, looked for again when topics or rights change, and never at any price."""
 
+from typing import Any
+
 import pytest
 
-from harness.consumer_groups import APP, GROUP, Consumer, Coordinator, FakeTopics
+from harness.consumer_groups import APP, GROUP, Consumer, Coordinator
+from harness.group_shard import FakeTopics
 from headrace.machines.coordination import Decision
+from headrace.machines.groups.consumer.heartbeat import Heartbeat
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def test_the_whole_name_has_to_match() -> None:
@@ -62,14 +65,14 @@ def test_a_pattern_finds_only_what_its_member_may_see() -> None:
     coordinator = Coordinator(topics)
     rights = {"orders"}
 
-    def beat(**fields: object) -> Decision:
-        request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", **fields)  # type: ignore[arg-type]
+    def beat(**fields: Any) -> Decision:
+        request = Heartbeat(GROUP, "a", **{"member_epoch": 0} | fields)
         now = coordinator.clock.now()
-        decision = coordinator.groups.consumer_heartbeat(now, request, 1, APP, rights.__contains__)
+        decision = coordinator.groups.consumer_heartbeat(now, request, APP, rights.__contains__)
         coordinator.settle(decision)
         return decision
 
-    reply = beat(rebalance_timeout_ms=1_000, subscribed_topic_regex=".*", topic_partitions=[]).reply
+    reply = beat(rebalance_timeout_ms=1_000, regex=".*", owned={}).reply
     assert coordinator.group.regexes[".*"].topics == {"orders"}
 
     beat(member_epoch=reply.member_epoch)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.machines.groups.consumer.errors import GroupError
 from headrace.machines.groups.consumer.member import Member, MemberState, Partitions
 from headrace.machines.groups.consumer.reconciliation import reconcile
-from headrace.machines.groups.consumer.refusal import Refused
 from headrace.protocol.errors import ErrorCode
 
 ORDERS, BILLS = b"orders".ljust(16), b"bills".ljust(16)
@@ -218,7 +218,7 @@ def test_a_state_of_a_newer_broker_is_left_through_a_new_beginning() -> None:
         )
 
     for owned in (None, {ORDERS: [0]}):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(GroupError) as refused:
             step(owned)
         assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
     assert step({}) == after(STABLE, 6, {ORDERS: {0: 5, 1: 6}})

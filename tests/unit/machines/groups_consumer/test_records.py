@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from harness.consumer_groups import GROUP, Consumer, Coordinator, FakeTopics, compacted
+from harness.consumer_groups import GROUP, Consumer, Coordinator, compacted
+from harness.group_shard import FakeTopics
 from headrace.machines.coordination import Caller, Decision
+from headrace.machines.groups.consumer.heartbeat import HeartbeatResult
 from headrace.machines.groups.consumer.member import Member
 from headrace.machines.groups.consumer.subscriptions import metadata_hash
 from headrace.protocol.coordinator_records import Record, groups
-from headrace.protocol.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
 
 
 def test_a_join_is_decided_whole() -> None:
@@ -27,12 +24,7 @@ def test_a_join_is_decided_whole() -> None:
         topic_partitions=[],
     )
     assert decision == Decision(
-        reply=ConsumerGroupHeartbeatResponse(
-            member_id="a",
-            member_epoch=2,
-            heartbeat_interval_ms=5_000,
-            assignment=Assignment(topic_partitions=[TopicPartitions(topic_id=topic_id, partitions=[0, 1])]),
-        ),
+        reply=HeartbeatResult("a", 2, heartbeat_interval_ms=5_000, assignment=[(topic_id, [0, 1])]),
         records=[
             Record(
                 groups.ConsumerGroupMemberMetadataKey(group_id=GROUP, member_id="a"),
@@ -87,9 +79,7 @@ def test_a_heartbeat_without_news_writes_nothing_and_keeps_the_session() -> None
     for _ in range(5):
         coordinator.pass_time(44)
         decision = coordinator.decide(member_id="a", member_epoch=alone.epoch)
-        assert decision == Decision(
-            ConsumerGroupHeartbeatResponse(member_id="a", member_epoch=2, heartbeat_interval_ms=5_000)
-        )
+        assert decision == Decision(HeartbeatResult("a", 2, heartbeat_interval_ms=5_000))
 
 
 def test_groups_have_intervals_of_their_own() -> None:

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from harness.consumer_groups import GROUP, Consumer, Coordinator, FakeTopics
+from harness.consumer_groups import GROUP, Consumer, Coordinator
+from harness.group_shard import FakeTopics
 from headrace.machines.coordination import Decision
 from headrace.machines.groups.consumer import records
+from headrace.machines.groups.describe import DescribedConsumerGroup
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
@@ -275,7 +277,9 @@ def test_assignors_that_we_do_not_have_are_passed_over() -> None:
     coordinator = Coordinator(FakeTopics(orders=4), group_consumer_assignors=["com.example.Mine", "range"])
     alone = Consumer(coordinator, "a", "orders").settle()
     now = coordinator.clock.now()
-    assert coordinator.groups.describe_consumer(now, GROUP).assignor_name == "range"
+    described = coordinator.groups.describe_consumer(now, GROUP)
+    assert isinstance(described, DescribedConsumerGroup)
+    assert described.assignor == "range"
     refused = coordinator.heartbeat(member_id="a", member_epoch=2, server_assignor="com.example.Mine")
     assert refused.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from headrace.machines.metadata.controller.alter_configs import KeyChange, Operation, ResourceChange
 from headrace.machines.metadata.controller.create_partitions import MorePartitions
 from headrace.machines.metadata.controller.create_topics import NewTopic
+from headrace.machines.metadata.controller.decision import Refusal
 from headrace.machines.metadata.controller.delete_topics import DoomedTopic
-from headrace.machines.metadata.image import TOPIC_RESOURCE, BadMetadata, ClusterImage
+from headrace.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BadMetadata, ClusterImage
 from headrace.machines.metadata.snapshot import image_hash, snapshot_records
-from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT, encode
+from headrace.machines.metadata.versions import encode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.metadata_records import (
     BeginTransactionRecord,
     FenceBrokerRecord,
@@ -56,14 +58,13 @@ def act(cluster: Cluster, kind: str, name: str, number: int) -> None:
         case "restart":
             cluster.start(number)
         case "producer":
-            cluster.apply(controller.allocate_producer_ids(1))
+            cluster.apply(controller.allocate_producer_ids(1, cluster.image.brokers[1].epoch))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(actions, max_size=25))
 def test_a_snapshot_is_the_image(history: list[tuple[str, str, int]]) -> None:
     cluster = Cluster(2)
-    cluster.apply(cluster.controller.finalize_features(FINALIZED_AT_FORMAT))
     for kind, name, number in history:
         act(cluster, kind, name, number)
     copy = ClusterImage()
@@ -71,6 +72,8 @@ def test_a_snapshot_is_the_image(history: list[tuple[str, str, int]]) -> None:
         copy.replay(decode_record(encode(record)))
     assert image_hash(copy) == image_hash(cluster.image)
     assert copy.topics == cluster.image.topics
+    assert cluster.image.copy().topics == cluster.image.topics
+    assert image_hash(cluster.image.copy()) == image_hash(cluster.image)
     assert copy.topics_by_id == cluster.image.topics_by_id
     assert copy.colliding_names == cluster.image.colliding_names
     assert copy.configs == cluster.image.configs
@@ -82,41 +85,35 @@ def test_a_snapshot_is_the_image(history: list[tuple[str, str, int]]) -> None:
     assert image_hash(copy) != image_hash(cluster.image)
 
 
-def test_a_restarted_broker_has_a_new_epoch_and_so_have_its_partitions() -> None:
+def test_a_copy_changes_on_its_own() -> None:
     cluster = Cluster(2)
-    cluster.apply(cluster.controller.create_topics([NewTopic("t", 4, 1)]))
-    before = {index: state.leader_epoch for index, state in cluster.image.topics["t"].partitions.items()}
-    first_epoch = cluster.image.brokers[1].epoch
-    assert cluster.start(1) > first_epoch
-    for index, state in cluster.image.topics["t"].partitions.items():
-        raised = 1 if state.leader == 1 else 0
-        assert state.leader_epoch == before[index] + raised
-        assert state.partition_epoch == raised
-
-
-def test_a_broker_that_comes_back_leads_what_nobody_led_if_it_has_everything() -> None:
-    cluster = Cluster(2)
-    cluster.apply(cluster.controller.create_topics([NewTopic("t", 3, 2)]))
-    topic = cluster.image.topics["t"]
-    facts = [
-        {"isr": [1, 2]},
-        {"isr": [], "eligible_leader_replicas": [2, 1]},
-        {"isr": [2]},
-    ]
-    for index, fact in enumerate(facts):
-        record = PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=-1, **fact)
-        cluster.image.replay(record)
-    cluster.start(1)
-    in_sync, eligible, behind = (topic.partitions[index] for index in range(3))
-    assert (in_sync.leader, in_sync.isr) == (1, (1, 2))
-    assert (eligible.leader, eligible.isr, eligible.eligible_leader_replicas) == (1, (1,), (2,))
-    assert (behind.leader, behind.isr) == (-1, (2,)), "it may lack acknowledged records"
+    cluster.apply(cluster.controller.create_topics([NewTopic("t.u", 1, 2)]))
+    copy = cluster.image.copy()
+    before = image_hash(copy)
+    cluster.fence(1)
+    cluster.apply(cluster.controller.delete_topics([DoomedTopic("t.u")]))
+    change = KeyChange("unclean.leader.election.enable", Operation.SET, "true")
+    cluster.apply(cluster.controller.alter_configs([ResourceChange(BROKER_RESOURCE, "", [change])]))
+    act(cluster, "create", "t_u", 1)
+    assert image_hash(copy) == before
+    assert copy.colliding_names == {"t_u": {"t.u"}}
+    assert copy.partitions_by_directory.total() == 2
 
 
 def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
     cluster = Cluster()
-    blocks = [cluster.apply(cluster.controller.allocate_producer_ids(1)) for _ in range(3)]
-    assert blocks == [(0, 1000), (1000, 2000), (2000, 3000)]
+    epoch = cluster.image.brokers[1].epoch
+    blocks = [cluster.apply(cluster.controller.allocate_producer_ids(1, epoch)) for _ in range(3)]
+    assert blocks == [range(1000), range(1000, 2000), range(2000, 3000)]
+
+
+def test_an_earlier_run_of_a_broker_gets_no_producer_ids() -> None:
+    cluster = Cluster()
+    epoch = cluster.image.brokers[1].epoch
+    cluster.start(1)
+    with pytest.raises(Refusal) as refusal:
+        cluster.controller.allocate_producer_ids(1, epoch)
+    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_a_change_of_partition_keeps_what_it_does_not_name() -> None:
@@ -125,9 +122,11 @@ def test_a_change_of_partition_keeps_what_it_does_not_name() -> None:
     topic = cluster.image.topics["t"]
     leader, other = topic.partitions[0].replicas
     cluster.image.replay(PartitionChangeRecord(partition_id=0, topic_id=topic.id, isr=[leader]))
-    state = topic.partitions[0]
+    first = state = topic.partitions[0]
     assert (state.isr, state.leader, state.leader_epoch, state.partition_epoch) == ((leader,), leader, 0, 1)
     cluster.image.replay(PartitionChangeRecord(partition_id=0, topic_id=topic.id, leader=other, isr=[other]))
+    assert first.leader == leader, "whoever has the earlier state keeps it"
+    state = topic.partitions[0]
     assert (state.isr, state.leader, state.leader_epoch, state.partition_epoch) == ((other,), other, 1, 2)
     assert state.replicas == (leader, other)
 

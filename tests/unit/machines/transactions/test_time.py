@@ -10,6 +10,7 @@ from headrace.machines.transactions.settings import TransactionSettings
 from headrace.machines.transactions.timeouts import SLACK, Timeouts
 from headrace.machines.transactions.transaction import State
 from headrace.machines.transactions.transactions import TOMBSTONES_MAX
+from headrace.protocol.coordinator_records.transactions import TransactionLogKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -145,7 +146,8 @@ def test_unused_ids_are_forgotten_but_never_in_a_transaction() -> None:
     coordinator.clock.advance(DAY_S + HOUR_S)
     coordinator.wake()
     assert set(coordinator.machine.state()) == {"open", "ending", "used"}
-    assert [value for key, value in coordinator.records if key.transactional_id == "ended"][-1] is None
+    key = TransactionLogKey(transactional_id="ended")
+    assert [record.value for record in coordinator.records if record.key == key][-1] is None
     coordinator.crash()
 
 
@@ -179,5 +181,5 @@ def test_deadlines_without_a_meaning_do_not_pile_up() -> None:
     timeouts.set("a", Instant(70))
     timeouts.set("a", Instant(80))
     timeouts.set("b", Instant(75))
-    assert timeouts.next() == 75
+    assert timeouts.next() == Instant(75)
     assert timeouts.pop(Instant(80)) == ["b", "a"]

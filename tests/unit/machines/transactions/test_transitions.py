@@ -217,7 +217,7 @@ def test_first_partition_begins_a_transaction(state: State) -> None:
     assert add(coordinator) == NONE
     after = coordinator.transaction("a")
     now_ms = int(coordinator.clock.wall_ms)
-    assert (after.state, after.partitions, after.start_ms) == (State.ONGOING, {("new", 0)}, now_ms)
+    assert (after.state, after.partitions, after.start_ms) == (State.ONGOING, frozenset({("new", 0)}), now_ms)
     assert coordinator.machine.deadline() == coordinator.clock.now().after_ms(60_000)
 
 

@@ -7,27 +7,27 @@ from typing import Any
 import pytest
 
 from harness.authorizers import Nobody
-from harness.desk import Desk
 from headrace.base.limits import CONFIG_CHARACTERS_MAX
 from headrace.node.handlers import describe_configs
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import alter_configs as legacy
 from headrace.protocol.messages import incremental_alter_configs as incremental
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from headrace.simulator.manual_host import ManualHost
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-def describe(desk: Desk, kind: int, name: str, *keys: str, version: int = 4, **more: bool) -> Any:
+def describe(host: ManualHost, kind: int, name: str, *keys: str, version: int = 4, **more: bool) -> Any:
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    (result,) = desk.ask(DescribeConfigsRequest(resources=[resource], **more), version).results
+    (result,) = host.ask(DescribeConfigsRequest(resources=[resource], **more), version).results
     return result
 
 
-def alter(desk: Desk, kind: int, name: str, *changes: tuple[str, int, str | None], **more: Any) -> Any:
+def alter(host: ManualHost, kind: int, name: str, *changes: tuple[str, int, str | None], **more: Any) -> Any:
     resource = incremental.AlterConfigsResource(
         resource_type=kind,
         resource_name=name,
@@ -37,17 +37,17 @@ def alter(desk: Desk, kind: int, name: str, *changes: tuple[str, int, str | None
         ],
     )
     request = incremental.IncrementalAlterConfigsRequest(resources=[resource], **more)
-    (response,) = desk.ask(request, 1).responses
+    (response,) = host.ask(request, 1).responses
     return response
 
 
 class TestDescribe:
     @pytest.mark.parametrize("version", range(1, 5))
     def test_every_version(self, version: int) -> None:
-        desk = Desk()
-        desk.create_topic("t", retention_ms="5")
+        host = ManualHost()
+        host.create_topic("t", retention_ms="5")
         result = describe(
-            desk,
+            host,
             TOPIC,
             "t",
             version=version,
@@ -66,8 +66,8 @@ class TestDescribe:
             assert "deleted" in told["retention.ms"].documentation
 
     def test_a_broker_with_all_its_keys(self) -> None:
-        desk = Desk({"log.retention.hours": "5", "ssl.key.password": "hunter2"})
-        told = {config.name: config for config in describe(desk, BROKER, "1").configs}
+        host = ManualHost({"log.retention.hours": "5", "ssl.key.password": "hunter2"})
+        told = {config.name: config for config in describe(host, BROKER, "1").configs}
         assert len(told) >= 340
         assert (told["log.retention.hours"].value, told["log.retention.hours"].config_source) == ("5", 4)
         assert told["node.id"].read_only
@@ -86,18 +86,18 @@ class TestDescribe:
         ],
     )
     def test_resources_that_are_not_there(self, kind: int, name: str, code: ErrorCode) -> None:
-        result = describe(Desk(), kind, name)
+        result = describe(ManualHost(), kind, name)
         assert (result.error_code, result.configs) == (code, [])
 
     def test_all_topics_at_once_each_with_its_own(self) -> None:
-        desk = Desk()
+        host = ManualHost()
         for number in range(20):
-            desk.create_topic(f"t{number}", **({"retention_ms": str(number)} if number % 2 else {}))
+            host.create_topic(f"t{number}", **({"retention_ms": str(number)} if number % 2 else {}))
         resources = [
             DescribeConfigsResource(resource_type=TOPIC, resource_name=f"t{number}", configuration_keys=None)
             for number in range(20)
         ]
-        results = desk.ask_patiently(DescribeConfigsRequest(resources=resources), 4).results
+        results = host.ask_patiently(DescribeConfigsRequest(resources=resources), 4).results
         for number, result in enumerate(results):
             told = {config.name: config.value for config in result.configs}
             assert len(told) >= 33
@@ -108,11 +108,11 @@ class TestDescribe:
         self, kind: int, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(describe_configs, "CONFIGS_PER_RESPONSE_MAX", 1_000)
-        desk = Desk()
-        desk.create_topic("t")
-        alter(desk, GROUP, "readers", ("consumer.session.timeout.ms", SET, "50000"))
+        host = ManualHost()
+        host.create_topic("t")
+        alter(host, GROUP, "readers", ("consumer.session.timeout.ms", SET, "50000"))
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-        results = desk.ask_patiently(DescribeConfigsRequest(resources=[resource] * 200), 4).results
+        results = host.ask_patiently(DescribeConfigsRequest(resources=[resource] * 200), 4).results
         told = sum(len(result.configs) for result in results)
         assert 0 < told <= 1_000
         assert results[0].error_code == 0
@@ -121,67 +121,67 @@ class TestDescribe:
 
 class TestAlter:
     def test_a_change_is_told_in_force_and_there_after_a_restart(self) -> None:
-        desk = Desk()
-        desk.create_topic("t")
-        assert alter(desk, TOPIC, "t", ("retention.ms", SET, "77")).error_code == 0
-        for each in (desk, Desk(disks=desk.disks, seed=5)):
+        host = ManualHost()
+        host.create_topic("t")
+        assert alter(host, TOPIC, "t", ("retention.ms", SET, "77")).error_code == 0
+        for each in (host, ManualHost(disks=host.disks, seed=5)):
             (config,) = describe(each, TOPIC, "t", "retention.ms").configs
             assert config.value == "77"
-            (partition,) = each.node.broker.partitions.of_name("t") or []
+            (partition,) = each.partitions("t")
             assert partition.config.retention_ms == 77
-        alter(desk, TOPIC, "t", ("retention.ms", DELETE, None))
-        (partition,) = desk.node.broker.partitions.of_name("t") or []
+        alter(host, TOPIC, "t", ("retention.ms", DELETE, None))
+        (partition,) = host.partitions("t")
         assert partition.config.retention_ms == 604_800_000
 
     def test_append_and_subtract(self) -> None:
-        desk = Desk()
-        desk.create_topic("t")
-        alter(desk, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
-        (partition,) = desk.node.broker.partitions.of_name("t") or []
+        host = ManualHost()
+        host.create_topic("t")
+        alter(host, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
+        (partition,) = host.partitions("t")
         assert partition.config.cleanup_policy == {"delete", "compact"}
-        alter(desk, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
+        alter(host, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
         assert partition.config.cleanup_policy == {"compact"}
 
     def test_a_brokers_change_reaches_topics_that_do_not_say_it_themselves(self) -> None:
-        desk = Desk()
-        desk.create_topic("own", retention_ms="5")
-        desk.create_topic("default")
-        assert alter(desk, BROKER, "", ("log.retention.ms", SET, "70000")).error_code == 0
-        (own,) = desk.node.broker.partitions.of_name("own") or []
-        (default,) = desk.node.broker.partitions.of_name("default") or []
+        host = ManualHost()
+        host.create_topic("own", retention_ms="5")
+        host.create_topic("default")
+        assert alter(host, BROKER, "", ("log.retention.ms", SET, "70000")).error_code == 0
+        (own,) = host.partitions("own")
+        (default,) = host.partitions("default")
         assert (own.config.retention_ms, default.config.retention_ms) == (5, 70_000)
-        alter(desk, BROKER, "1", ("log.retention.ms", SET, "60000"))
+        alter(host, BROKER, "1", ("log.retention.ms", SET, "60000"))
         assert default.config.retention_ms == 60_000
-        (config,) = describe(desk, TOPIC, "default", "retention.ms", include_synonyms=True).configs
+        (config,) = describe(host, TOPIC, "default", "retention.ms", include_synonyms=True).configs
         assert [(one.value, one.source) for one in config.synonyms] == [
             ("60000", 2),
             ("70000", 3),
             ("168", 5),
         ]
-        (config,) = describe(desk, BROKER, "").configs
+        (config,) = describe(host, BROKER, "").configs
         assert (config.name, config.value, config.config_source) == ("log.retention.ms", "70000", 3)
 
     def test_a_dynamic_setting_of_the_node_itself(self) -> None:
-        desk = Desk()
-        alter(desk, BROKER, "", ("max.connections", SET, "77"))
-        assert desk.node.settings.max_connections == 77
-        alter(desk, BROKER, "", ("max.connections", DELETE, None))
-        assert desk.node.settings.max_connections == 2**31 - 1
+        host = ManualHost()
+        alter(host, BROKER, "", ("max.connections", SET, "77"))
+        assert host.node.settings.max_connections == 77
+        alter(host, BROKER, "", ("max.connections", DELETE, None))
+        assert host.node.settings.max_connections == 2**31 - 1
 
     def test_a_value_beyond_all_measure(self) -> None:
-        desk = Desk()
-        desk.create_topic("t")
+        host = ManualHost()
+        host.create_topic("t")
         value = "0:1," * CONFIG_CHARACTERS_MAX + "0:1"
-        result = alter(desk, TOPIC, "t", ("leader.replication.throttled.replicas", SET, value))
+        result = alter(host, TOPIC, "t", ("leader.replication.throttled.replicas", SET, value))
         assert result.error_code == ErrorCode.INVALID_CONFIG
         assert len(result.error_message) < 1_000
 
     def test_validate_only(self) -> None:
-        desk = Desk()
-        desk.create_topic("t")
-        assert alter(desk, TOPIC, "t", ("retention.ms", SET, "77"), validate_only=True).error_code == 0
-        assert alter(desk, TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True).error_code == 40
-        assert desk.node.controller.metadata.image.topic_config("t") == {}
+        host = ManualHost()
+        host.create_topic("t")
+        assert alter(host, TOPIC, "t", ("retention.ms", SET, "77"), validate_only=True).error_code == 0
+        assert alter(host, TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True).error_code == 40
+        assert host.node.controller.metadata.image.topic_config("t") == {}
 
     @pytest.mark.parametrize(
         ("kind", "name", "code"),
@@ -195,30 +195,30 @@ class TestAlter:
     )
     def test_resources_that_are_not_there(self, kind: int, name: str, code: ErrorCode) -> None:
         key = "retention.ms" if kind == TOPIC else "log.retention.ms"
-        result = alter(Desk(), kind, name, (key, SET, "1"))
+        result = alter(ManualHost(), kind, name, (key, SET, "1"))
         assert (result.error_code, result.resource_type, result.resource_name) == (code, kind, name)
 
     @pytest.mark.parametrize("version", range(3))
     def test_the_old_form_replaces(self, version: int) -> None:
-        desk = Desk()
-        desk.create_topic("t", retention_ms="5")
+        host = ManualHost()
+        host.create_topic("t", retention_ms="5")
         resource = legacy.AlterConfigsResource(
             resource_type=TOPIC,
             resource_name="t",
             configs=[legacy.AlterableConfig(name="segment.ms", value="7777")],
         )
-        (response,) = desk.ask(legacy.AlterConfigsRequest(resources=[resource]), version).responses
+        (response,) = host.ask(legacy.AlterConfigsRequest(resources=[resource]), version).responses
         assert response.error_code == 0
-        assert desk.node.controller.metadata.image.topic_config("t") == {"segment.ms": "7777"}
+        assert host.node.controller.metadata.image.topic_config("t") == {"segment.ms": "7777"}
 
 
 class TestGroups:
     SESSION = "consumer.session.timeout.ms"
 
     def test_a_change_is_told_and_there_after_a_restart(self) -> None:
-        desk = Desk()
-        assert alter(desk, GROUP, "readers", (self.SESSION, SET, "50000")).error_code == 0
-        for each in (desk, Desk(disks=desk.disks, seed=5)):
+        host = ManualHost()
+        assert alter(host, GROUP, "readers", (self.SESSION, SET, "50000")).error_code == 0
+        for each in (host, ManualHost(disks=host.disks, seed=5)):
             (config,) = describe(each, GROUP, "readers", self.SESSION, include_synonyms=True).configs
             assert (config.value, config.config_source, config.read_only) == ("50000", 8, False)
             assert [(one.name, one.source) for one in config.synonyms] == [
@@ -226,40 +226,40 @@ class TestGroups:
                 (f"group.{self.SESSION}", 5),
             ]
             assert each.node.controller.metadata.image.group_config("readers") == {self.SESSION: "50000"}
-        alter(desk, GROUP, "readers", (self.SESSION, DELETE, None))
-        assert desk.node.controller.metadata.image.group_config("readers") == {}
+        alter(host, GROUP, "readers", (self.SESSION, DELETE, None))
+        assert host.node.controller.metadata.image.group_config("readers") == {}
 
     def test_a_group_that_nobody_joined_has_all_the_settings(self) -> None:
-        told = describe(Desk(), GROUP, "nobody")
+        told = describe(ManualHost(), GROUP, "nobody")
         assert (told.error_code, len(told.configs)) == (0, 17)
 
     def test_the_brokers_bounds_are_kept(self) -> None:
-        desk = Desk({"group.consumer.max.session.timeout.ms": "46000"})
-        refused = alter(desk, GROUP, "readers", (self.SESSION, SET, "46001"))
+        host = ManualHost({"group.consumer.max.session.timeout.ms": "46000"})
+        refused = alter(host, GROUP, "readers", (self.SESSION, SET, "46001"))
         assert refused.error_code == ErrorCode.INVALID_CONFIG
         assert "group.consumer.max.session.timeout.ms" in refused.error_message
-        assert alter(desk, GROUP, "readers", (self.SESSION, SET, "46000")).error_code == 0
+        assert alter(host, GROUP, "readers", (self.SESSION, SET, "46000")).error_code == 0
 
     def test_the_old_form_replaces_everything(self) -> None:
-        desk = Desk()
-        alter(desk, GROUP, "readers", (self.SESSION, SET, "50000"))
+        host = ManualHost()
+        alter(host, GROUP, "readers", (self.SESSION, SET, "50000"))
         config = legacy.AlterableConfig(name="consumer.heartbeat.interval.ms", value="6000")
         resource = legacy.AlterConfigsResource(resource_type=GROUP, resource_name="readers", configs=[config])
-        (response,) = desk.ask(legacy.AlterConfigsRequest(resources=[resource]), 2).responses
+        (response,) = host.ask(legacy.AlterConfigsRequest(resources=[resource]), 2).responses
         assert response.error_code == 0
-        assert desk.node.controller.metadata.image.group_config("readers") == {
+        assert host.node.controller.metadata.image.group_config("readers") == {
             "consumer.heartbeat.interval.ms": "6000"
         }
 
     def test_a_group_without_a_name(self) -> None:
-        desk = Desk()
-        assert describe(desk, GROUP, "").error_code == ErrorCode.INVALID_REQUEST
-        assert alter(desk, GROUP, "", (self.SESSION, SET, "50000")).error_code == ErrorCode.INVALID_REQUEST
+        host = ManualHost()
+        assert describe(host, GROUP, "").error_code == ErrorCode.INVALID_REQUEST
+        assert alter(host, GROUP, "", (self.SESSION, SET, "50000")).error_code == ErrorCode.INVALID_REQUEST
 
     def test_not_everybody_may(self) -> None:
-        desk = Desk()
-        desk.node.access.authorizer = Nobody()
-        assert describe(desk, GROUP, "readers").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        refused = alter(desk, GROUP, "readers", (self.SESSION, SET, "50000"))
+        host = ManualHost()
+        host.node.access.authorizer = Nobody()
+        assert describe(host, GROUP, "readers").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        refused = alter(host, GROUP, "readers", (self.SESSION, SET, "50000"))
         assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert desk.node.controller.metadata.image.group_config("readers") == {}
+        assert host.node.controller.metadata.image.group_config("readers") == {}

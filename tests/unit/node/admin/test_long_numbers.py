@@ -2,7 +2,6 @@
 
 import pytest
 
-from harness.desk import Desk
 from headrace.base.numbers import INT32_MAX, whole_number
 from headrace.node.controller import Controller
 from headrace.node.effects import Report
@@ -15,6 +14,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from headrace.simulator.manual_host import ManualHost
 
 BROKER, TOPIC = 4, 2
 LONG = "9" * 5_000
@@ -22,13 +22,13 @@ LONG = "9" * 5_000
 
 def test_a_broker_s_name_in_describe_configs() -> None:
     asked = DescribeConfigsResource(resource_type=BROKER, resource_name=LONG)
-    (told,) = Desk().ask(DescribeConfigsRequest(resources=[asked]), 4).results
+    (told,) = ManualHost().ask(DescribeConfigsRequest(resources=[asked]), 4).results
     assert told.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_broker_s_name_in_alter_configs() -> None:
     changed = Resource(resource_type=BROKER, resource_name=LONG, configs=[])
-    (told,) = Desk().ask(AlterConfigsRequest(resources=[changed]), 2).responses
+    (told,) = ManualHost().ask(AlterConfigsRequest(resources=[changed]), 2).responses
     assert told.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -45,13 +45,13 @@ def test_a_broker_s_name_in_alter_configs() -> None:
     ],
 )
 def test_incremental_alter_configs(kind: int, name: str, key: str, value: str) -> None:
-    desk = Desk()
-    desk.create_topic("t")
+    host = ManualHost()
+    host.create_topic("t")
     config = AlterableConfig(name=key, config_operation=0, value=value)
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
-    (told,) = desk.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    (told,) = host.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
     assert told.error_code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG, ErrorCode.NONE)
-    desk.create_topic("u")  # and what was taken does no harm later
+    host.create_topic("u")  # and what was taken does no harm later
 
 
 @pytest.mark.parametrize("name", ["", "1"])
@@ -65,23 +65,23 @@ def test_incremental_alter_configs(kind: int, name: str, key: str, value: str) -
 )
 def test_settings_that_the_node_could_not_take_are_refused(name: str, key: str, value: str) -> None:
     """They were written, failed when they were taken over, and kept the node from starting again."""
-    desk = Desk()
+    host = ManualHost()
     config = AlterableConfig(name=key, config_operation=0, value=value)
     resource = AlterConfigsResource(resource_type=BROKER, resource_name=name, configs=[config])
-    (told,) = desk.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    (told,) = host.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
     assert told.error_code == ErrorCode.INVALID_REQUEST
-    Desk(disks=desk.disks, boot_id="boot-2").create_topic("u")
+    ManualHost(disks=host.disks, boot_id="boot-2").create_topic("u")
 
 
 def test_settings_that_an_older_version_wrote_do_not_keep_a_node_from_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Controller, "_check_settings", lambda *_: None)
-    desk = Desk()
+    host = ManualHost()
     config = AlterableConfig(name="max.connections.per.ip.overrides", config_operation=0, value="no address")
     resource = AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[config])
-    desk.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
-    again = Desk(disks=desk.disks, boot_id="boot-2")
+    host.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    again = ManualHost(disks=host.disks, boot_id="boot-2")
     again.create_topic("u")
     assert "dynamic_settings_ignored" in [one.event for one in again.effects if isinstance(one, Report)]
 

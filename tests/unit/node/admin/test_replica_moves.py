@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness.desk import Desk
+from harness.compaction import newest
+from harness.disks import memory_of
+from headrace.base.time import Now
 from headrace.node import replica_moves
 from headrace.node.effects import Report
+from headrace.node.partition import Partition
+from headrace.node.replica_moves import QUEUE
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages import alter_replica_log_dirs as directories
 from headrace.protocol.messages.delete_records import (
@@ -24,8 +28,12 @@ from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.server.disk import UnusableDisk
+from headrace.simulator.manual_host import ManualHost
+from headrace.storage.directory_jobs import CHECKPOINT_QUEUE, RemoveDirectoryJob
 from headrace.storage.disk import Disk
-from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk
+from headrace.storage.errors import DamagedLog
+from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk, Operation
+from headrace.storage.log import PartitionLog
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -42,17 +50,17 @@ def two_disks() -> dict[str, Disk]:
     return {"one": MemoryDisk(), "two": MemoryDisk()}
 
 
-def batch(number: int, **producer: int) -> bytes:
+def batch(number: int, **producer: Any) -> bytes:
     return build_batch([(1_700_000_000_000 + number, None, b"value %d" % number, ())], **producer)
 
 
-def produce(desk: Desk, number: int, **producer: int) -> int:
-    answer = desk.ask(desk.produce_request("t", batch(number, **producer)), 9)
+def produce(host: ManualHost, number: int, **producer: int) -> int:
+    answer = host.ask(host.produce_request("t", batch(number, **producer)), 9)
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-def home(desk: Desk) -> str:
-    (partition,) = desk.node.broker.partitions.of_name("t") or []
+def home(host: ManualHost) -> str:
+    (partition,) = host.partitions("t")
     return partition.directory
 
 
@@ -60,25 +68,25 @@ def other(directory: str) -> str:
     return {"one": "two", "two": "one"}[directory]
 
 
-def move(desk: Desk, path: str) -> int:
+def move(host: ManualHost, path: str) -> int:
     topic = directories.AlterReplicaLogDirTopic(name="t", partitions=[0])
     request = directories.AlterReplicaLogDirsRequest(
         dirs=[directories.AlterReplicaLogDir(path=path, topics=[topic])]
     )
-    return int(desk.ask(request, 2).results[0].partitions[0].error_code)
+    return int(host.ask(request, 2).results[0].partitions[0].error_code)
 
 
-def values(desk: Desk) -> list[bytes]:
+def values(host: ManualHost) -> list[bytes]:
     """Every record, read as a consumer would."""
     found: list[bytes] = []
-    (held,) = desk.node.broker.partitions.of_name("t") or []
-    offset = held.opened(desk.clock.now()).log_start_offset
+    (held,) = host.partitions("t")
+    offset = held.opened(host.clock.now()).log_start_offset
     while True:
         wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
         request = FetchRequest(
             max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])]
         )
-        part = desk.ask(request, 11).responses[0].partitions[0]
+        part = host.ask(request, 11).responses[0].partitions[0]
         assert part.error_code == 0
         data = bytes(part.records)
         rows = [row for position, header in batches(data) for row in read_rows(data, position, header)]
@@ -92,171 +100,171 @@ def expected(*numbers: int) -> list[bytes]:
     return [b"value %d" % number for number in numbers]
 
 
-def desk_with_records(count: int = 10, **configs: str) -> Desk:
-    desk = Desk(disks=two_disks())
-    desk.create_topic("t", **SEGMENT, **configs)
+def host_with_records(count: int = 10, **configs: str) -> ManualHost:
+    host = ManualHost(disks=two_disks())
+    host.create_topic("t", **SEGMENT, **configs)
     for number in range(count):
-        assert produce(desk, number) == 0
-    return desk
+        assert produce(host, number) == 0
+    return host
 
 
-def told(desk: Desk) -> dict[str, list[bool]]:
-    """By directory, whether what it tells of the partition is a future one."""
-    response = desk.ask(DescribeLogDirsRequest(topics=None), 4)
+def told(host: ManualHost) -> dict[str, list[bool]]:
+    """By directory, whether the replica that it describes is a future one."""
+    response = host.ask(DescribeLogDirsRequest(topics=None), 4)
     return {
         result.log_dir: [one.is_future_key for topic in result.topics for one in topic.partitions]
         for result in response.results
     }
 
 
-def step(desk: Desk) -> bool:
+def step(host: ManualHost) -> bool:
     """One job; False when there is none."""
-    if not desk.jobs:
+    if not host.jobs:
         return False
-    desk.run_job()
-    desk.settle()
+    host.run_job()
+    host.settle()
     return True
 
 
 def test_a_partition_moves_with_all_it_has_and_is_found_there_after_a_restart() -> None:
-    desk = desk_with_records()
-    before = home(desk)
-    assert move(desk, other(before)) == 0
-    assert home(desk) == other(before)
-    assert told(desk) == {before: [], other(before): [False]}
-    assert produce(desk, 10) == 0
-    assert values(desk) == expected(*range(11))
-    image = desk.node.controller.metadata.image.topics["t"].partitions[0]
-    assert image.directories == (desk.node.directories[other(before)].directory_id,)
-    desk.advance(120)
-    assert [name for name in desk.disks[before].list("") if name.startswith("t-0")] == []
+    host = host_with_records()
+    before = home(host)
+    assert move(host, other(before)) == 0
+    assert home(host) == other(before)
+    assert told(host) == {before: [], other(before): [False]}
+    assert produce(host, 10) == 0
+    assert values(host) == expected(*range(11))
+    image = host.node.controller.metadata.image.topics["t"].partitions[0]
+    assert image.directories == (host.node.directories[other(before)].directory_id,)
+    host.advance(120)
+    assert [name for name in host.disks[before].list("") if name.startswith("t-0")] == []
     for boot_id in ("boot-1", "boot-2"):
-        again = Desk(disks=desk.disks, seed=5, boot_id=boot_id)
+        again = ManualHost(disks=host.disks, seed=5, boot_id=boot_id)
         assert home(again) == other(before)
         assert values(again) == expected(*range(11))
 
 
 def test_there_and_back_again() -> None:
-    desk = desk_with_records(4)
-    first = home(desk)
+    host = host_with_records(4)
+    first = home(host)
     for number, target in enumerate((other(first), first, other(first)), 4):
-        assert move(desk, target) == 0
-        assert home(desk) == target
-        assert produce(desk, number) == 0
-    assert values(desk) == expected(*range(7))
-    assert values(Desk(disks=desk.disks, seed=5)) == expected(*range(7))
+        assert move(host, target) == 0
+        assert home(host) == target
+        assert produce(host, number) == 0
+    assert values(host) == expected(*range(7))
+    assert values(ManualHost(disks=host.disks, seed=5)) == expected(*range(7))
 
 
 def test_it_is_written_to_while_it_moves() -> None:
-    desk = desk_with_records()
-    before = home(desk)
-    desk.runs_jobs = False
-    assert move(desk, other(before)) == 0
+    host = host_with_records()
+    before = home(host)
+    host.runs_jobs = False
+    assert move(host, other(before)) == 0
     number, steps = 10, 0
-    while home(desk) == before:
-        assert told(desk) == {before: [False], other(before): [True]}
+    while home(host) == before:
+        assert told(host) == {before: [False], other(before): [True]}
         if steps % 5 == 0:  # the copy is faster than who writes
-            assert produce(desk, number) == 0
+            assert produce(host, number) == 0
             number += 1
-        assert step(desk), "the move waits for a job"
+        assert step(host), "the move waits for a job"
         steps += 1
         assert steps < 500, "it never arrives"
-    desk.run_jobs()
+    host.run_jobs()
     assert number > 12
-    assert values(desk) == expected(*range(number))
+    assert values(host) == expected(*range(number))
 
 
 def test_a_producer_is_remembered() -> None:
-    desk = desk_with_records(0)
+    host = host_with_records(0)
     producer = {"producer_id": 7, "producer_epoch": 0}
     for number in range(3):
-        assert produce(desk, number, base_sequence=number, **producer) == 0
-    move(desk, other(home(desk)))
-    assert produce(desk, 2, base_sequence=2, **producer) == 0  # again: known, and not written twice
-    gap = produce(desk, 9, base_sequence=9, **producer)
+        assert produce(host, number, base_sequence=number, **producer) == 0
+    move(host, other(home(host)))
+    assert produce(host, 2, base_sequence=2, **producer) == 0  # again: known, and not written twice
+    gap = produce(host, 9, base_sequence=9, **producer)
     assert gap == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert produce(desk, 3, base_sequence=3, **producer) == 0
-    assert values(desk) == expected(0, 1, 2, 3)
+    assert produce(host, 3, base_sequence=3, **producer) == 0
+    assert values(host) == expected(0, 1, 2, 3)
 
 
 def test_what_was_deleted_stays_deleted() -> None:
-    desk = desk_with_records()
+    host = host_with_records()
     partition = DeleteRecordsPartition(partition_index=0, offset=5)
     topic = DeleteRecordsTopic(name="t", partitions=[partition])
-    deleted = desk.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 2)
+    deleted = host.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 2)
     assert deleted.topics[0].partitions[0].low_watermark == 5
-    target = other(home(desk))
-    move(desk, target)
-    assert values(desk) == expected(*range(5, 10))
+    target = other(home(host))
+    move(host, target)
+    assert values(host) == expected(*range(5, 10))
     # killed at once: no checkpoint was written since
-    assert values(Desk(disks=desk.disks, seed=5)) == expected(*range(5, 10))
+    assert values(ManualHost(disks=host.disks, seed=5)) == expected(*range(5, 10))
 
 
 def test_an_acknowledgement_that_waits_for_a_flush_comes_also_when_the_log_moves_meanwhile() -> None:
-    desk = desk_with_records(3, flush_messages="1")
-    before = home(desk)
-    desk.runs_jobs = False
-    connection = desk.connect()
-    move(desk, other(before))
-    desk.send(connection, desk.produce_request("t", batch(3)), 9)
-    assert desk.receive(connection) is None
-    flush = next(job for job in desk.jobs if job.lane == "flush")
-    desk.jobs.remove(flush)
-    while home(desk) == before:
-        assert step(desk)
-    desk.jobs.append(flush)  # it looks for files that were renamed
-    desk.run_jobs()
-    assert desk.receive(connection).responses[0].partition_responses[0].error_code == 0
-    assert not desk.node.directories[before].is_offline
-    assert values(desk) == expected(*range(4))
+    host = host_with_records(3, flush_messages="1")
+    before = home(host)
+    host.runs_jobs = False
+    connection = host.connect()
+    move(host, other(before))
+    host.send(connection, host.produce_request("t", batch(3)), 9)
+    assert host.receive(connection) is None
+    flush = next(job for job in host.jobs if job.queue == "flush")
+    host.jobs.remove(flush)
+    while home(host) == before:
+        assert step(host)
+    host.jobs.append(flush)  # it looks for files that were renamed
+    host.run_jobs()
+    assert host.receive(connection).responses[0].partition_responses[0].error_code == 0
+    assert not host.node.directories[before].is_offline
+    assert values(host) == expected(*range(4))
 
 
 def test_a_move_is_called_off() -> None:
-    desk = desk_with_records()
-    before = home(desk)
-    desk.runs_jobs = False
-    move(desk, other(before))
+    host = host_with_records()
+    before = home(host)
+    host.runs_jobs = False
+    move(host, other(before))
     for _ in range(3):
-        assert step(desk)
-    assert move(desk, before) == 0
-    desk.run_jobs()
-    assert home(desk) == before
-    assert told(desk) == {before: [False], other(before): []}
-    assert [name for name in desk.disks[other(before)].list("") if name.startswith("t-0")] == []
-    desk.runs_jobs = True
-    assert move(desk, other(before)) == 0
-    assert home(desk) == other(before)
+        assert step(host)
+    assert move(host, before) == 0
+    host.run_jobs()
+    assert home(host) == before
+    assert told(host) == {before: [False], other(before): []}
+    assert [name for name in host.disks[other(before)].list("") if name.startswith("t-0")] == []
+    host.runs_jobs = True
+    assert move(host, other(before)) == 0
+    assert home(host) == other(before)
 
 
 def test_what_lay_in_the_way_of_the_copy_is_not_taken_for_a_part_of_it() -> None:
     """Such as what an earlier copy left, whose removal failed."""
-    desk = Desk(disks=desk_with_records().disks, seed=2)  # after a kill recovery looks at the end only
-    target = other(home(desk))
-    desk.runs_jobs = False
-    move(desk, target)
+    host = ManualHost(disks=host_with_records().disks, seed=2)  # after a kill recovery looks at the end only
+    target = other(home(host))
+    host.runs_jobs = False
+    move(host, target)
     for _ in range(4):
-        assert step(desk)
-    (future,) = [name for name in desk.disks[target].list("") if name.endswith("-future")]
-    desk.disks[target].open(f"{future}/{1:020d}.log", create=True).append(batch(99))
-    desk.run_jobs()
-    assert home(desk) == target
-    assert f"{1:020d}.log" not in desk.disks[target].list("t-0")
-    assert values(Desk(disks=desk.disks, seed=5)) == expected(*range(10))
+        assert step(host)
+    (future,) = [name for name in host.disks[target].list("") if name.endswith("-future")]
+    host.disks[target].open(f"{future}/{1:020d}.log", create=True).append(batch(99))
+    host.run_jobs()
+    assert home(host) == target
+    assert f"{1:020d}.log" not in host.disks[target].list("t-0")
+    assert values(ManualHost(disks=host.disks, seed=5)) == expected(*range(10))
 
 
 def test_a_copy_that_is_not_whole_never_stands_in_for_what_is_lost() -> None:
     """The source's directory is gone after a stop in the middle: better no records than only the oldest."""
-    desk = desk_with_records()
-    source = home(desk)
-    desk.runs_jobs = False
-    move(desk, other(source))
+    host = host_with_records()
+    source = home(host)
+    host.runs_jobs = False
+    move(host, other(source))
     for _ in range(8):
-        assert step(desk)
-    lost = desk.disks[source]
+        assert step(host)
+    lost = host.disks[source]
     for name in lost.list("t-0"):
         lost.remove(f"t-0/{name}")
     lost.remove("t-0")
-    again = Desk(disks=desk.disks, seed=5)
+    again = ManualHost(disks=host.disks, seed=5)
     assert values(again) == []
     again.advance(120)
     for disk in again.disks.values():
@@ -264,83 +272,125 @@ def test_a_copy_that_is_not_whole_never_stands_in_for_what_is_lost() -> None:
 
 
 def test_a_topic_that_is_deleted_on_the_way() -> None:
-    desk = desk_with_records()
-    before = home(desk)
-    desk.runs_jobs = False
-    move(desk, other(before))
+    host = host_with_records()
+    before = home(host)
+    host.runs_jobs = False
+    move(host, other(before))
     for _ in range(3):
-        assert step(desk)
-    desk.runs_jobs = True
+        assert step(host)
+    host.runs_jobs = True
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
-    assert desk.ask(request, 6).responses[0].error_code == 0
-    desk.advance(120)
-    for disk in desk.disks.values():
+    assert host.ask(request, 6).responses[0].error_code == 0
+    host.advance(120)
+    for disk in host.disks.values():
         assert [name for name in disk.list("") if name.startswith("t-0")] == []
 
 
 def test_a_move_that_ends_before_the_deletion_of_its_topic_is_durable() -> None:
     """The controller does not know the topic any more, the partition is still there."""
-    desk = desk_with_records()
-    before = home(desk)
-    desk.runs_jobs = False
-    assert move(desk, other(before)) == 0
-    deleting = desk.connect()
-    desk.send(deleting, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1_000), 6)
-    (flush,) = [job for job in desk.jobs if job.lane == "metadata"]
-    desk.jobs.remove(flush)
-    while step(desk) and home(desk) == before:
+    host = host_with_records()
+    before = home(host)
+    host.runs_jobs = False
+    assert move(host, other(before)) == 0
+    deleting = host.connect()
+    host.send(deleting, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1_000), 6)
+    (flush,) = [job for job in host.jobs if job.queue == "metadata"]
+    host.jobs.remove(flush)
+    while step(host) and home(host) == before:
         pass
-    assert home(desk) == other(before), "the move was to end first"
-    desk.jobs.append(flush)
-    desk.run_jobs()
-    assert desk.receive(deleting).responses[0].error_code == 0
-    desk.runs_jobs = True
-    desk.create_topic("t", **SEGMENT)
-    assert produce(desk, 11) == 0
-    assert move(desk, other(home(desk))) == 0
-    assert values(desk) == expected(11)
+    assert home(host) == other(before), "the move was to end first"
+    host.jobs.append(flush)
+    host.run_jobs()
+    assert host.receive(deleting).responses[0].error_code == 0
+    host.runs_jobs = True
+    host.create_topic("t", **SEGMENT)
+    assert produce(host, 11) == 0
+    assert move(host, other(home(host))) == 0
+    assert values(host) == expected(11)
 
 
 def test_what_retention_takes_on_the_way_is_not_in_the_copy() -> None:
-    desk = desk_with_records(retention_bytes="300", file_delete_delay_ms="0")
-    before = home(desk)
-    desk.runs_jobs = False
-    move(desk, other(before))
+    host = host_with_records(retention_bytes="300", file_delete_delay_ms="0")
+    before = home(host)
+    host.runs_jobs = False
+    move(host, other(before))
     for _ in range(4):
-        assert step(desk)
-    (partition,) = desk.node.broker.partitions.of_name("t") or []
-    desk.runs_jobs = True
-    desk.advance(600)
-    assert home(desk) == other(before)
-    start = partition.opened(desk.clock.now()).log_start_offset
+        assert step(host)
+    (partition,) = host.partitions("t")
+    host.runs_jobs = True
+    host.advance(600)
+    assert home(host) == other(before)
+    start = partition.opened(host.clock.now()).log_start_offset
     assert start > 0
-    assert values(desk) == expected(*range(start, 10))
-    assert values(Desk(disks=desk.disks, seed=5)) == expected(*range(start, 10))
+    assert values(host) == expected(*range(start, 10))
+    assert values(ManualHost(disks=host.disks, seed=5)) == expected(*range(start, 10))
 
 
 @pytest.mark.parametrize(("code", "is_offline"), [(errno.ENOSPC, False), (errno.EIO, True)])
 def test_a_target_that_fails(code: int, is_offline: bool) -> None:
     """A full disk ends the move and a broken one its directory; the partition stays where it is."""
     disks = two_disks()
-    desk = Desk(disks=disks)
-    desk.create_topic("t", **SEGMENT)
-    move(desk, "one")  # where the metadata log lies, whose failure would end the node
+    host = ManualHost(disks=disks)
+    host.create_topic("t", **SEGMENT)
+    move(host, "one")  # where the metadata log lies, whose failure would end the node
     before, target = "one", "two"
-    disks[target] = desk.node.directories.disks[target] = FaultyDisk(
+    disks[target] = host.node.directories.disks[target] = FaultyDisk(
         disks[target], [Fault(Fail(code), operation="append", path="-future")]
     )
     for number in range(10):
-        produce(desk, number)
-    assert move(desk, target) == 0
-    assert home(desk) == before
-    assert desk.node.directories[target].is_offline is is_offline
-    assert any(isinstance(one, Report) and one.event == "move_failed" for one in desk.effects)
-    assert produce(desk, 10) == 0
-    assert values(desk) == expected(*range(11))
+        produce(host, number)
+    assert move(host, target) == 0
+    assert home(host) == before
+    assert host.node.directories[target].is_offline is is_offline
+    assert any(isinstance(one, Report) and one.event == "move_failed" for one in host.effects)
+    assert produce(host, 10) == 0
+    assert values(host) == expected(*range(11))
     if not is_offline:
-        assert move(desk, target) == 0
-        assert home(desk) == target
-        assert values(desk) == expected(*range(11))
+        assert move(host, target) == 0
+        assert home(host) == target
+        assert values(host) == expected(*range(11))
+
+
+@pytest.mark.parametrize("operation", ["open", "read", "list", "rename", "sync_dir"])
+def test_a_source_that_fails_costs_the_target_nothing(operation: Operation) -> None:
+    """Whoever clears a disk that fails moves its partitions to one that is well: here the metadata's."""
+    for skip in range(100):
+        broken = FaultyDisk(MemoryDisk())
+        disks: dict[str, Disk] = {"one": MemoryDisk(), "two": broken}
+        host = ManualHost(disks=disks)
+        host.create_topic("t", **SEGMENT)
+        assert move(host, "two") == 0
+        for number in range(4):
+            produce(host, number)
+        fault = Fault(Fail(errno.EIO), operation, skip=skip)
+        broken.faults.append(fault)
+        assert move(host, "one") == 0
+        if fault.times:
+            assert skip, "the disk was to fail in the middle of the move"
+            break
+        assert host.halted is None
+        assert host.node.directories["two"].is_offline
+        assert not host.node.directories["one"].is_offline
+        after = ManualHost(disks=disks, boot_id="boot-2", clock=host.clock)
+        assert values(after) == expected(*range(4))
+
+
+def test_a_log_that_is_damaged_costs_its_directory_nothing() -> None:
+    """It is found when the move opens the log: only the partition is offline, as for everybody else."""
+    host = host_with_records()
+    after = ManualHost(disks=host.disks, clock=host.clock)
+    (partition,) = after.partitions("t")
+
+    def damaged(partition: Partition, now: Now) -> PartitionLog:
+        raise DamagedLog("its end is not what was written")
+
+    partition.open_log = damaged
+    assert move(after, other(home(after))) == 0
+    assert partition.is_offline
+    assert after.halted is None
+    assert after.node.directories.offline() == []
+    assert after.node.broker.moves.under_way() == []
+    after.create_topic("u")
 
 
 class Story:
@@ -351,21 +401,21 @@ class Story:
         self.attempted: list[int] = []
         self.calls_before: dict[str, int] = {}  # changes of each disk before the move
         try:
-            desk = Desk(disks=disks)
-            desk.create_topic("t", **SEGMENT, flush_messages="1")
+            host = ManualHost(disks=disks)
+            host.create_topic("t", **SEGMENT, flush_messages="1")
             for number in range(6):
-                self._produce(desk, number)
+                self._produce(host, number)
             for name, disk in disks.items():
                 self.calls_before[name] = len(disk.changes()) if isinstance(disk, FaultyDisk) else 0
-            move(desk, other(home(desk)))
+            move(host, other(home(host)))
             for number in range(6, 8):
-                self._produce(desk, number)
+                self._produce(host, number)
         except DiskCrashed:
             return
 
-    def _produce(self, desk: Desk, number: int) -> None:
+    def _produce(self, host: ManualHost, number: int) -> None:
         self.attempted.append(number)
-        assert produce(desk, number) == 0
+        assert produce(host, number) == 0
         self.acknowledged.append(number)
 
 
@@ -386,44 +436,306 @@ def test_a_crash_at_every_disk_call(kind: Any, broken: str) -> None:
         disks[broken] = FaultyDisk(memories[broken], [Fault(Crash(written=place % 7), skip=place)])
         story = Story(disks)
         left: dict[str, Disk] = {name: memory.crash(kind, Random(place)) for name, memory in memories.items()}
-        desk = Desk(disks=left, seed=place, boot_id=boot_id)
-        found = values(desk)
+        host = ManualHost(disks=left, seed=place, boot_id=boot_id)
+        found = values(host)
         assert found[: len(story.acknowledged)] == expected(*story.acknowledged), f"lost at {place}"
         assert found in (expected(*story.acknowledged), expected(*story.attempted)), f"too many at {place}"
         names = [name for disk in left.values() for name in disk.list("") if name == "t-0"]
         assert len(names) == 1, f"two logs at {place}"
-        desk.advance(120)
+        host.advance(120)
         rest = [name for disk in left.values() for name in disk.list("") if name.startswith("t-0.")]
         assert rest == [], f"left over at {place}"
-        assert move(desk, other(home(desk))) == 0
-        assert values(desk) == found, f"lost by the next move at {place}"
+        assert move(host, other(home(host))) == 0
+        assert values(host) == found, f"lost by the next move at {place}"
 
 
 def test_a_move_that_a_kill_cut_short_waits_for_a_target_that_cannot_be_read() -> None:
-    """The metadata does not tell of the move yet: nothing may begin again in the old directory."""
+    """The metadata does not have the move yet: nothing may begin again in the old directory."""
     settings = {"metadata.log.dir": "two"}
     for skip in range(1000):
         faulty = {name: FaultyDisk(MemoryDisk()) for name in ("one", "two")}
-        desk = Desk(settings, disks=dict[str, Disk](faulty))
-        desk.create_topic("t", **SEGMENT)
-        assert home(desk) == "two"
+        host = ManualHost(settings, disks=dict[str, Disk](faulty))
+        host.create_topic("t", **SEGMENT)
+        assert home(host) == "two"
         for number in range(3):
-            assert produce(desk, number) == 0
+            assert produce(host, number) == 0
         crash = Fault(Crash(), skip=skip)
         for disk in faulty.values():
             disk.faults.append(crash)
         try:
-            move(desk, "one")
+            move(host, "one")
         except DiskCrashed:
             pass
-        left = {name: disk.disk.crash("killed") for name, disk in faulty.items()}
+        left = {name: memory_of(disk).crash("killed") for name, disk in faulty.items()}
         unreadable = UnusableDisk(OSError(errno.EIO, "Input/output error"))
         for _ in range(2):
-            again = Desk(settings, disks={"one": unreadable, "two": left["two"]}, seed=5)
+            again = ManualHost(settings, disks={"one": unreadable, "two": left["two"]}, seed=5)
             again.advance(120)
-            (held,) = again.node.broker.partitions.of_name("t") or []
+            (held,) = again.partitions("t")
             assert held.is_offline or held.opened(again.clock.now()).log_end_offset == 3
-        whole = Desk(settings, disks=dict[str, Disk](left), seed=6)
+        whole = ManualHost(settings, disks=dict[str, Disk](left), seed=6)
         assert values(whole) == expected(*range(3))
         if crash.times:
             return
+
+
+COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+
+
+@pytest.mark.parametrize("rest_bytes_max", [100, 1 << 20], ids=["long", "short"])
+def test_a_log_whose_rewritten_segments_had_no_space_for_their_names_moves_with_all_of_them(
+    rest_bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator moves partitions away when a disk is full. The copy of a short log had neither the
+    segments that compaction had merged nor the one that replaced them.
+    """
+    monkeypatch.setattr(replica_moves, "REST_BYTES_MAX", rest_bytes_max)
+    settings = {"metadata.log.dir": "two"}
+    for renames in range(100):
+        disk = FaultyDisk(MemoryDisk())
+        disks: dict[str, Disk] = {"full": disk, "two": MemoryDisk()}
+        host = ManualHost(settings, disks=disks)
+        host.create_topic("t", **COMPACT, file_delete_delay_ms="1000")
+        move(host, "full")
+        now = host.clock.now()
+        (partition,) = host.partitions("t")
+        log = partition.opened(now)
+        for number in range(12):
+            record = (now.wall_ms, b"key %d" % (number % 4), b"value %d" % number, ())
+            partition.append(memoryview(bytearray(build_batch([record]))), now)
+            if number % 3 == 2:
+                log.roll(now.wall_ms)
+        flush = log.flush_job()
+        assert flush is not None
+        log.complete_flush(flush.run(disk))
+        job = log.clean_job(now.wall_ms, log.log_end_offset)
+        assert job is not None
+        cleaned = job.run(disk)
+        state = newest(log)
+        assert len(state) == 4
+
+        fault = Fault(Fail(errno.ENOSPC), "rename", skip=renames)
+        disk.faults = [fault]
+        partition.remove_later(now, log.complete_cleaning(cleaned, now.wall_ms))
+        disk.faults = []
+        move(host, "two")
+        assert home(host) == "two"
+        assert newest(partition.opened(now)) == state, f"rename {renames}"
+        host.advance(5)
+        assert [name for name in disk.list("") if name.startswith("t-0")] == []
+        again = ManualHost(settings, disks=disks, seed=5)
+        (partition,) = again.partitions("t")
+        assert newest(partition.opened(again.clock.now())) == state
+        if fault.times:
+            assert renames > 10
+            return
+    raise AssertionError("it never came to an end")
+
+
+def unreadable() -> Disk:
+    return UnusableDisk(OSError(errno.EIO, "Input/output error"))
+
+
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_where_a_partition_lies_is_told_until_the_metadata_has_it(is_told_late: bool) -> None:
+    """Otherwise a start that cannot read the directory would begin the partition again in the old one, where
+    nothing is left of it.
+    """
+    settings = {"metadata.log.dir": "meta", "log.dirs": "one,two"}
+    meta, one = FaultyDisk(MemoryDisk()), FaultyDisk(MemoryDisk())
+    disks: dict[str, Disk] = {"meta": meta, "one": one, "two": MemoryDisk()}
+    host = ManualHost(settings, disks=disks)
+    host.create_topic("t", **SEGMENT, file_delete_delay_ms="1000")
+    move(host, "two")
+    for number in range(3):
+        assert produce(host, number) == 0
+    meta.faults = [Fault(Fail(errno.ENOSPC), "append", times=1000)]
+    assert move(host, "one") == 0
+    assert home(host) == "one"
+    host.advance(30)
+    left = dict[str, Disk](disks)
+    if is_told_late:
+        meta.faults = []
+        host.advance(30)
+        assert [name for name in disks["two"].list("") if name.startswith("t-0")] == []
+    else:
+        meta.faults = []
+    again = ManualHost(settings, disks=left | {"one": unreadable()}, seed=5)
+    (partition,) = again.partitions("t")
+    assert partition.is_offline
+    assert values(ManualHost(settings, disks=left, seed=6)) == expected(*range(3))
+
+
+def test_a_start_tells_where_it_found_what_a_kill_kept_from_the_metadata() -> None:
+    settings = {"metadata.log.dir": "meta", "log.dirs": "one,two"}
+    for skip in range(1000):
+        faulty = {name: FaultyDisk(MemoryDisk()) for name in ("meta", "one", "two")}
+        host = ManualHost(settings, disks=dict[str, Disk](faulty))
+        host.create_topic("t", **SEGMENT)
+        move(host, "two")
+        for number in range(3):
+            assert produce(host, number) == 0
+        crash = Fault(Crash(), skip=skip)
+        for disk in faulty.values():
+            disk.faults.append(crash)
+        try:
+            move(host, "one")
+        except DiskCrashed:
+            pass
+        left: dict[str, Disk] = {name: memory_of(disk).crash("killed") for name, disk in faulty.items()}
+        whole = ManualHost(settings, disks=left, seed=5)
+        whole.advance(120)
+        assert values(whole) == expected(*range(3))
+        place = home(whole)
+        for broken in ("one", "two"):
+            again = ManualHost(settings, disks=left | {broken: unreadable()}, seed=6)
+            (partition,) = again.partitions("t")
+            assert partition.is_offline is (broken == place)
+        if crash.times:
+            assert skip > 10
+            return
+    raise AssertionError("it never came to an end")
+
+
+def run_first(host: ManualHost, *queues: str) -> None:
+    """All jobs of these queues, before the others."""
+    while (job := next((one for one in host.jobs if one.queue in queues), None)) is not None:
+        host.jobs.remove(job)
+        host.jobs.appendleft(job)
+        step(host)
+
+
+def test_the_next_move_waits_for_the_removal_of_what_the_last_one_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The removal was under way when the next move had brought the log under the same name, and took it."""
+    monkeypatch.setattr(replica_moves, "REST_BYTES_MAX", 1 << 20)
+    settings = {"metadata.log.dir": "meta", "log.dirs": "one,two"}
+    faulty = {name: FaultyDisk(MemoryDisk()) for name in ("meta", "one", "two")}
+    host = ManualHost(settings, disks=dict[str, Disk](faulty))
+    host.create_topic("t", **SEGMENT)
+    move(host, "one")
+    for number in range(3):
+        assert produce(host, number) == 0
+    host.runs_jobs = False
+    # the whole copy is there, but the old log cannot be renamed away
+    faulty["one"].faults = [Fault(Fail(errno.ENOSPC), "rename", path="-delete")]
+    assert move(host, "two") == 0
+    while any(one.queue != QUEUE or not isinstance(one.job, RemoveDirectoryJob) for one in host.jobs):
+        step(host)
+    assert [job.queue for job in host.jobs] == [QUEUE]
+    assert home(host) == "one"
+    # the next one brings it, and it has no space for its own name
+    faulty["two"].faults = [Fault(Fail(errno.ENOSPC), "rename", path="t-0", skip=1)]
+    assert move(host, "two") == 0
+    run_first(host, CHECKPOINT_QUEUE)
+    host.run_jobs()
+    host.runs_jobs = True
+    host.settle()
+    host.advance(120)
+    assert home(host) == "two"
+    assert values(host) == expected(*range(3))
+    assert values(ManualHost(settings, disks=dict(host.disks), seed=5)) == expected(*range(3))
+
+
+def test_a_whole_copy_that_nobody_wants_is_removed_before_the_next_move_begins() -> None:
+    """The removal of the first found no descriptor. A kill at the right moment of the second move would have
+    left two whole copies, and a start takes the first that it finds.
+    """
+    settings = {"metadata.log.dir": "meta", "log.dirs": "one,two,three"}
+    faulty = {name: FaultyDisk(MemoryDisk()) for name in ("meta", "one", "two", "three")}
+    host = ManualHost(settings, disks=dict[str, Disk](faulty))
+    host.create_topic("t", **SEGMENT)
+    move(host, "one")
+    for number in range(3):
+        assert produce(host, number) == 0
+    faulty["one"].faults = [Fault(Fail(errno.ENOSPC), "rename", path="-delete")]
+    # the list of the copy's files, for its removal
+    faulty["two"].faults = [Fault(Fail(errno.EMFILE), "list", path="-moved", skip=1, times=3)]
+    assert move(host, "two") == 0
+    assert home(host) == "one"
+    assert [name for name in faulty["two"].list("") if name.endswith("-moved")]
+    assert produce(host, 3) == 0
+    assert move(host, "three") == 0
+    assert home(host) == "one"
+    host.advance(5)
+    assert home(host) == "three"
+    assert [name for name in faulty["two"].list("") if name.endswith("-moved")] == []
+    assert values(host) == expected(*range(4))
+
+
+def test_a_log_does_not_move_to_where_an_earlier_topic_of_its_name_waits_for_its_removal() -> None:
+    """The directory was taken offline: the earlier log had the name, and the new one could not get it."""
+    settings = {"metadata.log.dir": "meta", "log.dirs": "one,two"}
+    two = FaultyDisk(MemoryDisk())
+    disks: dict[str, Disk] = {"meta": MemoryDisk(), "one": MemoryDisk(), "two": two}
+    host = ManualHost(settings, disks=disks, seed=2)  # with directory ids of which that of `one` comes first
+    host.create_topic("t", **SEGMENT)
+    assert home(host) == "one"
+    move(host, "two")
+    assert produce(host, 0) == 0
+    two.faults = [Fault(Fail(errno.ENOSPC), "rename", path="-delete", times=1000)]
+    host.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+    host.create_topic("t", **SEGMENT)
+    assert home(host) == "one"
+    assert produce(host, 1) == 0
+    assert move(host, "two") == 0
+    assert not host.node.directories["two"].is_offline
+    assert home(host) == "one"
+    assert values(host) == expected(1)
+    two.faults = []
+    host.advance(2)
+    assert move(host, "two") == 0
+    assert home(host) == "two"
+    assert values(host) == expected(1)
+
+
+def test_a_deletion_that_fails_where_the_log_was_costs_that_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It cost the one that the log had moved to meanwhile."""
+    monkeypatch.setattr(replica_moves, "REST_BYTES_MAX", 1 << 20)
+    settings = {"metadata.log.dir": "meta", "log.dirs": "one,two"}
+    one = FaultyDisk(MemoryDisk())
+    host = ManualHost(settings, disks={"meta": MemoryDisk(), "one": one, "two": MemoryDisk()})
+    host.create_topic("t", **SEGMENT)
+    move(host, "one")
+    for number in range(3):
+        assert produce(host, number) == 0
+    host.runs_jobs = False
+    deletion = host.connect()
+    parts = [DeleteRecordsPartition(partition_index=0, offset=2)]
+    topics = [DeleteRecordsTopic(name="t", partitions=parts)]
+    host.send(deletion, DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
+    held = host.jobs.popleft()
+    assert (held.directory, held.queue) == ("one", CHECKPOINT_QUEUE)
+    assert move(host, "two") == 0
+    host.run_jobs()
+    assert home(host) == "two"
+    one.faults = [Fault(Fail(errno.EIO), "append")]
+    host.jobs.append(held)
+    host.run_jobs()
+    assert [name for name in ("one", "two") if host.node.directories[name].is_offline] == ["one"]
+    (topic,) = host.receive(deletion).topics
+    assert topic.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_topic_that_is_deleted_before_its_log_has_its_name_leaves_nothing() -> None:
+    """The copy stayed until the next start, and became a stray there once a snapshot had forgotten that the
+    topic was removed.
+    """
+    settings = {"metadata.log.dir": "meta", "log.dirs": "one,two"}
+    faulty = {name: FaultyDisk(MemoryDisk()) for name in ("meta", "one", "two")}
+    host = ManualHost(settings, disks=dict[str, Disk](faulty))
+    host.create_topic("t", **SEGMENT, file_delete_delay_ms="1000")
+    move(host, "one")
+    for number in range(3):
+        assert produce(host, number) == 0
+    # to its second name, and no further
+    faulty["two"].faults = [Fault(Fail(errno.ENOSPC), "rename", path="t-0", skip=1, times=3)]
+    assert move(host, "two") == 0
+    assert home(host) == "two"
+    assert [name for name in faulty["two"].list("") if name.endswith("-moved")]
+    host.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+    host.advance(10)
+    assert [name for disk in faulty.values() for name in disk.list("") if name.startswith("t-0")] == []

@@ -131,10 +131,13 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         ("config.providers", "file", "does not resolve"),
         ("listeners", "SSL://:9093", "SSL is not served yet"),
         ("listeners", "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093", "SASL_PLAINTEXT is not served yet"),
-        ("process.roles", "broker", "no clusters yet"),
+        ("process.roles", "broker", "needs controller.quorum.voters"),
         ("process.roles", "controller", "controller.listener.names"),
-        ("controller.quorum.voters", "3@localhost:9093,4@other:9093", "4@other:9093 names another node"),
+        ("controller.quorum.voters", "4@localhost:9093,5@other:9093", "does not name this node, 3"),
+        ("controller.quorum.voters", "3@localhost:9093,3@other:9093", "names a node twice"),
         ("controller.quorum.voters", "localhost:9093", "expected id@host:port"),
+        ("controller.quorum.voters", "3@localhost:9093,4@other:0", "expected id@host:port"),
+        ("controller.quorum.voters", "3@localhost:9093,4@other:99999", "expected id@host:port"),
         ("controller.quorum.bootstrap.servers", "localhost:9093,other:9093", "=other:9093 is not"),
         ("controller.quorum.bootstrap.servers", "localhost:19093", "=localhost:19093 is not"),
         ("controller.quorum.bootstrap.servers", "localhost", "expected host:port"),
@@ -146,6 +149,22 @@ def test_what_is_promised_and_not_served_is_refused(name: str, value: str, says:
         Settings.parse(COMBINED | {name: value})
     assert says in str(raised.value)
     assert name in str(raised.value)
+
+
+def test_the_voters_of_a_quorum() -> None:
+    voters = {"controller.quorum.voters": "4@other:9094,3@localhost:9093,5@[::1]:9095"}
+    settings = Settings.parse(COMBINED | voters)
+    assert settings.quorum_voters == ((3, "localhost", 9093), (4, "other", 9094), (5, "::1", 9095))
+    assert {one.name for one in settings.served_listeners} == {"PLAINTEXT", "CONTROLLER"}
+    alone = Settings.parse(COMBINED | {"controller.quorum.voters": "3@localhost:9093"})
+    assert alone.quorum_voters == ()
+    assert {one.name for one in alone.served_listeners} == {"PLAINTEXT"}
+    with pytest.raises(InvalidConfig, match="no listener for the others"):
+        Settings.parse(LEAST | voters)
+    broker = Settings.parse(LEAST | voters | {"node.id": "9", "process.roles": "broker"})
+    assert len(broker.quorum_voters) == 3
+    with pytest.raises(InvalidConfig, match="names this node, 4"):
+        Settings.parse(LEAST | voters | {"node.id": "4", "process.roles": "broker"})
 
 
 def test_a_listener_that_encrypts_by_the_map_is_refused() -> None:

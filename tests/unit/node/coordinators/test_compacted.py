@@ -5,60 +5,60 @@ pass replaces the segments from which one is just loading.
 from __future__ import annotations
 
 import pytest
-from tests.unit.node.coordinators.test_groups import SETTINGS, commit, committed, find
 
 from harness.compaction import rows
-from harness.desk import Desk
+from harness.node_groups import SETTINGS, commit, committed, find
 from headrace.node.coordinators.loader import ReadChunk
+from headrace.simulator.manual_host import ManualHost
 from headrace.storage.memory_disk import MemoryDisk
 
 OFFSETS = "__consumer_offsets"
 ONE_SHARD = {**SETTINGS, "offsets.topic.num.partitions": "1", "log.cleaner.backoff.ms": "1000"}
 
 
-def log_of(desk: Desk):
-    partition = desk.node.broker.partitions.of_name(OFFSETS)[0]
-    return partition.opened(desk.clock.now())
+def log_of(host: ManualHost):
+    partition = host.partitions(OFFSETS)[0]
+    return partition.opened(host.clock.now())
 
 
-def seal(desk: Desk) -> None:
-    log = log_of(desk)
-    log.roll(desk.clock.now().wall_ms)
+def seal(host: ManualHost) -> None:
+    log = log_of(host)
+    log.roll(host.clock.now().wall_ms)
     job = log.flush_job()
     if job is not None:
-        log.complete_flush(job.run(desk.disks["data"]))
+        log.complete_flush(job.run(host.disks["data"]))
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk(ONE_SHARD)
-    desk.create_topic("t")
-    find(desk, "g")
+def host() -> ManualHost:
+    host = ManualHost(ONE_SHARD)
+    host.create_topic("t")
+    find(host, "g")
     for number in range(1, 21):
-        assert commit(desk, "g", "t", number) == 0
-        assert commit(desk, f"other-{number}", "t", number) == 0
+        assert commit(host, "g", "t", number) == 0
+        assert commit(host, f"other-{number}", "t", number) == 0
         if number % 8 == 0:
-            seal(desk)
-    seal(desk)
-    return desk
+            seal(host)
+    seal(host)
+    return host
 
 
-def test_commits_outlive_compaction_and_a_restart(desk: Desk) -> None:
-    before = len(rows(log_of(desk)))
-    desk.advance(2)
-    assert len(rows(log_of(desk))) < before * 0.6
-    assert committed(desk, "g", "t").committed_offset == 20
-    disk = desk.disks["data"]
+def test_commits_outlive_compaction_and_a_restart(host: ManualHost) -> None:
+    before = len(rows(log_of(host)))
+    host.advance(2)
+    assert len(rows(log_of(host))) < before * 0.6
+    assert committed(host, "g", "t").committed_offset == 20
+    disk = host.disks["data"]
     assert isinstance(disk, MemoryDisk)
-    again = Desk(ONE_SHARD, disks={"data": disk.crash("killed")})
+    again = ManualHost(ONE_SHARD, disks={"data": disk.crash("killed")})
     again.advance(1)
     assert committed(again, "g", "t").committed_offset == 20
 
 
-def test_a_pass_in_the_middle_of_loading(desk: Desk) -> None:
-    disk = desk.disks["data"]
+def test_a_pass_in_the_middle_of_loading(host: ManualHost) -> None:
+    disk = host.disks["data"]
     assert isinstance(disk, MemoryDisk)
-    again = Desk({**ONE_SHARD, "offsets.load.buffer.size": "200"}, disks={"data": disk.crash("killed")})
+    again = ManualHost({**ONE_SHARD, "offsets.load.buffer.size": "200"}, disks={"data": disk.crash("killed")})
     log = log_of(again)
     again.runs_jobs = False
     again.advance(0.001)

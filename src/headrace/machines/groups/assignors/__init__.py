@@ -1,8 +1,8 @@
-"""Server-side assignors of the consumer protocol (KIP-848): who shall have which partitions.
+"""Server-side assignors of the consumer protocol (KIP-848): the target assignment of each member.
 
-Pure functions of the members' subscriptions, of what they have today, and of the topics' sizes. Every
-partition of a topic that somebody subscribed to is given to exactly one of its subscribers. The same input
-gives the same answer: nothing depends on the order of a set.
+They are pure functions of the members' subscriptions, their current partitions, and the topics' sizes. Every
+partition of a topic with subscribers is assigned to exactly one of them. The same input gives the same
+result: nothing depends on the order of a set.
 """
 
 from headrace.machines.groups.assignors.model import Assignor, Subscriber, Target

@@ -1,4 +1,4 @@
-"""What an assignor is asked, and what it answers."""
+"""Input and output of the assignors."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

@@ -1,7 +1,8 @@
-"""The `range` assignor: each topic is cut into contiguous pieces, one for each subscriber.
+"""The `range` assignor: each topic is divided into contiguous ranges, one for each subscriber.
 
-Subscribers stand in a fixed order, static members first by their instance ids, so that topics of the same
-size with the same subscribers are cut alike: partition 3 of both goes to the same member, as joins need it.
+Subscribers are in a fixed order, static members first by their instance ids, so that topics of the same size
+with the same subscribers are divided in the same way: partition 3 of both goes to the same member, as joins
+of topics need it.
 """
 
 from collections.abc import Mapping

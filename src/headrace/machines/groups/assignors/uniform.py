@@ -1,4 +1,4 @@
-"""The `uniform` assignor: members get equal numbers of partitions, and keep what they have where they can.
+"""The `uniform` assignor: members get equal numbers of partitions, and keep their partitions if possible.
 
 If all subscribe to the same topics, any two members differ by one partition at the most, and the fewest
 possible partitions move. If subscriptions differ, no partition can be moved to another subscriber so that the
@@ -30,7 +30,7 @@ def assign_uniformly(
 
 
 def share_equally(subscribers: Mapping[str, Subscriber], partitions: Mapping[bytes, int]) -> dict[str, Held]:
-    """Everybody wants everything: quotas of one size, some with one more."""
+    """All members have the same subscription: each gets the same number of partitions, some one more."""
     quota, larger_quotas = divmod(sum(partitions.values()), len(subscribers))
     free = {topic: set(range(count)) for topic, count in partitions.items()}
     held: dict[str, Held] = {}
@@ -68,7 +68,9 @@ def share_equally(subscribers: Mapping[str, Subscriber], partitions: Mapping[byt
 def balance_by_topic(
     subscribers: Mapping[str, Subscriber], partitions: Mapping[bytes, int]
 ) -> dict[str, Held]:
-    """Subscriptions differ: what is free goes to the least loaded, then partitions move while that helps."""
+    """Subscriptions differ: free partitions go to the member with the fewest; then partitions move while that
+    improves the balance.
+    """
     wanted = subscribers_by_topic(subscribers)
     place = {member_id: number for number, member_id in enumerate(subscribers)}
     held: dict[str, Held] = {member_id: {} for member_id in subscribers}

@@ -1,4 +1,4 @@
-"""The classic protocol: members join, the one that leads assigns, and everybody fetches its share.
+"""The classic group protocol: members join, the leader assigns, and every member gets its assignment.
 
 Empty ──join──> PreparingRebalance ──all joined, or time over──> CompletingRebalance ──leader syncs──> Stable
   ^                  │      ^                                         │                                  │

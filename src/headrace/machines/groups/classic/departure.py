@@ -1,22 +1,26 @@
-"""How members go: they say so, somebody else says so for them, or they are not heard of any more."""
+"""Removal of members from a classic group: LeaveGroup, by the member or an admin, and session timeouts."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision
 from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import ClassicGroup, State
-from headrace.machines.groups.shard import Shard
+from headrace.machines.groups.classic.requests import Leaving, Left
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
 
 
-def leave(shard: Shard, now: Now, group: ClassicGroup, leaving: list[MemberIdentity]) -> Decision:
-    """An admin names static members by their instance id alone."""
+def leave(machine: Groups, now: Now, group: ClassicGroup, leaving: Sequence[Leaving]) -> Decision:
     decision = Decision()
-    responses = []
+    errors = []
     for identity in leaving:
-        member_id, instance_id = identity.member_id, identity.group_instance_id
+        member_id, instance_id = identity.member_id, identity.instance_id
         if not member_id:
             found = None if instance_id is None else group.static_members.get(instance_id)
             error = ErrorCode.NONE if found else ErrorCode.UNKNOWN_MEMBER_ID
@@ -25,45 +29,34 @@ def leave(shard: Shard, now: Now, group: ClassicGroup, leaving: list[MemberIdent
             is_pending = member_id in group.pending
             error = ErrorCode.NONE if is_pending else group.check_member(member_id, instance_id)
         if not error and found:
-            _remove(shard, group, found, decision)
-        responses.append(MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error))
-    if any(not response.error_code for response in responses):
-        rebalance_without(shard, now, group, decision)
-    decision.reply = LeaveGroupResponse(members=responses)
+            _remove(machine, group, found, decision)
+        errors.append(error)
+    if ErrorCode.NONE in errors:
+        rebalance_without(machine, now, group, decision)
+    decision.reply = Left(members=tuple(errors))
     return decision
 
 
-def refusal(leaving: list[MemberIdentity], error: ErrorCode) -> LeaveGroupResponse:
-    return LeaveGroupResponse(
-        members=[
-            MemberResponse(
-                member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
-            )
-            for identity in leaving
-        ]
-    )
-
-
-def session_over(shard: Shard, now: Now, group: ClassicGroup, member_id: str, decision: Decision) -> None:
+def session_over(machine: Groups, now: Now, group: ClassicGroup, member_id: str, decision: Decision) -> None:
     """The SESSION timer of a member, or of an id that was given out and never used, rang."""
     member = group.members.get(member_id)
     if member is None:
         if member_id in group.pending:
             group.pending.discard(member_id)
-            rebalance.maybe_complete(shard, now, group, decision)
+            rebalance.maybe_complete(machine, now, group, decision)
     elif member.is_new or not member.waits:
-        _remove(shard, group, member_id, decision)
-        rebalance_without(shard, now, group, decision)
+        _remove(machine, group, member_id, decision)
+        rebalance_without(machine, now, group, decision)
 
 
-def _remove(shard: Shard, group: ClassicGroup, member_id: str, decision: Decision) -> None:
-    shard.timers.cancel((rebalance.SESSION, group.group_id, member_id))
+def _remove(machine: Groups, group: ClassicGroup, member_id: str, decision: Decision) -> None:
+    machine.timers.cancel((rebalance.SESSION, group.group_id, member_id))
     member = group.members.get(member_id)
     if member is not None:
         rebalance.dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID, decision)
     group.remove(member_id)
 
 
-def rebalance_without(shard: Shard, now: Now, group: ClassicGroup, decision: Decision) -> None:
+def rebalance_without(machine: Groups, now: Now, group: ClassicGroup, decision: Decision) -> None:
     if group.status is not State.EMPTY:
-        rebalance.prepare_or_complete(shard, now, group, decision)
+        rebalance.prepare_or_complete(machine, now, group, decision)

@@ -1,18 +1,20 @@
-"""A classic group: what its record says, and what is going on in it right now.
+"""State of a classic group: its record in the log, and the rebalance in memory.
 
-Only the newest `GroupMetadataValue` is kept in the log (`recorded`): it is written when a leader hands in its
-assignment and when the last member is gone. Everything else, who waits for what and which generation is being
-prepared, lives in memory; after a restart the group is what its record says, and members that were
-rebalancing join again.
+The log has only the newest `GroupMetadataValue` (`recorded`): it is written when a leader sends its
+assignment and when the last member has left. Everything else (waiting requests, the generation that is being
+prepared) is in memory. After a restart the group is as its record says, and members that were rebalancing
+join again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cache
 
 from headrace.machines.coordination import Ticket
-from headrace.machines.groups.classic.member import Member, Protocols
+from headrace.machines.groups.classic.requests import Protocols
+from headrace.machines.groups.group import Committer, ListedGroup
 from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import (
@@ -22,11 +24,14 @@ from headrace.protocol.coordinator_records.groups import (
 )
 from headrace.protocol.errors import ErrorCode, MalformedMessage
 from headrace.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from headrace.protocol.messages.join_group import JoinGroupRequestProtocol
-from headrace.protocol.messages.list_groups import ListedGroup
-from headrace.protocol.versioned import version_of
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+@cache
+def _subscription_reader() -> Callable[[bytes, int, bool], ConsumerProtocolSubscription]:
+    """What reads a subscription behind its version: all versions begin with the fields of version 0."""
+    return codec(ConsumerProtocolSubscription, 0).decode
 
 
 class State(Enum):
@@ -34,6 +39,61 @@ class State(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
+
+
+class Member:
+    """A member: its ids, protocols, assignment, and waiting requests."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "join_ticket",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_ticket",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = b""
+        self.is_new = False  # it never got a generation, and so it cannot send heartbeats
+        self.join_ticket: Ticket | None = None  # a ticket is never None
+        self.sync_ticket: Ticket | None = None
+
+    @property
+    def protocol_names(self) -> set[str]:
+        return {name for name, _ in self.protocols}
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer; while it does, it sends no heartbeats and does not time out."""
+        return self.join_ticket is not None or self.sync_ticket is not None
+
+    def metadata_of(self, protocol: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
 
 
 class ClassicGroup:
@@ -89,7 +149,9 @@ class ClassicGroup:
     # --- the record -------------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Makes the group what its record says: of whatever else went on, a new coordinator knows nothing."""
+        """Restores the group from its record; a new coordinator does not know the rebalance that was in
+        memory.
+        """
         value = self.recorded
         if value is None:
             return
@@ -185,7 +247,9 @@ class ClassicGroup:
         self.unsynced.discard(member_id)
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """The same instance came back: all that the old member had is the new one's, but its name."""
+        """The same instance joined again: the new member takes over everything from the old one but its
+        id.
+        """
         assert old.instance_id is not None
         assert old.join_ticket is None, "whoever waits is answered before it is replaced"
         new = Member(
@@ -211,7 +275,7 @@ class ClassicGroup:
         self._count(member, 1)
 
     def await_join(self, member: Member, ticket: Ticket) -> Ticket | None:
-        """The member waits for the next generation; returns whoever waited for it before."""
+        """The member waits for the next generation; returns the ticket that waited for it before."""
         displaced, member.join_ticket = member.join_ticket, ticket
         self.joining += displaced is None
         return displaced
@@ -232,7 +296,7 @@ class ClassicGroup:
             self.supporters[name] = self.supporters.get(name, 0) + change
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """A static member is who its instance id says; anybody else has to be a member."""
+        """Checks that a static member has the member id of its instance id, and others are members."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is None:
@@ -251,6 +315,11 @@ class ClassicGroup:
         return len(self.members) <= self.joining and not self.pending
 
     @property
+    def is_unled(self) -> bool:
+        """Its record was written when it was downgraded: no leader has assigned anything yet."""
+        return bool(self.members) and self.recorded is not None and self.recorded.leader is None
+
+    @property
     def is_initial_rebalance(self) -> bool:
         return self.status is State.PREPARING_REBALANCE and self.previous_state is State.EMPTY
 
@@ -262,7 +331,7 @@ class ClassicGroup:
         return (member for member in self.members.values() if member.join_ticket is None)
 
     def elect_joined_leader(self) -> bool:
-        """Lets the leader be somebody who is here; False if nobody is."""
+        """Makes a member that has joined the leader; False if none has."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_ticket is not None:
@@ -282,13 +351,13 @@ class ClassicGroup:
 
     # --- protocols --------------------------------------------------------------------------------------
 
-    def supports(self, protocol_type: str, protocols: list[JoinGroupRequestProtocol]) -> bool:
-        """Whether somebody with these protocols shares one with everybody."""
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether one of these protocols is supported by all members."""
         if self.status is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         everybody = len(self.members)
         return protocol_type == self.protocol_type and any(
-            self.supporters.get(protocol.name, 0) == everybody for protocol in protocols
+            self.supporters.get(name, 0) == everybody for name, _ in protocols
         )
 
     def voted_protocol(self) -> str:
@@ -308,14 +377,11 @@ class ClassicGroup:
             return None
         if not self.members:
             return set()
-        # All versions of a subscription begin with the fields of version 0.
-        decode = codec(ConsumerProtocolSubscription, 0).decode
+        read = _subscription_reader()
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                metadata = member.metadata_of(self.protocol)
-                version_of(metadata)
-                topics.update(decode(metadata, 2, True).topics)
+                topics.update(read(member.metadata_of(self.protocol), 2, True).topics)
         except MalformedMessage:
             return None
         return topics
@@ -326,9 +392,8 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.status is State.EMPTY
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, is_transactional: bool, version: int
-    ) -> ErrorCode:
+    def check_commit(self, committer: Committer, *, is_transactional: bool) -> ErrorCode:
+        _, member_id, instance_id, epoch, _ = committer
         if epoch < 0 and self.status is State.EMPTY:
             return ErrorCode.NONE  # an admin, or a consumer that picks its partitions itself
         if epoch >= 0 or member_id or instance_id is not None:
@@ -370,9 +435,4 @@ class ClassicGroup:
         return self.state_ms if self.protocol_type is not None and self.status is State.EMPTY else None
 
     def listed(self) -> ListedGroup:
-        return ListedGroup(
-            group_id=self.group_id,
-            protocol_type=self.protocol_type or "",
-            group_state=self.status.value,
-            group_type="classic",
-        )
+        return ListedGroup(self.group_id, self.protocol_type or "", self.status.value, "classic")

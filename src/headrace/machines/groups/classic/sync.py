@@ -1,49 +1,54 @@
-"""SyncGroup and Heartbeat: the leader hands in the assignment, everybody fetches its share."""
+"""SyncGroup and Heartbeat: the leader sends the assignment, and every member gets its part."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision, Ticket
 from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import ClassicGroup, State
-from headrace.machines.groups.shard import Shard
+from headrace.machines.groups.classic.requests import Sync, Synced
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
 
 
-def sync(shard: Shard, now: Now, group: ClassicGroup, request: SyncGroupRequest, ticket: Ticket) -> Decision:
+def sync(machine: Groups, now: Now, group: ClassicGroup, request: Sync, ticket: Ticket) -> Decision:
     decision = Decision()
     error = _check(group, request)
+    if not error and machine.timers.get((rebalance.ADOPT, group.group_id, "")) is not None:
+        # of a downgraded group: its record has what everybody was to have, and others may have it still
+        error = ErrorCode.REBALANCE_IN_PROGRESS
     if error:
-        decision.reply = SyncGroupResponse(error_code=error)
+        decision.reply = Synced(error)
         return decision
     member = group.members[request.member_id]
     group.unsynced.discard(member.member_id)
     if not group.unsynced:
-        shard.timers.cancel((rebalance.SYNC, group.group_id, ""))
+        machine.timers.cancel((rebalance.SYNC, group.group_id, ""))
     if group.status is State.STABLE:
         decision.reply = rebalance.share_of(group, member)
         return decision
     displaced, member.sync_ticket = member.sync_ticket, ticket
     if displaced is not None:
-        answer = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        answer = Synced(ErrorCode.REBALANCE_IN_PROGRESS)
         decision.answers.append((displaced, answer))
     if member.member_id == group.leader:
-        shares = {share.member_id: bytes(share.assignment) for share in request.assignments}
-        rebalance.spread_assignments(shard, now, group, shares, ErrorCode.NONE, decision)
+        rebalance.spread_assignments(machine, now, group, request.assignments, ErrorCode.NONE, decision)
         decision.records.append(group.record())
         group.enter(State.STABLE, now.wall_ms)
     return decision
 
 
-def _check(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
-    error = group.check_member(request.member_id, request.group_instance_id)
+def _check(group: ClassicGroup, request: Sync) -> ErrorCode:
+    error = group.check_member(request.member_id, request.instance_id)
     if error:
         return error
-    if request.generation_id != group.generation:
+    if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol):
+    if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol, group.protocol):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.status is State.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
@@ -54,13 +59,15 @@ def _differ(told: str | None, ours: str | None) -> bool:
     return told is not None and ours is not None and told != ours
 
 
-def heartbeat(shard: Shard, now: Now, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
-    error = group.check_member(request.member_id, request.group_instance_id)
+def heartbeat(
+    machine: Groups, now: Now, group: ClassicGroup, generation: int, member_id: str, instance_id: str | None
+) -> ErrorCode:
+    error = group.check_member(member_id, instance_id)
     if error:
         return error
-    if request.generation_id != group.generation:
+    if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    rebalance.restart_session(shard, now, group, group.members[request.member_id])
+    rebalance.restart_session(machine, now, group, group.members[member_id])
     if group.status is State.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE

@@ -1,83 +1,73 @@
 """Members of the classic protocol inside a consumer group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-A generation is the member's epoch; nobody leads, the coordinator assigns. A join is answered at once, with
-the member's next step; a heartbeat tells the member to join again whenever there is a further step to be
-made.
+A generation is the member's epoch. The coordinator assigns partitions, not a leader. A join is answered at
+once, with the member's next step; a heartbeat tells the member to join again whenever there is another step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headrace.base.ids import new_id_text
 from headrace.base.time import Now
 from headrace.machines.coordination import Caller, Decision
+from headrace.machines.groups.classic.requests import Join, Joined, Leaving, Left, Sync, Synced
 from headrace.machines.groups.consumer import embedded
 from headrace.machines.groups.consumer.departure import remove_members
+from headrace.machines.groups.consumer.errors import GroupError
 from headrace.machines.groups.consumer.group import PROTOCOL_TYPE, ConsumerGroup
 from headrace.machines.groups.consumer.member import Member, MemberState
 from headrace.machines.groups.consumer.membership import check_room, known_member, static_member_of, take_over
 from headrace.machines.groups.consumer.migration import downgrade, may_replace_and_downgrade
 from headrace.machines.groups.consumer.progress import Change, advance
-from headrace.machines.groups.consumer.refusal import Refused
 from headrace.machines.groups.consumer.timing import (
     CLASSIC_SYNC,
     await_classic_join,
     await_classic_sync,
     await_session,
 )
-from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records.groups import ClassicMemberMetadata, ClassicProtocol
 from headrace.protocol.errors import ErrorCode, MalformedMessage
 from headrace.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from headrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from headrace.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
-from headrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-KNOWN_MEMBER_ID_VERSION = 4  # of JoinGroup: from here on a dynamic member gets its id first (KIP-394)
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
 
 # --- JoinGroup ----------------------------------------------------------------------------------------------
 
 
-def join(
-    shard: Shard, now: Now, group: ConsumerGroup, request: JoinGroupRequest, version: int, caller: Caller
-) -> Decision:
+def join(machine: Groups, now: Now, group: ConsumerGroup, request: Join, caller: Caller) -> Decision:
     try:
-        return _join(shard, now, group, request, version, caller)
-    except Refused as refused:
-        return Decision(
-            JoinGroupResponse(error_code=refused.code, protocol_name="", member_id=request.member_id)
-        )
+        return _join(machine, now, group, request, caller)
+    except GroupError as refused:
+        return Decision(Joined(request.member_id, refused.code))
 
 
-def _join(
-    shard: Shard, now: Now, group: ConsumerGroup, request: JoinGroupRequest, version: int, caller: Caller
-) -> Decision:
-    if shard.settings.group_consumer_migration_policy.lower() == "disabled":
-        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group has another protocol")
-    member_id = request.member_id or new_id_text(shard.dice)
-    check_room(shard, group, member_id, request.group_instance_id)
+def _join(machine: Groups, now: Now, group: ConsumerGroup, request: Join, caller: Caller) -> Decision:
+    if machine.settings.group_consumer_migration_policy.lower() == "disabled":
+        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group has another protocol type")
+    member_id = request.member_id or new_id_text(machine.rng)
+    check_room(machine, group, member_id, request.instance_id)
     subscription = _subscription(group, request)
-    if not request.member_id and request.group_instance_id is None and version >= KNOWN_MEMBER_ID_VERSION:
-        return Decision(
-            JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, protocol_name="", member_id=member_id)
-        )
+    if not request.member_id and request.instance_id is None and request.joins_twice:
+        return Decision(Joined(member_id, ErrorCode.MEMBER_ID_REQUIRED))
 
     decision = Decision()
     former = None
-    if request.group_instance_id is not None:
-        former = group.static_member(request.group_instance_id)
+    if request.instance_id is not None:
+        former = group.static_member(request.instance_id)
     before = group.members.get(member_id)
     if former is not None and former.member_id != member_id:
         if request.member_id:
-            static_member_of(group, request.group_instance_id or "", member_id)
+            static_member_of(group, request.instance_id or "", member_id)
         before = take_over(group, former, member_id, decision.records)
     elif before is None:
         before = Member(member_id)
     member = replace(
         before,
-        instance_id=request.group_instance_id or before.instance_id,
+        instance_id=request.instance_id or before.instance_id,
         rack_id=subscription.rack_id or before.rack_id,
         rebalance_timeout_ms=_rebalance_timeout_ms(request),
         topics=tuple(sorted(set(subscription.topics))),
@@ -87,78 +77,74 @@ def _join(
         classic=ClassicMemberMetadata(
             session_timeout_ms=request.session_timeout_ms,
             supported_protocols=[
-                ClassicProtocol(name=protocol.name, metadata=bytes(protocol.metadata))
-                for protocol in request.protocols
+                ClassicProtocol(name=name, metadata=metadata) for name, metadata in request.protocols
             ],
         ),
     )
-    if former is not None and may_replace_and_downgrade(shard, group, former):
+    if former is not None and may_replace_and_downgrade(machine, group, former):
         decision.records.clear()  # of the take-over: the whole group is recreated
-        downgrade(shard, now, group, [former], decision, joining=member)
+        downgrade(machine, now, group, [former], decision, joining=member)
         epoch = group.epoch
     else:
-        owned = embedded.owned_ids(subscription.owned_partitions, shard.topics)
-        member = advance(shard, now, group, Change(before, member, owned), decision.records)
+        owned = embedded.owned_ids(subscription.owned_partitions, machine.topics)
+        member = advance(machine, now, group, Change(before, member, owned), decision.records)
         epoch = member.epoch
-        await_session(shard, now, group.group_id, member)
-        await_classic_sync(shard, now, group.group_id, member)
-    decision.reply = JoinGroupResponse(
-        generation_id=epoch,
-        protocol_type=PROTOCOL_TYPE,
-        protocol_name=request.protocols[0].name,
-        member_id=member_id,
+        await_session(machine, now, group.group_id, member)
+        await_classic_sync(machine, now, group.group_id, member)
+    decision.reply = Joined(
+        member_id, generation=epoch, protocol_type=PROTOCOL_TYPE, protocol=request.protocols[0][0]
     )
     return decision
 
 
-def _subscription(group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    offered = {protocol.name for protocol in request.protocols}
+def _subscription(group: ConsumerGroup, request: Join) -> ConsumerProtocolSubscription:
+    offered = {name for name, _ in request.protocols}
     if request.protocol_type != PROTOCOL_TYPE or not offered:
-        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group is one of consumers")
+        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group has the protocol type consumer")
     others = [
         {protocol.name for protocol in member.classic.supported_protocols}
         for member in group.members.values()
         if member.classic is not None and member.member_id != request.member_id
     ]
     if not offered.intersection(*others):
-        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol is shared by all members")
+        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the members have no protocol in common")
     try:
-        return embedded.read_subscription(bytes(request.protocols[0].metadata))
+        return embedded.read_subscription(request.protocols[0][1])
     except MalformedMessage as error:
-        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the subscription cannot be read") from error
+        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the subscription cannot be read") from error
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Version 0 has none of its own."""
+def _rebalance_timeout_ms(request: Join) -> int:
+    """A member that names none has its session timeout."""
     return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
 
 
 # --- SyncGroup ----------------------------------------------------------------------------------------------
 
 
-def sync(shard: Shard, now: Now, group: ConsumerGroup, request: SyncGroupRequest) -> Decision:
+def sync(machine: Groups, now: Now, group: ConsumerGroup, request: Sync) -> Decision:
     try:
-        member = _classic_member(group, request.member_id, request.group_instance_id)
+        member = _classic_member(group, request.member_id, request.instance_id)
         assert member.classic is not None
-        _check_generation(member, request.generation_id)
+        _check_generation(member, request.generation)
         chosen = member.classic.supported_protocols[0]
-        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (
+        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol not in (
             None,
             chosen.name,
         ):
-            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the member joined with another protocol")
+            raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the member joined with another protocol")
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-            await_classic_join(shard, now, group.group_id, member)
-            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the group has moved on")
-    except Refused as refused:
-        return Decision(SyncGroupResponse(error_code=refused.code))
-    shard.timers.cancel((CLASSIC_SYNC, group.group_id, member.member_id))
-    await_session(shard, now, group.group_id, member)
+            await_classic_join(machine, now, group.group_id, member)
+            raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS, "the group has a newer generation: join again")
+    except GroupError as refused:
+        return Decision(Synced(refused.code))
+    machine.timers.cancel((CLASSIC_SYNC, group.group_id, member.member_id))
+    await_session(machine, now, group.group_id, member)
     return Decision(
-        SyncGroupResponse(
+        Synced(
             protocol_type=PROTOCOL_TYPE,
-            protocol_name=chosen.name,
-            assignment=embedded.write_assignment(member.assigned, bytes(chosen.metadata), shard.topics),
+            protocol=chosen.name,
+            assignment=embedded.write_assignment(member.assigned, bytes(chosen.metadata), machine.topics),
         )
     )
 
@@ -166,42 +152,42 @@ def sync(shard: Shard, now: Now, group: ConsumerGroup, request: SyncGroupRequest
 # --- Heartbeat ----------------------------------------------------------------------------------------------
 
 
-def heartbeat(shard: Shard, now: Now, group: ConsumerGroup, request: HeartbeatRequest) -> Decision:
+def heartbeat(
+    machine: Groups, now: Now, group: ConsumerGroup, generation: int, member_id: str, instance_id: str | None
+) -> ErrorCode:
     try:
-        member = _classic_member(group, request.member_id, request.group_instance_id)
-        _check_generation(member, request.generation_id)
-    except Refused as refused:
-        return Decision(HeartbeatResponse(error_code=refused.code))
-    await_session(shard, now, group.group_id, member)
+        member = _classic_member(group, member_id, instance_id)
+        _check_generation(member, generation)
+    except GroupError as refused:
+        return refused.code
+    await_session(machine, now, group.group_id, member)
     # A member that has to give something up has not reached the group's epoch either.
     has_next_step = member.epoch < group.epoch or (
         member.state is MemberState.UNRELEASED_PARTITIONS and not group.is_waiting_for_release(member)
     )
     if has_next_step:
-        await_classic_join(shard, now, group.group_id, member)
-        return Decision(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-    return Decision(HeartbeatResponse())
+        await_classic_join(machine, now, group.group_id, member)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
 
 
 # --- LeaveGroup ---------------------------------------------------------------------------------------------
 
 
-def leave(shard: Shard, now: Now, group: ConsumerGroup, leaving: list[MemberIdentity]) -> Decision:
+def leave(machine: Groups, now: Now, group: ConsumerGroup, leaving: Sequence[Leaving]) -> Decision:
     """Also members of the consumer protocol, whom an admin names here."""
-    responses: list[MemberResponse] = []
+    errors: list[ErrorCode] = []
     members: dict[str, Member] = {}
     for identity in leaving:
-        member_id, instance_id = identity.member_id, identity.group_instance_id
-        response = MemberResponse(member_id=member_id, group_instance_id=instance_id)
-        responses.append(response)
         try:
-            member = _leaving_member(group, member_id, instance_id)
-        except Refused as refused:
-            response.error_code = refused.code
+            member = _leaving_member(group, identity.member_id, identity.instance_id)
+        except GroupError as refused:
+            errors.append(refused.code)
         else:
+            errors.append(ErrorCode.NONE)
             members[member.member_id] = member
-    decision = remove_members(shard, now, group, list(members.values()))
-    decision.reply = LeaveGroupResponse(members=responses)
+    decision = remove_members(machine, now, group, list(members.values()))
+    decision.reply = Left(members=tuple(errors))
     return decision
 
 
@@ -215,10 +201,12 @@ def _leaving_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
     member = _leaving_member(group, member_id, instance_id) if member_id else None
     if member is None or member.classic is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of the classic protocol")
+        raise GroupError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of the classic protocol"
+        )
     return member
 
 
 def _check_generation(member: Member, generation: int) -> None:
     if generation != member.epoch:
-        raise Refused(ErrorCode.ILLEGAL_GENERATION, f"the member is at generation {member.epoch}")
+        raise GroupError(ErrorCode.ILLEGAL_GENERATION, f"the member is at generation {member.epoch}")

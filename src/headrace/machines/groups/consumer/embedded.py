@@ -1,6 +1,6 @@
-"""The bytes that consumers of the classic protocol put into JoinGroup and get from SyncGroup.
+"""Embedded messages of the classic protocol: the subscription in JoinGroup and the assignment in SyncGroup.
 
-Inside a consumer group the coordinator reads and writes them, where a classic group only passes them on.
+In a consumer group the coordinator reads and writes them; in a classic group it only passes them on.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""A group of the consumer protocol (KIP-848): what its records say, and what follows from them.
+"""State of a group of the consumer protocol (KIP-848): its records, and indexes over them.
 
-Three epochs tell how far the group is. The *group epoch* rises with every change of members, subscriptions or
-topics; the *assignment epoch* is the group epoch for which targets were computed; each *member's epoch* is
-the assignment epoch it has reached. So the group's state is not a field:
+Three epochs describe the progress of the group. The *group epoch* rises with every change of members,
+subscriptions or topics; the *assignment epoch* is the group epoch for which targets were computed; each
+*member's epoch* is the assignment epoch it has reached. So the group's state is not a field:
 
     Empty                 no members
     Assigning             the assignment is older than the group
     Reconciling           some member has not reached the assignment
     Stable                all have
 
-Only `replay` changes what is here, save for what lives in memory alone: up to which version of the cluster's
-topics the group has looked at them.
+Only `replay` changes this state. One thing is only in memory: the version of the cluster's topics that the
+group has seen.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from headrace.base.time import Instant
 from headrace.machines.groups.assignors import Target
 from headrace.machines.groups.consumer import records
 from headrace.machines.groups.consumer.member import Member, MemberState, Partitions
-from headrace.machines.groups.group import PartitionCheck
+from headrace.machines.groups.group import Committer, ListedGroup, PartitionCheck
 from headrace.protocol.coordinator_records import Record, groups
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.list_groups import ListedGroup
 from headrace.protocol.notation import Data
 
 PROTOCOL_TYPE = "consumer"
-COMMIT_VERSION_MIN = 9  # of OffsetCommit: the first that names a member's epoch
 
 
 class ResolvedRegex(NamedTuple):
@@ -96,9 +94,8 @@ class ConsumerGroup:
                 return True
         return False
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, is_transactional: bool, version: int
-    ) -> ErrorCode | PartitionCheck:
+    def check_commit(self, committer: Committer, *, is_transactional: bool) -> ErrorCode | PartitionCheck:
+        _, member_id, instance_id, epoch, knows_epochs = committer
         if epoch < 0 and not self.members:
             return ErrorCode.NONE  # an admin's commit
         if is_transactional and epoch == -1 and not member_id and instance_id is None:
@@ -107,7 +104,7 @@ class ConsumerGroup:
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
-        if not is_transactional and member.classic is None and version < COMMIT_VERSION_MIN:
+        if not is_transactional and member.classic is None and not knows_epochs:
             return ErrorCode.UNSUPPORTED_VERSION
         if epoch == member.epoch:
             return ErrorCode.NONE
@@ -149,12 +146,7 @@ class ConsumerGroup:
         return records.group_gone(self.group_id, self.members, self.regexes)
 
     def listed(self) -> ListedGroup:
-        return ListedGroup(
-            group_id=self.group_id,
-            protocol_type=PROTOCOL_TYPE,
-            group_state=self.state_name,
-            group_type="Consumer",
-        )
+        return ListedGroup(self.group_id, PROTOCOL_TYPE, self.state_name, "Consumer")
 
     def state(self) -> Any:
         return (
@@ -297,3 +289,4 @@ _REPLAYS: dict[type[Data], Callable[[ConsumerGroup, Any, Any], None]] = {
     groups.ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroup._replay_assignment,
     groups.ConsumerGroupRegularExpressionKey: ConsumerGroup._replay_regex,
 }
+CONSUMER_GROUP_KEYS = frozenset(_REPLAYS)

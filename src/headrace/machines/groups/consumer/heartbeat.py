@@ -1,18 +1,21 @@
-"""ConsumerGroupHeartbeat v0-1: a member joins, says what it owns and wants, and hears what it shall have.
+"""ConsumerGroupHeartbeat: a member joins, reports its partitions and subscription, and gets its
+assignment.
 
-Null fields mean "as before". Version 0 lets the coordinator name a new member, version 1 wants the client to.
-A heartbeat without news writes nothing; the first lines of `heartbeat` recognise it.
+A heartbeat without changes writes nothing; the first lines of `heartbeat` recognise it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.base.ids import new_id_text
 from headrace.base.time import Now
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.consumer import records
 from headrace.machines.groups.consumer.departure import remove_members
+from headrace.machines.groups.consumer.errors import GroupError
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.consumer.member import (
     JOIN_EPOCH,
@@ -26,83 +29,94 @@ from headrace.machines.groups.consumer.membership import check_room, known_membe
 from headrace.machines.groups.consumer.migration import group_to_join, take_over_classic
 from headrace.machines.groups.consumer.patterns import MaySee, is_refresh_due
 from headrace.machines.groups.consumer.progress import Change, advance
-from headrace.machines.groups.consumer.refusal import Refused
 from headrace.machines.groups.consumer.targets import offered_assignors
 from headrace.machines.groups.consumer.timing import SESSION, await_revocation, await_session
-from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
+
+
+class Heartbeat(NamedTuple):
+    """Of a member; None, and -1 for the timeout, mean "unchanged"."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int  # or one of JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: Sequence[str] | None = None  # subscribed by name
+    regex: str | None = None  # subscribed by pattern
+    assignor: str | None = None
+    owned: Mapping[bytes, Sequence[int]] | None = None  # partitions by topic id
+    chooses_id: bool = True  # False: the coordinator may name a new member
+
+
+class HeartbeatResult(NamedTuple):
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: list[tuple[bytes, list[int]]] | None = None  # by topic id; None: unchanged
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
 
 
 def heartbeat(
-    shard: Shard,
+    machine: Groups,
     now: Now,
-    request: ConsumerGroupHeartbeatRequest,
-    version: int,
+    request: Heartbeat,
     caller: Caller,
     may_see: MaySee,
 ) -> Decision:
     """`may_see` says which topics the member's patterns may find."""
-    group = shard.groups.get(request.group_id)
+    group = machine.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
         member = group.members.get(request.member_id)
-        if member is not None and _is_without_news(shard, now, group, member, request, caller):
-            config = shard.settings.of_group(request.group_id)
+        if member is not None and _is_without_news(machine, now, group, member, request, caller):
+            config = machine.settings.of_group(request.group_id)
             timer = (SESSION, request.group_id, request.member_id)
-            shard.timers.set(timer, now.after_ms(config.session_timeout_ms))
-            return Decision(
-                ConsumerGroupHeartbeatResponse(
-                    member_id=member.member_id,
-                    member_epoch=member.epoch,
-                    heartbeat_interval_ms=config.heartbeat_interval_ms,
-                )
-            )
+            machine.timers.set(timer, now.after_ms(config.session_timeout_ms))
+            return Decision(HeartbeatResult(member.member_id, member.epoch, config.heartbeat_interval_ms))
     try:
-        _validate(shard, request, version)
+        _validate(machine, request)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-            return _leave(shard, now, request)
-        return _beat(shard, now, request, caller, may_see)
-    except Refused as refused:
-        return Decision(
-            ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
-        )
+            return _leave(machine, now, request)
+        return _beat(machine, now, request, caller, may_see)
+    except GroupError as refused:
+        return Decision(HeartbeatResult(error=refused.code, message=refused.message))
 
 
 def _is_without_news(
-    shard: Shard,
+    machine: Groups,
     now: Now,
     group: ConsumerGroup,
     member: Member,
-    request: ConsumerGroupHeartbeatRequest,
+    request: Heartbeat,
     caller: Caller,
 ) -> bool:
     return (
         member.epoch == request.member_epoch == group.assignment_epoch == group.epoch
         and member.state is MemberState.STABLE
-        and request.topic_partitions is None
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
+        and request.owned is None
+        and request.topics is None
+        and request.regex is None
         and request.rebalance_timeout_ms == -1
-        and request.server_assignor is None
+        and request.assignor is None
         and request.rack_id is None
         and request.instance_id == member.instance_id
-        and group.topics_version == shard.topics.version
+        and group.topics_version == machine.topics.version
         and member.classic is None
         and caller == (member.client_id, member.client_host)
-        and not (group.regexes and is_refresh_due(shard, now, group))
+        and not (group.regexes and is_refresh_due(machine, now, group))
     )
 
 
-def _validate(shard: Shard, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+def _validate(machine: Groups, request: Heartbeat) -> None:
     epoch = request.member_epoch
     problem = None
-    if not request.member_id and (version >= 1 or epoch != JOIN_EPOCH):
+    if not request.member_id and (request.chooses_id or epoch != JOIN_EPOCH):
         problem = "a member id is needed"
     elif not request.group_id:
         problem = "a group id is needed"
@@ -112,45 +126,41 @@ def _validate(shard: Shard, request: ConsumerGroupHeartbeatRequest, version: int
         problem = "the rack id is empty"
     elif epoch == JOIN_EPOCH and request.rebalance_timeout_ms == -1:
         problem = "whoever joins says its rebalance timeout"
-    elif epoch == JOIN_EPOCH and request.topic_partitions:
+    elif epoch == JOIN_EPOCH and request.owned:
         problem = "whoever joins owns no partitions"
-    elif (
-        epoch == JOIN_EPOCH
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-    ):
+    elif epoch == JOIN_EPOCH and request.topics is None and request.regex is None:
         problem = "whoever joins says what it subscribes to"
     elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
         problem = "only a static member can leave for a while"
     elif epoch < STATIC_LEAVE_EPOCH:
         problem = f"{epoch} is not a member epoch"
     if problem is not None:
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
-    assignor = request.server_assignor
-    if assignor is not None and assignor not in offered_assignors(shard):
-        message = f"there is no assignor {assignor!r}, only {', '.join(offered_assignors(shard))}"
-        raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
+        raise GroupError(ErrorCode.INVALID_REQUEST, problem)
+    assignor = request.assignor
+    if assignor is not None and assignor not in offered_assignors(machine):
+        message = f"there is no assignor {assignor!r}, only {', '.join(offered_assignors(machine))}"
+        raise GroupError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
 
 
 # --- joining and going on -----------------------------------------------------------------------------------
 
 
-def _beat(
-    shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest, caller: Caller, may_see: MaySee
-) -> Decision:
+def _beat(machine: Groups, now: Now, request: Heartbeat, caller: Caller, may_see: MaySee) -> Decision:
     decision = Decision()
     is_joining = request.member_epoch == JOIN_EPOCH
     group = (
-        group_to_join(shard, request.group_id, decision.records) if is_joining else _existing(shard, request)
+        group_to_join(machine, request.group_id, decision.records)
+        if is_joining
+        else _existing(machine, request)
     )
-    check_room(shard, group, request.member_id, request.instance_id)
-    member_id = request.member_id or new_id_text(shard.dice)
+    check_room(machine, group, request.member_id, request.instance_id)
+    member_id = request.member_id or new_id_text(machine.rng)
     if request.instance_id is None:
         before = _dynamic_member(group, member_id, request, is_joining=is_joining)
     else:
         before = _static_member(group, member_id, request, decision.records, is_joining=is_joining)
 
-    names = request.subscribed_topic_names
+    names = request.topics
     member = replace(
         before,
         instance_id=before.instance_id if request.instance_id is None else request.instance_id,
@@ -160,57 +170,43 @@ def _beat(
             if request.rebalance_timeout_ms == -1
             else request.rebalance_timeout_ms
         ),
-        assignor=before.assignor if request.server_assignor is None else request.server_assignor,
+        assignor=before.assignor if request.assignor is None else request.assignor,
         topics=before.topics if names is None else tuple(sorted(set(names))),
-        regex=before.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        regex=before.regex if request.regex is None else request.regex,
         client_id=caller.client_id,
         client_host=caller.client_host,
         classic=None,
     )
-    owned: dict[bytes, list[int]] | None = None
-    if request.topic_partitions is not None:
-        owned = {}
-        for topic in request.topic_partitions:
-            owned.setdefault(topic.topic_id, []).extend(topic.partitions)
-    member = advance(shard, now, group, Change(before, member, owned, may_see), decision.records)
-    await_session(shard, now, group.group_id, member)
-    take_over_classic(shard, now, group, decision)
+    member = advance(machine, now, group, Change(before, member, request.owned, may_see), decision.records)
+    await_session(machine, now, group.group_id, member)
+    take_over_classic(machine, now, group, decision)
 
     is_full = (
         request.rebalance_timeout_ms != -1
-        and (names is not None or request.subscribed_topic_regex is not None)
-        and request.topic_partitions is not None
+        and (names is not None or request.regex is not None)
+        and request.owned is not None
     )
-    decision.reply = ConsumerGroupHeartbeatResponse(
-        member_id=member.member_id,
-        member_epoch=member.epoch,
-        heartbeat_interval_ms=shard.settings.of_group(group.group_id).heartbeat_interval_ms,
-        assignment=(
-            _told(member.assigned) if is_joining or is_full or member.assigned != before.assigned else None
-        ),
+    decision.reply = HeartbeatResult(
+        member.member_id,
+        member.epoch,
+        machine.settings.of_group(group.group_id).heartbeat_interval_ms,
+        _told(member.assigned) if is_joining or is_full or member.assigned != before.assigned else None,
     )
     return decision
 
 
-def _told(assigned: Partitions) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            TopicPartitions(topic_id=topic, partitions=sorted(numbers))
-            for topic, numbers in sorted(assigned.items())
-        ]
-    )
+def _told(assigned: Partitions) -> list[tuple[bytes, list[int]]]:
+    return [(topic, sorted(numbers)) for topic, numbers in sorted(assigned.items())]
 
 
-def _existing(shard: Shard, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-    group = shard.groups.get(request.group_id)
+def _existing(machine: Groups, request: Heartbeat) -> ConsumerGroup:
+    group = machine.groups.get(request.group_id)
     if not isinstance(group, ConsumerGroup):
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id!r}")
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id!r}")
     return group
 
 
-def _dynamic_member(
-    group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, *, is_joining: bool
-) -> Member:
+def _dynamic_member(group: ConsumerGroup, member_id: str, request: Heartbeat, *, is_joining: bool) -> Member:
     if is_joining:
         return group.members.get(member_id) or Member(member_id)
     member = known_member(group, member_id)
@@ -221,7 +217,7 @@ def _dynamic_member(
 def _static_member(
     group: ConsumerGroup,
     member_id: str,
-    request: ConsumerGroupHeartbeatRequest,
+    request: Heartbeat,
     written: list[Record],
     *,
     is_joining: bool,
@@ -237,39 +233,39 @@ def _static_member(
         return group.members.get(member_id) or Member(member_id)
     if former.classic is None and former.epoch != STATIC_LEAVE_EPOCH:
         message = f"member {former.member_id!r} holds the instance id {instance_id!r} and has not left"
-        raise Refused(ErrorCode.UNRELEASED_INSTANCE_ID, message)
+        raise GroupError(ErrorCode.UNRELEASED_INSTANCE_ID, message)
     return take_over(group, former, member_id, written)
 
 
-def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
+def _check_epoch(member: Member, request: Heartbeat) -> None:
     """A member whose last answer was lost comes with its former epoch, and owns no more than it may."""
     epoch = request.member_epoch
     if epoch == member.epoch:
         return
     if epoch == member.previous_epoch and epoch < member.epoch and _owns_only_assigned(member, request):
         return
-    raise Refused(
+    raise GroupError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"the member is at epoch {member.epoch}, not {epoch}: it must give up its partitions and join again",
     )
 
 
-def _owns_only_assigned(member: Member, request: ConsumerGroupHeartbeatRequest) -> bool:
-    if request.topic_partitions is None:
+def _owns_only_assigned(member: Member, request: Heartbeat) -> bool:
+    if request.owned is None:
         return False
     return all(
-        number in member.assigned.get(topic.topic_id, {})
-        for topic in request.topic_partitions
-        for number in topic.partitions
+        number in member.assigned.get(topic, {})
+        for topic, numbers in request.owned.items()
+        for number in numbers
     )
 
 
 # --- leaving ------------------------------------------------------------------------------------------------
 
 
-def _leave(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest) -> Decision:
-    group = _existing(shard, request)
-    reply = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+def _leave(machine: Groups, now: Now, request: Heartbeat) -> Decision:
+    group = _existing(machine, request)
+    reply = HeartbeatResult(request.member_id, request.member_epoch)
     if request.instance_id is None:
         member = known_member(group, request.member_id)
     else:
@@ -280,8 +276,8 @@ def _leave(shard: Shard, now: Now, request: ConsumerGroupHeartbeatRequest) -> De
         absent = replace(
             member, epoch=STATIC_LEAVE_EPOCH, state=MemberState.STABLE, assigned=assigned, revoking={}
         )
-        await_revocation(shard, now, group.group_id, absent)
+        await_revocation(machine, now, group.group_id, absent)
         return Decision(reply, [records.current_assignment(group.group_id, absent)])
-    decision = remove_members(shard, now, group, [member])
+    decision = remove_members(machine, now, group, [member])
     decision.reply = reply
     return decision

@@ -1,4 +1,4 @@
-"""One member of a consumer group, as the records describe it: a value, replaced whole.
+"""One member of a consumer group, as the records describe it: an immutable value.
 
     STABLE ── a new target takes partitions away ──> UNREVOKED_PARTITIONS ── it gave them up ─┐
       ^ └──── a new target adds some that others still hold ──> UNRELEASED_PARTITIONS <───────┤

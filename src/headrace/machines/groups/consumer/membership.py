@@ -1,31 +1,34 @@
-"""Who is who in a group: by member id, or by the instance id that outlives it."""
+"""Lookup of the members of a consumer group: by member id, or by the instance id of a static member."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headrace.machines.groups.consumer import records
+from headrace.machines.groups.consumer.errors import GroupError
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.consumer.member import Member
-from headrace.machines.groups.consumer.refusal import Refused
-from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
 
-def check_room(shard: Shard, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
-    """A static member that comes back under a new id takes up no more room than before."""
-    size_max = shard.settings.group_consumer_max_size
+
+def check_room(machine: Groups, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    """Checks the size of the group; a static member that rejoins with a new id is not counted twice."""
+    size_max = machine.settings.group_consumer_max_size
     if len(group.members) < size_max or member_id in group.members:
         return
     if instance_id is None or instance_id not in group.static_members:
-        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {size_max} members already")
+        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {size_max} members already")
 
 
 def known_member(group: ConsumerGroup, member_id: str) -> Member:
     member = group.members.get(member_id)
     if member is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member_id!r}")
+        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member_id!r}")
     return member
 
 
@@ -42,8 +45,8 @@ def take_over(group: ConsumerGroup, former: Member, member_id: str, written: lis
 def static_member_of(group: ConsumerGroup, instance_id: str, member_id: str) -> Member:
     member = group.static_member(instance_id)
     if member is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id!r}")
+        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id!r}")
     if member.member_id != member_id:
-        message = f"the instance id {instance_id!r} belongs to member {member.member_id!r} by now"
-        raise Refused(ErrorCode.FENCED_INSTANCE_ID, message)
+        message = f"the instance id {instance_id!r} belongs to member {member.member_id!r} now"
+        raise GroupError(ErrorCode.FENCED_INSTANCE_ID, message)
     return member

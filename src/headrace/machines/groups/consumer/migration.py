@@ -1,28 +1,28 @@
-"""A group changes its protocol while its members are at work.
+"""Migration of a group between the protocols while its members are active.
 
-Upgrade: the first member of the consumer protocol joins a classic group of consumers. Its members stay:
-inside the consumer group they go on with JoinGroup, SyncGroup and Heartbeat (`classic_members.py`), and the
-server assigns for them. Downgrade: the last member of the consumer protocol is gone, and the rest is a
-classic group again, which begins with a rebalance. An empty group of either protocol simply makes room for
+Upgrade: the first member of the consumer protocol joins a classic group of consumers. The other members stay:
+in the consumer group they continue with JoinGroup, SyncGroup and Heartbeat (`classic_members.py`), and the
+coordinator assigns for them. Downgrade: the last member of the consumer protocol has left, and the others are
+a classic group again, which begins with a rebalance. An empty group of one protocol is replaced by a group of
 the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision
 from headrace.machines.groups.assignors import Target
 from headrace.machines.groups.classic import rebalance
 from headrace.machines.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
-from headrace.machines.groups.classic.member import Member as ClassicMember
+from headrace.machines.groups.classic.group import Member as ClassicMember
 from headrace.machines.groups.consumer import embedded, records
+from headrace.machines.groups.consumer.errors import GroupError
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.consumer.member import Member
-from headrace.machines.groups.consumer.refusal import Refused
 from headrace.machines.groups.consumer.timing import await_nothing, await_session
-from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import (
     ClassicMemberMetadata,
@@ -33,38 +33,41 @@ from headrace.protocol.coordinator_records.groups import (
 )
 from headrace.protocol.errors import ErrorCode, MalformedMessage
 
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
+
 UPGRADES = ("upgrade", "bidirectional")
 DOWNGRADES = ("downgrade", "bidirectional")
 
 
-def group_to_join(shard: Shard, group_id: str, written: list[Record]) -> ConsumerGroup:
+def group_to_join(machine: Groups, group_id: str, written: list[Record]) -> ConsumerGroup:
     """The group as it is, as it will be once the written records are replayed, or a new one."""
-    group = shard.groups.get(group_id)
+    group = machine.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
     if group is None:
         return ConsumerGroup(group_id)
     if not isinstance(group, ClassicGroup):
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a group of another kind")
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is not a consumer group")
     if group.is_empty:
         written += group.tombstones()
         return ConsumerGroup(group_id)
-    return _upgraded(shard, group, written)
+    return _upgraded(machine, group, written)
 
 
 # --- classic to consumer ------------------------------------------------------------------------------------
 
 
-def _upgraded(shard: Shard, classic: ClassicGroup, written: list[Record]) -> ConsumerGroup:
-    policy = shard.settings.group_consumer_migration_policy.lower()
+def _upgraded(machine: Groups, classic: ClassicGroup, written: list[Record]) -> ConsumerGroup:
+    policy = machine.settings.group_consumer_migration_policy.lower()
     if policy not in UPGRADES:
         raise _cannot_upgrade(classic, "online upgrades are disabled")
     if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise _cannot_upgrade(classic, "it is not a group of consumers")
-    if len(classic.members) > shard.settings.group_consumer_max_size:
+    if len(classic.members) > machine.settings.group_consumer_max_size:
         raise _cannot_upgrade(classic, "it has more members than a consumer group may have")
     try:
-        members = [_upgraded_member(shard, classic, member) for member in classic.members.values()]
+        members = [_upgraded_member(machine, classic, member) for member in classic.members.values()]
     except MalformedMessage as error:
         raise _cannot_upgrade(classic, "what its members say or have cannot be read") from error
 
@@ -84,23 +87,25 @@ def _upgraded(shard: Shard, classic: ClassicGroup, written: list[Record]) -> Con
     return group
 
 
-def take_over_classic(shard: Shard, now: Now, group: ConsumerGroup, decision: Decision) -> None:
-    """Once nothing can go wrong any more: whoever waits for the classic group is told to join again."""
+def take_over_classic(machine: Groups, now: Now, group: ConsumerGroup, decision: Decision) -> None:
+    """Answers the waiting requests of the classic group: they have to join again. Called last, when
+    nothing can fail.
+    """
     group_id = group.group_id
-    classic = shard.groups.get(group_id)
+    classic = machine.groups.get(group_id)
     if not isinstance(classic, ClassicGroup):
         return
     for waiting in classic.members.values():
         rebalance.dismiss(classic, waiting, ErrorCode.REBALANCE_IN_PROGRESS, decision)
     for member_id in [*classic.members, *classic.pending]:
-        shard.timers.cancel((rebalance.SESSION, group_id, member_id))
+        machine.timers.cancel((rebalance.SESSION, group_id, member_id))
     for kind in (rebalance.JOIN, rebalance.SYNC, rebalance.ADOPT):
-        shard.timers.cancel((kind, group_id, ""))
+        machine.timers.cancel((kind, group_id, ""))
     for member in group.members.values():
-        await_session(shard, now, group_id, member)
+        await_session(machine, now, group_id, member)
 
 
-def _upgraded_member(shard: Shard, classic: ClassicGroup, member: ClassicMember) -> Member:
+def _upgraded_member(machine: Groups, classic: ClassicGroup, member: ClassicMember) -> Member:
     protocol = classic.protocol or classic.voted_protocol()
     subscription = embedded.read_subscription(member.metadata_of(protocol))
     epoch = _epoch(classic)
@@ -110,7 +115,7 @@ def _upgraded_member(shard: Shard, classic: ClassicGroup, member: ClassicMember)
         if assignment.user_data:
             raise _cannot_upgrade(classic, "a custom assignor keeps data in its assignments")
         for topic in assignment.assigned_partitions:
-            topic_id = shard.topics.id_of(topic.topic)
+            topic_id = machine.topics.id_of(topic.topic)
             if topic_id is not None and topic.partitions:
                 assigned[topic_id] = dict.fromkeys(topic.partitions, epoch)
     return Member(
@@ -142,37 +147,37 @@ def _numbers(member: Member) -> Target:
     return {topic: tuple(sorted(epochs)) for topic, epochs in member.assigned.items()}
 
 
-def _cannot_upgrade(classic: ClassicGroup, reason: str) -> Refused:
+def _cannot_upgrade(classic: ClassicGroup, reason: str) -> GroupError:
     message = f"the classic group {classic.group_id!r} cannot become a consumer group: {reason}"
-    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, message)
+    return GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
 # --- consumer to classic ------------------------------------------------------------------------------------
 
 
-def may_downgrade(shard: Shard, group: ConsumerGroup, leaving: Sequence[Member]) -> bool:
-    """Whether, without those, somebody is left and all of them speak the classic protocol."""
+def may_downgrade(machine: Groups, group: ConsumerGroup, leaving: Sequence[Member]) -> bool:
+    """Whether, without these, members are left and all of them use the classic protocol."""
     left = len(group.members) - len(leaving)
     leaving_classic = sum(member.classic is not None for member in leaving)
     return (
-        0 < left <= shard.settings.group_max_size
+        0 < left <= machine.settings.group_max_size
         and group.classic_count - leaving_classic == left
-        and shard.settings.group_consumer_migration_policy.lower() in DOWNGRADES
+        and machine.settings.group_consumer_migration_policy.lower() in DOWNGRADES
     )
 
 
-def may_replace_and_downgrade(shard: Shard, group: ConsumerGroup, replaced: Member) -> bool:
+def may_replace_and_downgrade(machine: Groups, group: ConsumerGroup, replaced: Member) -> bool:
     """The same where the one that leaves comes back with the classic protocol."""
     return (
         replaced.classic is None
         and group.classic_count == len(group.members) - 1
-        and len(group.members) <= shard.settings.group_max_size
-        and shard.settings.group_consumer_migration_policy.lower() in DOWNGRADES
+        and len(group.members) <= machine.settings.group_max_size
+        and machine.settings.group_consumer_migration_policy.lower() in DOWNGRADES
     )
 
 
 def downgrade(
-    shard: Shard,
+    machine: Groups,
     now: Now,
     group: ConsumerGroup,
     leaving: Sequence[Member],
@@ -191,15 +196,15 @@ def downgrade(
         staying.append(joining)
         targets[joining.member_id] = group.targets.get(leaving[0].member_id, {})
     decision.records += group.tombstones()
-    decision.records.append(_classic_record(shard, now, group, staying, targets))
+    decision.records.append(_classic_record(machine, now, group, staying, targets))
     for member_id in group.members:
-        await_nothing(shard, group.group_id, member_id)
+        await_nothing(machine, group.group_id, member_id)
     # The classic group exists once the record is replayed: then its sessions and its rebalance begin.
-    shard.timers.set((rebalance.ADOPT, group.group_id, ""), now.mono)
+    machine.timers.set((rebalance.ADOPT, group.group_id, ""), now.mono)
 
 
 def _classic_record(
-    shard: Shard, now: Now, group: ConsumerGroup, staying: Sequence[Member], targets: Mapping[str, Target]
+    machine: Groups, now: Now, group: ConsumerGroup, staying: Sequence[Member], targets: Mapping[str, Target]
 ) -> Record:
     protocol = embedded.common_protocol(staying)
     members = []
@@ -215,14 +220,14 @@ def _classic_record(
                 rebalance_timeout=member.rebalance_timeout_ms,
                 session_timeout=member.classic.session_timeout_ms,
                 subscription=subscription,
-                assignment=embedded.write_assignment(targets[member.member_id], subscription, shard.topics),
+                assignment=embedded.write_assignment(targets[member.member_id], subscription, machine.topics),
             )
         )
     value = GroupMetadataValue(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         generation=group.epoch,
         protocol=protocol,
-        leader=staying[0].member_id,
+        leader=None,  # a coordinator that reads this knows that the group has to begin with a rebalance
         current_state_timestamp=now.wall_ms,
         members=members,
     )

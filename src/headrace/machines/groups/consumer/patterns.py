@@ -1,25 +1,29 @@
-"""Topics by pattern: which a group's regular expressions stand for, and when that is looked at again.
+"""Subscriptions by pattern: the topics that match a group's regular expressions, and when they are resolved
+again.
 
-Patterns are RE2's: matching takes time linear in the name, whatever a client sends (Python's `re` would let
-one request stop the broker). A pattern is resolved in the name of the member that asks: it finds what that
-member may describe. It is resolved again when topics have come or gone, though not at every one of them, and
-from time to time, since rights may have changed.
+Patterns are RE2's: matching takes time linear in the name, whatever a client sends (with Python's `re` one
+request could stop the broker). A pattern is resolved with the rights of the member that sent it: it finds the
+topics that this member may describe. It is resolved again after topics were created or deleted, though not
+after every change, and periodically, because rights may have changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import re2
 
 from headrace.base.time import Now
 from headrace.machines.groups.consumer import records
+from headrace.machines.groups.consumer.errors import GroupError
 from headrace.machines.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from headrace.machines.groups.consumer.member import Member
-from headrace.machines.groups.consumer.refusal import Refused
-from headrace.machines.groups.shard import Shard
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
 
 # Whether the member that asks may know of a topic.
 MaySee = Callable[[str], bool]
@@ -40,15 +44,15 @@ _STRICT.max_mem = PATTERN_BYTES_MAX
 _ROOMY.max_mem = MATCHING_BYTES_MAX
 
 
-def is_refresh_due(shard: Shard, now: Now, group: ConsumerGroup) -> bool:
+def is_refresh_due(machine: Groups, now: Now, group: ConsumerGroup) -> bool:
     age_ms = (now.mono - group.patterns_at) * 1000
-    if group.patterns_version != shard.topics.version:
+    if group.patterns_version != machine.topics.version:
         return age_ms >= REFRESH_MS_MIN
-    return age_ms >= shard.settings.group_consumer_regex_refresh_interval_ms
+    return age_ms >= machine.settings.group_consumer_regex_refresh_interval_ms
 
 
 def current_patterns(
-    shard: Shard,
+    machine: Groups,
     now: Now,
     group: ConsumerGroup,
     former: Member | None,
@@ -66,13 +70,13 @@ def current_patterns(
     if may_see is None:
         return regexes
     wanted = {member.regex} - {""} - set(regexes)
-    is_due = is_refresh_due(shard, now, group)
+    is_due = is_refresh_due(machine, now, group)
     if is_due:
         wanted.update(regexes)
-    version = shard.topics.version
+    version = machine.topics.version
     for regex in sorted(wanted):
         matches = compile_regex(regex)
-        topics = frozenset(name for name in shard.topics.names() if matches(name) and may_see(name))
+        topics = frozenset(name for name in machine.topics.names() if matches(name) and may_see(name))
         known = regexes.get(regex)
         if known is None or known.topics != topics:
             regexes[regex] = ResolvedRegex(topics, version, now.wall_ms)
@@ -84,13 +88,13 @@ def current_patterns(
 
 
 def compile_regex(regex: str) -> Callable[[str], object]:
-    """A function that is true of names that match as a whole; Refused if it is not a pattern."""
+    """A function that is true of names that match as a whole; GroupError if it is not a pattern."""
     try:
         re2.compile(regex, options=_STRICT)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if error.args else "it cannot be compiled"
         message = f"the subscribed pattern is not a regular expression of RE2: {reason}"
-        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
+        raise GroupError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
     # A set of one pattern answers five times as fast as the pattern itself: no match objects are made.
     patterns = re2.Set.FullMatchSet(_ROOMY)
     patterns.Add(regex)

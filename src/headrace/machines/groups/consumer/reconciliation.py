@@ -1,7 +1,7 @@
-"""The next step of one member towards its target: what it must give up, what it gets now, what it waits for.
+"""Reconciliation of one member with its target: which partitions it gives up, gets now, or waits for.
 
-The promise of this file: a partition is given to a member only when no other member holds it, and a member
-holds a partition until it said that it does not own it any more (or was removed from the group).
+Invariant: a partition is assigned to a member only when no other member holds it, and a member holds a
+partition until it reports that it no longer owns it (or is removed from the group).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headrace.machines.groups.assignors import Target
+from headrace.machines.groups.consumer.errors import GroupError
 from headrace.machines.groups.consumer.member import NO_PARTITIONS, Member, MemberState, Partitions
-from headrace.machines.groups.consumer.refusal import Refused
 from headrace.protocol.errors import ErrorCode
 
 Owned = Mapping[bytes, Collection[int]]
@@ -37,7 +37,7 @@ def reconcile(
         case MemberState.UNREVOKED_PARTITIONS if _owns_any(owned, member.revoking):
             return _drop_unsubscribed(member, subscribed, owned) if has_subscription_changed else member
         case MemberState.UNKNOWN if owned is None or owned:
-            raise Refused(
+            raise GroupError(
                 ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is not known: it must join again"
             )
         case _:

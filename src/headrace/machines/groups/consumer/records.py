@@ -1,4 +1,4 @@
-"""The records of consumer groups, named by what they make true."""
+"""Records of consumer groups in `__consumer_offsets`, one function for each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group subscribes to, held against the topics that exist."""
+"""Subscriptions of a consumer group, and the existing topics that they select."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Decides changes of settings: of a topic, of a group, of one broker, or of all brokers at once.
+"""Decision about changes of settings: of a topic, of a group, of one broker, or of all brokers at once.
 
-The incremental form sets, deletes, appends and subtracts single keys; the old form replaces all that a
-resource overrides. Both are checked as a whole: a resource changes completely or not at all.
+The incremental form sets, deletes, appends and subtracts single keys; the old form replaces all overrides of
+a resource. Both are checked as a whole: a resource changes completely or not at all.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.base.limits import CONFIG_CHARACTERS_MAX
 from headrace.base.numbers import INT32_MAX, whole_number
+from headrace.base.values import Value
 from headrace.machines.configs.definition import (
     ConfigType,
     broker_config_keys,
@@ -21,14 +21,16 @@ from headrace.machines.configs.group import check_group_overrides
 from headrace.machines.configs.topic import Layers, check_topic_overrides
 from headrace.machines.configs.unserved import check_promise
 from headrace.machines.configs.values import (
+    ConfigValue,
     InvalidConfig,
-    Value,
     appended,
     parse_value,
     subtracted,
     unknown_key,
 )
-from headrace.machines.metadata.controller.decision import Decision, Refusal
+from headrace.machines.metadata.controller.brokers import tracks_eligible
+from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
+from headrace.machines.metadata.controller.topic_rules import MIN_INSYNC_REPLICAS
 from headrace.machines.metadata.image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -37,7 +39,7 @@ from headrace.machines.metadata.image import (
     ClusterImage,
 )
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.metadata_records import ConfigRecord
+from headrace.protocol.metadata_records import ClearElrRecord, ConfigRecord
 from headrace.protocol.notation import Data
 
 
@@ -51,23 +53,20 @@ class Operation(IntEnum):
 CheckSettings = Callable[[str, Mapping[str, str]], None]
 
 
-@dataclass(slots=True)
-class KeyChange:
+class KeyChange(Value):
     name: str
     operation: int
     value: str | None
 
 
-@dataclass(slots=True)
-class ResourceChange:
+class ResourceChange(Value):
     resource_type: int
     resource_name: str
     changes: list[KeyChange]
     replaces_all: bool = False  # the old form: what is not named is deleted
 
 
-@dataclass(slots=True)
-class AlteredResource:
+class AlteredResource(Value):
     resource_type: int
     resource_name: str
     error: ErrorCode = ErrorCode.NONE
@@ -77,12 +76,12 @@ class AlteredResource:
 def alter_configs(
     image: ClusterImage,
     resources: Sequence[ResourceChange],
-    topic_defaults: Mapping[str, Value],
+    topic_defaults: Mapping[str, ConfigValue],
     layers: Layers,
     check_settings: CheckSettings,
     *,
     validate_only: bool = False,
-) -> Decision[list[AlteredResource]]:
+) -> MetadataDecision[list[AlteredResource]]:
     """`topic_defaults` are the broker's values under a topic's overrides: appending begins from them.
     `layers` are the broker's own settings, which bound those of groups. `check_settings` raises InvalidConfig
     at settings of a broker that its node could not take.
@@ -96,16 +95,30 @@ def alter_configs(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += alter(image, resource, topic_defaults, layers, check_settings)
+            changes = alter(image, resource, topic_defaults, layers, check_settings)
+            records += [*changes, *forget_eligible(image, changes)]
         except Refusal as refusal:
             result.error, result.message = refusal.code, refusal.message
-    return Decision(altered, [] if validate_only else records)
+    return MetadataDecision(altered, [] if validate_only else records)
+
+
+def forget_eligible(image: ClusterImage, changes: Sequence[Data]) -> list[Data]:
+    """Another min.insync.replicas: whoever left a small ISR may lack what a smaller one acknowledges, so
+    nobody is eligible any more (KIP-966).
+    """
+    if not tracks_eligible(image):
+        return []
+    return [
+        ClearElrRecord(topic_name=change.resource_name if change.resource_type == TOPIC_RESOURCE else "")
+        for change in changes
+        if isinstance(change, ConfigRecord) and change.name == MIN_INSYNC_REPLICAS
+    ]
 
 
 def alter(
     image: ClusterImage,
     resource: ResourceChange,
-    topic_defaults: Mapping[str, Value],
+    topic_defaults: Mapping[str, ConfigValue],
     layers: Layers,
     check_settings: CheckSettings,
 ) -> list[Data]:
@@ -146,7 +159,7 @@ class ListValues:
         self.texts = texts
 
 
-def topic_list_value(before: Mapping[str, str], defaults: Mapping[str, Value]) -> ListValues:
+def topic_list_value(before: Mapping[str, str], defaults: Mapping[str, ConfigValue]) -> ListValues:
     texts = {name: ",".join(value) for name, value in defaults.items() if isinstance(value, list)}
     return ListValues({key.name: key.type for key in topic_config_keys().values()}, texts | dict(before))
 
@@ -200,7 +213,7 @@ def check_length(name: str, value: str) -> None:
 
 
 def check_topic(
-    image: ClusterImage, name: str, after: Mapping[str, str], defaults: Mapping[str, Value]
+    image: ClusterImage, name: str, after: Mapping[str, str], defaults: Mapping[str, ConfigValue]
 ) -> None:
     try:
         check_topic_overrides(after, defaults)
@@ -231,6 +244,18 @@ def check_broker(image: ClusterImage, name: str, before: Mapping[str, str], afte
         if node_id not in image.brokers:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unexpected broker id: no broker {name} is registered")
     keys = broker_config_keys()
+    if tracks_eligible(image) and after.get(MIN_INSYNC_REPLICAS) != before.get(MIN_INSYNC_REPLICAS):
+        # the controller and every leader must agree about it
+        if name != ALL_BROKERS:
+            raise Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled.",
+            )
+        if MIN_INSYNC_REPLICAS not in after:
+            raise Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled.",
+            )
     for key_name in sorted(after):
         if after[key_name] == before.get(key_name):
             continue

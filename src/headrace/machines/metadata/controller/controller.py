@@ -1,24 +1,34 @@
-"""The controller's decisions in one place, over one image and the settings a node was started with.
+"""The controller's decisions, over one image and the settings of the node.
 
-The deciders about topics and settings are loaded when the first such request comes: a broker starts without.
+The modules for topics and settings are imported with the first such request: a broker starts without them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
+from headrace.base.time import Now
 from headrace.machines.configs.topic import topic_defaults
-from headrace.machines.configs.values import Value
+from headrace.machines.configs.values import ConfigValue
 from headrace.machines.metadata.controller import brokers
-from headrace.machines.metadata.controller.decision import Decision
+from headrace.machines.metadata.controller.decision import MetadataDecision
+from headrace.machines.metadata.controller.topic_rules import (
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_LEADER_ELECTION,
+    TopicRules,
+)
 from headrace.machines.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
+    from headrace.machines.metadata.controller.allocations import ReplicaPlace
     from headrace.machines.metadata.controller.alter_configs import AlteredResource, ResourceChange
+    from headrace.machines.metadata.controller.alter_partition import AlteredPartition, IsrChange
     from headrace.machines.metadata.controller.create_partitions import GrownTopic, MorePartitions
     from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
     from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic
     from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
+    from headrace.machines.metadata.controller.heartbeats import Heartbeat, HeartbeatReply
+    from headrace.machines.metadata.controller.sessions import BrokerSessions
     from headrace.machines.metadata.controller.update_features import FeatureUpdate
 
 
@@ -28,7 +38,7 @@ class ControllerDecisions:
     def __init__(
         self,
         image: ClusterImage,
-        dice: Dice,
+        rng: Randomness,
         static: Mapping[str, str],
         *,
         partitions: int,
@@ -39,15 +49,23 @@ class ControllerDecisions:
         would be some that no node could take.
         """
         self._image = image
-        self._dice = dice
+        self._rng = rng
         self._static = static
         self._partitions = partitions
         self._replication_factor = replication_factor
         self._check_settings = check_settings
-        self._defaults: dict[str, Value] = {}
+        self._defaults: dict[str, ConfigValue] = {}
         self._defaults_of: dict[str, str] | None = None  # the cluster-wide settings they were made from
 
-    def topic_defaults(self) -> Mapping[str, Value]:
+    @property
+    def image(self) -> ClusterImage:
+        return self._image
+
+    def lead(self, image: ClusterImage) -> None:
+        """Decide from now on about this image: the node was elected."""
+        self._image = image
+
+    def topic_defaults(self) -> Mapping[str, ConfigValue]:
         """What a topic without overrides is set to."""
         cluster = self._image.cluster_config
         if self._defaults_of != cluster:
@@ -57,27 +75,27 @@ class ControllerDecisions:
 
     def create_topics(
         self, topics: "Sequence[NewTopic]", *, validate_only: bool = False
-    ) -> "Decision[list[CreatedTopic]]":
+    ) -> "MetadataDecision[list[CreatedTopic]]":
         from headrace.machines.metadata.controller.create_topics import TopicDefaults, create_topics
 
         defaults = TopicDefaults(self._partitions, self._replication_factor, self.topic_defaults())
-        return create_topics(self._image, topics, defaults, self._dice, validate_only=validate_only)
+        return create_topics(self._image, topics, defaults, self._rng, validate_only=validate_only)
 
-    def delete_topics(self, topics: "Sequence[DoomedTopic]") -> "Decision[list[DeletedTopic]]":
+    def delete_topics(self, topics: "Sequence[DoomedTopic]") -> "MetadataDecision[list[DeletedTopic]]":
         from headrace.machines.metadata.controller.delete_topics import delete_topics
 
         return delete_topics(self._image, topics)
 
     def create_partitions(
         self, topics: "Sequence[MorePartitions]", *, validate_only: bool = False
-    ) -> "Decision[list[GrownTopic]]":
+    ) -> "MetadataDecision[list[GrownTopic]]":
         from headrace.machines.metadata.controller.create_partitions import create_partitions
 
-        return create_partitions(self._image, topics, self._dice, validate_only=validate_only)
+        return create_partitions(self._image, topics, self._rng, validate_only=validate_only)
 
     def alter_configs(
         self, resources: "Sequence[ResourceChange]", *, validate_only: bool = False
-    ) -> "Decision[list[AlteredResource]]":
+    ) -> "MetadataDecision[list[AlteredResource]]":
         from headrace.machines.metadata.controller.alter_configs import alter_configs
 
         layers = (self._image.cluster_config, self._static)
@@ -92,10 +110,10 @@ class ControllerDecisions:
 
     def elect_leaders(
         self, election: "Election", partitions: Sequence[tuple[str, int]]
-    ) -> "Decision[list[ElectedPartition]]":
+    ) -> "MetadataDecision[list[ElectedPartition]]":
         from headrace.machines.metadata.controller.elect_leaders import elect_leaders
 
-        return elect_leaders(self._image, election, partitions)
+        return elect_leaders(self._image, election, partitions, self._topic_rules)
 
     def update_features(
         self,
@@ -104,23 +122,78 @@ class ControllerDecisions:
         controller: int,
         *,
         validate_only: bool = False,
-    ) -> Decision[None]:
+    ) -> MetadataDecision[None]:
         """Raises the Refusal of the first update that cannot be made; then none is."""
         from headrace.machines.metadata.controller.update_features import update_features
 
         return update_features(self._image, updates, supported, controller, validate_only=validate_only)
 
-    def register_broker(self, registration: brokers.Registration, next_offset: int) -> Decision[int]:
-        return brokers.register_broker(self._image, registration, next_offset)
+    def finalize_features(self, levels: Mapping[str, int]) -> MetadataDecision[None]:
+        """Sets what is not set already: for a new cluster, or one that an older version made."""
+        return brokers.finalize_features(self._image, levels, self._static.get(MIN_INSYNC_REPLICAS, "1"))
 
-    def allocate_producer_ids(self, broker: int) -> Decision[tuple[int, int]]:
-        """The first id of a new block and the first after it."""
-        state = self._image.brokers.get(broker)
-        block = brokers.allocate_producer_ids(self._image, broker, state.epoch if state else -1)
-        return Decision((block.reply.start, block.reply.stop), block.records)
+    # --- brokers -----------------------------------------------------------------------------------------
 
-    def assign_directory(self, topic_id: bytes, index: int, broker: int, directory: bytes) -> Decision[None]:
-        return brokers.assign_directory(self._image, topic_id, index, broker, directory)
+    def _topic_rules(self, name: str) -> TopicRules:
+        values = self._image.topic_config(name)
+        min_insync, unclean = values.get(MIN_INSYNC_REPLICAS), values.get(UNCLEAN_LEADER_ELECTION)
+        defaults = self.topic_defaults()
+        return TopicRules(
+            int(min_insync if min_insync is not None else str(defaults[MIN_INSYNC_REPLICAS])),
+            allows_unclean=unclean.strip().lower() == "true"
+            if unclean is not None
+            else defaults[UNCLEAN_LEADER_ELECTION] is True,
+            tracks_eligible=brokers.tracks_eligible(self._image),
+        )
 
-    def finalize_features(self, levels: Mapping[str, int]) -> Decision[None]:
-        return brokers.finalize_features(self._image, levels)
+    def register_broker(
+        self,
+        registration: brokers.Registration,
+        next_offset: int,
+        *,
+        is_local: bool = False,
+        is_live: bool = False,
+    ) -> MetadataDecision[int]:
+        """Refusal: another broker has this id, or it does not fit this cluster."""
+        return brokers.register_broker(
+            self._image, registration, next_offset, self._topic_rules, is_local=is_local, is_live=is_live
+        )
+
+    def fence_brokers(self, ids: Collection[int]) -> MetadataDecision[list[int]]:
+        return brokers.fence_brokers(self._image, ids, self._topic_rules)
+
+    def unregister_broker(self, broker: int) -> MetadataDecision[None]:
+        """Refusal: there is no such broker."""
+        return brokers.unregister_broker(self._image, broker, self._topic_rules)
+
+    def heartbeat(
+        self, now: Now, beat: "Heartbeat", sessions: "BrokerSessions"
+    ) -> "MetadataDecision[HeartbeatReply]":
+        """Refusal: the broker has registered again since."""
+        from headrace.machines.metadata.controller.heartbeats import heartbeat
+
+        state = brokers.check_epoch(self._image, beat.broker, beat.broker_epoch)
+        session = sessions.touch(now, state, beat.metadata_offset)
+        return heartbeat(self._image, beat, session, sessions, self._topic_rules)
+
+    def alter_partitions(
+        self, broker: int, broker_epoch: int, changes: "Sequence[IsrChange]"
+    ) -> "MetadataDecision[list[AlteredPartition]]":
+        """Refusal: the broker has registered again since."""
+        from headrace.machines.metadata.controller.alter_partition import alter_partitions
+
+        return alter_partitions(self._image, broker, broker_epoch, changes, self._topic_rules)
+
+    def allocate_producer_ids(self, broker: int, broker_epoch: int) -> MetadataDecision[range]:
+        """A new block. Refusal: the broker has registered again since."""
+        from headrace.machines.metadata.controller import allocations
+
+        return allocations.allocate_producer_ids(self._image, broker, broker_epoch)
+
+    def assign_directories(
+        self, broker: int, broker_epoch: int, places: "Sequence[ReplicaPlace]"
+    ) -> "MetadataDecision[list[ReplicaPlace]]":
+        """Refusal: the broker has registered again since."""
+        from headrace.machines.metadata.controller import allocations
+
+        return allocations.assign_directories(self._image, broker, broker_epoch, places, self._topic_rules)

@@ -1,17 +1,17 @@
-"""Decides that topics get more partitions; never fewer, since keys would move and records be lost."""
+"""Decision about more partitions for topics; never fewer, because keys would move and records be lost."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.base.dice import Dice
+from headrace.base.randomness import Randomness
 from headrace.machines.metadata.controller.create_topics import (
     check_budget,
     check_live,
     new_partition,
     partition_budget,
 )
-from headrace.machines.metadata.controller.decision import Decision, Refusal
+from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
 from headrace.machines.metadata.controller.placement import Placement, refused_assignment
 from headrace.machines.metadata.image import ClusterImage
 from headrace.protocol.errors import ErrorCode
@@ -33,9 +33,9 @@ class GrownTopic:
 
 
 def create_partitions(
-    image: ClusterImage, topics: Sequence[MorePartitions], dice: Dice, *, validate_only: bool = False
-) -> Decision[list[GrownTopic]]:
-    placement = Placement(image, dice.randrange(max(1, len(image.brokers))))
+    image: ClusterImage, topics: Sequence[MorePartitions], rng: Randomness, *, validate_only: bool = False
+) -> MetadataDecision[list[GrownTopic]]:
+    placement = Placement(image, rng.randrange(max(1, len(image.brokers))))
     records: list[Data] = []
     grown: list[GrownTopic] = []
     budget = partition_budget(image)
@@ -55,7 +55,7 @@ def create_partitions(
         budget -= len(own)
         grown.append(GrownTopic(topic.topic))
         records += own
-    return Decision(grown, [] if validate_only else records)
+    return MetadataDecision(grown, [] if validate_only else records)
 
 
 def grow(image: ClusterImage, wanted: MorePartitions, placement: Placement, budget: int) -> list[Data]:

@@ -1,16 +1,17 @@
-"""Decides the creation of topics: all that is asked for in one request, each granted or refused by itself."""
+"""Decision about the creation of topics: each topic of a request is created or refused on its own."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from headrace.base.dice import Dice
 from headrace.base.ids import METADATA_TOPIC_ID, NO_TOPIC_ID, TopicId
 from headrace.base.limits import PARTITIONS_MAX, PARTITIONS_PER_REQUEST_MAX
+from headrace.base.randomness import Randomness
+from headrace.base.values import Value
 from headrace.machines.configs.topic import check_topic_overrides
-from headrace.machines.configs.values import InvalidConfig, Value
+from headrace.machines.configs.values import ConfigValue, InvalidConfig
 from headrace.machines.metadata.controller.alter_configs import check_length
-from headrace.machines.metadata.controller.decision import Decision, Refusal
+from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
 from headrace.machines.metadata.controller.names import METADATA_TOPIC, check_collision, check_topic_name
 from headrace.machines.metadata.controller.placement import Placement, refused_assignment
 from headrace.machines.metadata.image import TOPIC_RESOURCE, ClusterImage, collision_name
@@ -21,17 +22,15 @@ from headrace.protocol.notation import Data
 BROKER_DEFAULT = -1
 
 
-@dataclass(slots=True)
-class NewTopic:
+class NewTopic(Value):
     name: str
     partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
-    assignments: dict[int, list[int]] = field(default_factory=dict)  # partition → replicas; empty: we choose
-    configs: dict[str, str | None] = field(default_factory=dict)
+    assignments: Mapping[int, list[int]] = MappingProxyType({})  # partition → replicas; empty: we choose
+    configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class CreatedTopic:
+class CreatedTopic(Value):
     name: str
     topic_id: TopicId = NO_TOPIC_ID
     partitions: int = -1
@@ -40,24 +39,23 @@ class CreatedTopic:
     message: str | None = None
 
 
-@dataclass(slots=True)
-class TopicDefaults:
+class TopicDefaults(Value):
     """What a broker fills in for a creator who did not say."""
 
     partitions: int
     replication_factor: int
-    configs: Mapping[str, Value]
+    configs: Mapping[str, ConfigValue]
 
 
 def create_topics(
     image: ClusterImage,
     topics: Sequence[NewTopic],
     defaults: TopicDefaults,
-    dice: Dice,
+    rng: Randomness,
     *,
     validate_only: bool = False,
-) -> Decision[list[CreatedTopic]]:
-    placement = Placement(image, dice.randrange(max(1, len(image.brokers))))
+) -> MetadataDecision[list[CreatedTopic]]:
+    placement = Placement(image, rng.randrange(max(1, len(image.brokers))))
     records: list[Data] = []
     created: list[CreatedTopic] = []
     granted: dict[str, str] = {}  # by the name with which they would collide
@@ -73,7 +71,7 @@ def create_topics(
         if names[topic.name] != 1:
             continue
         try:
-            result, own = create_topic(image, topic, defaults, placement, dice, also=granted, budget=budget)
+            result, own = create_topic(image, topic, defaults, placement, rng, also=granted, budget=budget)
         except Refusal as refusal:
             created.append(CreatedTopic(topic.name, error=refusal.code, message=refusal.message))
             continue
@@ -81,7 +79,7 @@ def create_topics(
         granted[collision_name(topic.name)] = topic.name
         created.append(result)
         records += own
-    return Decision(created, [] if validate_only else records)
+    return MetadataDecision(created, [] if validate_only else records)
 
 
 def create_topic(
@@ -89,7 +87,7 @@ def create_topic(
     topic: NewTopic,
     defaults: TopicDefaults,
     placement: Placement,
-    dice: Dice,
+    rng: Randomness,
     *,
     also: Mapping[str, str],
     budget: int,
@@ -105,7 +103,7 @@ def create_topic(
     check_collision(image, topic.name, also)
     configs = checked_configs(topic.configs, defaults.configs)
     assignments = assigned(topic, defaults, placement, budget)
-    topic_id = new_topic_id(image, dice)
+    topic_id = new_topic_id(image, rng)
     records: list[Data] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     for key, value in configs.items():
         records.append(
@@ -116,7 +114,7 @@ def create_topic(
     return CreatedTopic(topic.name, topic_id, len(assignments), len(assignments[0])), records
 
 
-def checked_configs(given: Mapping[str, str | None], defaults: Mapping[str, Value]) -> dict[str, str]:
+def checked_configs(given: Mapping[str, str | None], defaults: Mapping[str, ConfigValue]) -> dict[str, str]:
     configs: dict[str, str] = {}
     for key, value in given.items():
         if value is None:
@@ -180,7 +178,9 @@ def manual_assignment(topic: NewTopic, placement: Placement, budget: int) -> lis
 
 def check_live(replicas: Sequence[int], placement: Placement) -> None:
     if not placement.live(replicas):
-        raise refused_assignment("All brokers specified in the manual partition assignment are fenced.")
+        raise refused_assignment(
+            "All brokers specified in the manual partition assignment are fenced or in controlled shutdown."
+        )
 
 
 def partition_budget(image: ClusterImage) -> int:
@@ -214,14 +214,14 @@ def new_partition(
     )
 
 
-def new_topic_id(image: ClusterImage, dice: Dice) -> TopicId:
+def new_topic_id(image: ClusterImage, rng: Randomness) -> TopicId:
     """A random id in the form of a version-4 UUID, as Kafka makes them: never a reserved one, never one in
     use.
 
     Like Kafka we take none whose text begins with '-', which command lines would read as an option.
     """
     while True:
-        raw = bytearray(dice.randbytes(16))
+        raw = bytearray(rng.randbytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         topic_id = TopicId(bytes(raw))

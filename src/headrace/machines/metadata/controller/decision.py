@@ -1,7 +1,7 @@
-"""What a decider answers: the records that make a change true, and the reply once they are durable.
+"""Decision of the controller: the records of a change, and the reply for when they are durable.
 
-A decider only reads the image. Whoever owns the log appends the records, replays them at once, and lets the
-reply leave when they are flushed. What cannot be done is a `Refusal`, told per item with Kafka's error code.
+A decision only reads the image. The owner of the log appends the records, replays them at once, and sends the
+reply when they are flushed. `Refusal` is the error of one item of a request, with Kafka's error code.
 """
 
 from dataclasses import dataclass, field
@@ -15,13 +15,15 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True)
-class Decision(Generic[R]):
+class MetadataDecision(Generic[R]):
     reply: R
     records: list[Data] = field(default_factory=list)
+    # partitions whose new leader may lack acknowledged records: an operator has to know
+    unclean_elections: list[str] = field(default_factory=list)
 
 
 class Refusal(Exception):
-    """One item of a request that cannot be granted, with the code and the words its sender gets."""
+    """One item of a request is refused, with the error code and the message for the client."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         if len(message) > MESSAGE_CHARACTERS_MAX:

@@ -1,11 +1,11 @@
-"""Decides the deletion of topics, by name or by id."""
+"""Decision about the deletion of topics, by name or by id."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
-from headrace.machines.metadata.controller.decision import Decision
+from headrace.machines.metadata.controller.decision import MetadataDecision
 from headrace.machines.metadata.image import ClusterImage
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.metadata_records import RemoveTopicRecord
@@ -28,7 +28,7 @@ class DeletedTopic:
     message: str | None = None
 
 
-def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> Decision[list[DeletedTopic]]:
+def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> MetadataDecision[list[DeletedTopic]]:
     records: list[Data] = []
     deleted: list[DeletedTopic] = []
     resolved = [resolve(image, topic) for topic in topics]
@@ -44,7 +44,7 @@ def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> Decisio
         if result.error is ErrorCode.NONE:
             records.append(RemoveTopicRecord(topic_id=result.topic_id))
         deleted.append(result)
-    return Decision(deleted, records)
+    return MetadataDecision(deleted, records)
 
 
 def resolve(image: ClusterImage, topic: DoomedTopic) -> DeletedTopic:

@@ -1,4 +1,4 @@
-"""Which names a topic may have."""
+"""Checks of topic names."""
 
 import re
 from collections.abc import Mapping

@@ -1,15 +1,15 @@
-"""Decides the level of a cluster-wide feature.
+"""Decision about the levels of cluster-wide features.
 
-All updates of a request are made, or none: the first that cannot be is a `Refusal` of all. Going down must
-be asked for by name, and metadata.version never goes down, for we write records in their newest versions
-only.
+All updates of a request are made, or none: the first that cannot be made is a `Refusal` of all. A downgrade
+must be requested as one, and metadata.version cannot be downgraded, because Headrace writes records only in
+their newest versions.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.machines.metadata.controller.decision import Decision, Refusal
+from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
 from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.metadata.versions import METADATA_VERSION
 from headrace.protocol.errors import ErrorCode
@@ -37,7 +37,7 @@ def update_features(
     controller: int,
     *,
     validate_only: bool = False,
-) -> Decision[None]:
+) -> MetadataDecision[None]:
     """`supported` are the levels of the node that decides, whose id is `controller`."""
     levels: dict[str, int] = {}
     for update in updates:
@@ -48,7 +48,7 @@ def update_features(
         for name, level in levels.items()
         if level != image.features.get(name, 0)
     ]
-    return Decision(None, [] if validate_only else records)
+    return MetadataDecision(None, [] if validate_only else records)
 
 
 def check(

@@ -1,0 +1,288 @@
+"""Fast path of OffsetCommit: a short cut for a consumer that commits the same partition again.
+
+A member's commits of one partition differ in their correlation id, the offset and its leader epoch; all other
+bytes are the same each time. The first commit takes the ordinary path. If it was of the usual kind (one
+topic, one partition, nothing refused), the fast path stores the bytes around the offset, their meaning, and
+the batch that was written. For the next commit it asks the group's machine, as for every commit, and writes a
+copy of that batch with the new offset. Where followers have to get it first, the finished answer waits for
+them.
+
+As for produce (produce_fast_path.py), anything unusual takes the ordinary path, and a test compares answers
+and logs of both.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING, cast
+
+from headrace.base.time import Now
+from headrace.node.authorization import Access
+from headrace.node.connection import Connection
+from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
+from headrace.node.coordinators.shard import Shard
+from headrace.node.effects import Parts
+from headrace.node.error_codes import FAULTS
+from headrace.node.handlers.offset_commit import IDS_SINCE, committer_of, refused_topic
+from headrace.node.produce_fast_path import LATER, ParkedAnswer
+from headrace.node.routes import OFFSET_COMMIT, Request, Route
+from headrace.node.waiting import Waiting
+from headrace.protocol.api import request_codec
+from headrace.protocol.coordinator_records import Record, encode
+from headrace.protocol.coordinator_records.groups import OffsetCommitKey, OffsetCommitValue
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.framing import answer_frame
+from headrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headrace.records.batch import ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CRC_AT, read_header
+from headrace.records.builder import build_batch
+from headrace.records.checksum import crc32c
+
+if TYPE_CHECKING:
+    from headrace.machines.groups.groups import Groups
+
+VERSION_MIN = 6  # before it a commit has no leader epoch, or says how long it is to be kept
+
+# Remembered per connection: one per partition that its member reads. Each is about a kilobyte.
+COMMITS_MAX = 128
+COMMIT_BYTES_MAX = 2_048  # a longer one, with a very long name or text, is not remembered
+
+# What a client is told whose commit may be lost; in all other cases it looks for the coordinator again.
+_REFUSALS = {
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+_START = Struct(">hhi")  # API key, version, correlation id
+_PLACE = Struct(">qi")  # offset and leader epoch: side by side in the request and in the record
+_TIMESTAMP = Struct(">q")
+_TIMESTAMPS = Struct(">qq")  # base and maximum, side by side in a batch's header
+_CRC = Struct(">I")
+_PLACE_SENTINEL = (0x7AC1_55ED_0FF5_E701, 0x7AC1_55ED)
+_TIME_SENTINEL = 0x7AC1_55ED_0FF5_E702
+
+
+class RememberedCommit:
+    """The constant parts of one member's commits of one partition."""
+
+    __slots__ = (
+        "_codec",
+        "_topic",
+        "answer",
+        "batch",
+        "committer",
+        "loads",
+        "metrics",
+        "partition",
+        "place_at",
+        "record",
+        "shard",
+        "size",
+        "time_at",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        body: OffsetCommitRequest,
+        shard: "Shard[Groups]",
+        record: Record,
+        answer: bytes,
+    ) -> None:
+        self.committer = committer_of(body, route.version)
+        self.metrics = route.metrics
+        self.partition = shard.partition
+        self._codec = route.response
+        self._topic = body.topics[0]
+        self.shard = shard
+        self.timeout_ms = shard.commit_timeout_ms
+        self.loads = shard.loads  # another machine, made from the log, may know more than we remember
+        self.record = record
+        self.batch = build_batch([(0, *encode(record), ())])
+        self.place_at = self.batch.index(_PLACE.pack(*_PLACE_SENTINEL))
+        self.time_at = self.batch.index(_TIMESTAMP.pack(_TIME_SENTINEL))
+        self.size, self.answer = answer[:4], answer[8:]  # the correlation id is between them
+
+    def batch_of(self, offset: int, leader_epoch: int, wall_ms: int) -> bytearray:
+        batch = bytearray(self.batch)
+        _PLACE.pack_into(batch, self.place_at, offset, leader_epoch)
+        _TIMESTAMP.pack_into(batch, self.time_at, wall_ms)
+        _TIMESTAMPS.pack_into(batch, BASE_TIMESTAMP_AT, wall_ms, wall_ms)
+        _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+        return batch
+
+    def refusal(self, correlation_id: int, code: ErrorCode) -> Parts:
+        """The followers did not get the commit, as far as this broker can know."""
+        code = _REFUSALS.get(code, ErrorCode.NOT_COORDINATOR)
+        response = OffsetCommitResponse(topics=[refused_topic(self._topic, code)])
+        return answer_frame(self._codec, correlation_id, response)
+
+
+class CommitFastPath:
+    """One connection's memory of its commits, all of one version."""
+
+    __slots__ = (
+        "_access",
+        "_commits",
+        "_connection",
+        "_places",
+        "_topics",
+        "_topics_version",
+        "_version",
+        "_waiting",
+    )
+
+    may_queue = True  # behind requests of the connection that wait
+
+    def __init__(
+        self,
+        access: Access,
+        waiting: Waiting,
+        topics: ImageTopics,
+        connection: Connection,
+        version: int,
+        topics_version: int,
+    ) -> None:
+        self._connection = connection
+        self._access = access
+        self._waiting = waiting
+        self._topics = topics
+        self._version = version
+        self._topics_version = topics_version
+        self._places: dict[int, int] = {}  # by a frame's length: where offset and leader epoch are
+        self._commits: dict[bytes, RememberedCommit] = {}
+
+    def serve(self, now: Now, frame: memoryview) -> Parts | None:
+        """The answer to a commit that is recognised, or LATER; None: take the ordinary way, nothing has
+        happened.
+        """
+        place_at = self._places.get(len(frame))
+        if place_at is None:
+            return None
+        api_key, version, _ = _START.unpack_from(frame)
+        if api_key != OFFSET_COMMIT or version != self._version:
+            return None
+        known = self._commits.get(bytes(frame[8:place_at]) + frame[place_at + _PLACE.size :])
+        if known is None or self._access.authorizer is not None or self._waiting.quotas is not None:
+            return None
+        shard = known.shard
+        machine = shard.current
+        if machine is None or shard.loads != known.loads or self._topics.version != self._topics_version:
+            return None
+        partition = shard.partition
+        leader = partition.leader
+        if leader is None or leader.epoch != shard.epoch or not partition.takes_fast_path:
+            return None
+        if len(leader.isr) < partition.min_insync_replicas:
+            return None
+        offset, leader_epoch = _PLACE.unpack_from(frame, place_at)
+        record = machine.commit_again(now, known.committer, known.record, offset, leader_epoch)
+        if record is None:
+            return None
+        batch = known.batch_of(offset, leader_epoch, now.wall_ms)
+        try:
+            appended = partition.append(
+                memoryview(batch), now, from_client=False, validated=read_header(batch)
+            )
+        except FAULTS:
+            return None  # nothing was appended; the ordinary way meets the same fault and acts on it
+        machine.replay(record)
+        shard.arm(now)
+        known.metrics.requests += 1
+        answer = b"".join((known.size, frame[4:8], known.answer))
+        end = appended.last_offset + 1
+        if leader.high_watermark < end:
+            parked = ParkedAnswer(self._waiting, known, leader, end, answer, now)
+            self._waiting.park_finished(parked, self._connection)
+            partition.await_commit(end, parked, now.after_ms(known.timeout_ms))
+            return LATER
+        if self._connection.pending:
+            self._waiting.queue_behind(self._connection, [answer])
+            return LATER
+        return [answer]
+
+    def fits(self, version: int, topics_version: int) -> bool:
+        return version == self._version and topics_version == self._topics_version
+
+    def remember(self, frame: memoryview, place_at: int, known: RememberedCommit) -> None:
+        if len(self._commits) >= COMMITS_MAX:
+            self._commits.clear()
+            self._places.clear()
+        self._places[len(frame)] = place_at
+        self._commits[bytes(frame[8:place_at]) + frame[place_at + _PLACE.size :]] = known
+
+
+def joined_answer(route: Route, topic: OffsetCommitRequestTopic) -> bytes:
+    """The answer to a commit of this one partition that was taken, with any correlation id."""
+    partition = OffsetCommitResponsePartition(partition_index=topic.partitions[0].partition_index)
+    named = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[partition])
+    parts: Parts = answer_frame(route.response, 0, OffsetCommitResponse(topics=[named]))
+    return b"".join(cast(list[bytes], parts))
+
+
+class CommitFastPaths:
+    """Makes the fast paths of all connections, from commits that were answered the ordinary way."""
+
+    __slots__ = ("_access", "_groups", "_topics", "_waiting")
+
+    def __init__(
+        self, groups: GroupCoordinator, topics: ImageTopics, access: Access, waiting: Waiting
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._access = access
+        self._waiting = waiting
+
+    def learn(self, request: Request, parts: Parts | None, frame: memoryview, position: int) -> None:
+        """After a commit of one partition was answered the ordinary way, or waits for followers: remember it,
+        if the fast path can serve its like.
+        """
+        version = request.version
+        if len(frame) > COMMIT_BYTES_MAX or version < VERSION_MIN:
+            return
+        route = request.route
+        body: OffsetCommitRequest = request.body
+        if parts is None:  # it waits for followers, and keeps no views
+            body = route.decode(frame, position)
+            if version >= IDS_SINCE:
+                body.topics[0].name = self._topics.name_of(body.topics[0].topic_id) or ""
+        shard = self._groups.shard_of(request.now, body.group_id)
+        if isinstance(shard, ErrorCode):
+            return
+        topic = body.topics[0]
+        partition = topic.partitions[0]
+        key = OffsetCommitKey(group=body.group_id, topic=topic.name, partition=partition.partition_index)
+        committed = shard.machine.offsets.get(key.group, key.topic, key.partition)
+        place = partition.committed_offset, partition.committed_leader_epoch
+        if committed is None or committed[:2] != place:
+            return
+        answer = joined_answer(route, topic)
+        if parts is not None and b"".join(cast(list[bytes], parts))[8:] != answer[8:]:
+            return  # it was refused, maybe with the offset that was there already
+        partition.committed_offset, partition.committed_leader_epoch = _PLACE_SENTINEL
+        before, after = (
+            request_codec(OFFSET_COMMIT, version).encode(body).split(_PLACE.pack(*_PLACE_SENTINEL))
+        )
+        said = before + _PLACE.pack(*place) + after
+        if frame[len(frame) - len(said) :] != said:
+            return  # the same can be said in other bytes, some left over at the end for example
+        value = OffsetCommitValue(
+            offset=_PLACE_SENTINEL[0],
+            leader_epoch=_PLACE_SENTINEL[1],
+            metadata=committed[2],
+            commit_timestamp=_TIME_SENTINEL,
+            topic_id=committed[5],
+        )
+        place_at = len(frame) - len(after) - _PLACE.size
+        topics_version = self._topics.version
+        connection = request.connection
+        path = connection.fast_path
+        if not isinstance(path, CommitFastPath) or not path.fits(version, topics_version):
+            path = connection.fast_path = CommitFastPath(
+                self._access, self._waiting, self._topics, connection, version, topics_version
+            )
+        path.remember(frame, place_at, RememberedCommit(route, body, shard, Record(key, value), answer))

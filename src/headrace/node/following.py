@@ -1,0 +1,321 @@
+"""The follower role of one partition: carries out what its `PartitionFollower` orders.
+
+Appending happens at once. A truncation takes three steps, each after the one before is done: checkpoints that
+promise more than will be left are written again, the log is cut, and the cut is flushed. The follower fetches
+again after that. Every answer, result and moment is handed to the machine first; a machine of an earlier
+leader epoch is no longer the partition's, and what comes for it is dropped.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.base.time import Now
+from headrace.machines.replication.follower import (
+    AdvanceLogStart,
+    AppendRecords,
+    Fact,
+    FetchAnswered,
+    FetchFailed,
+    FlushesChanged,
+    LogDamaged,
+    LogFlushed,
+    LogTruncated,
+    PartitionFollower,
+    RecordsAppended,
+    StartOverAt,
+    TruncateTo,
+    Woke,
+)
+from headrace.machines.replication.lineage import Divergence
+from headrace.node.log_directories import LogDirectories
+from headrace.node.log_starts import LogStarts
+from headrace.node.partition import Partition
+from headrace.node.ports import Jobs, Once, Ports
+from headrace.protocol.messages.fetch import PartitionData
+from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
+from headrace.storage.errors import StorageError
+from headrace.storage.flushing import Flushed
+from headrace.storage.log import PartitionLog
+
+# How long to wait before a step that the disk had no space for is tried again.
+RETRY_MS = 1_000
+
+# So many times in a row the same gap is refused. Then it is what the leader has: a topic that was compacted
+# once keeps its gaps under another policy.
+GAPS_REFUSED = 3
+
+
+class Following:
+    __slots__ = (
+        "_changed",
+        "_cut_generation",
+        "_deadlines",
+        "_directories",
+        "_gap_offset",
+        "_gaps",
+        "_is_cut",
+        "_jobs",
+        "_reports",
+        "_starts",
+        "_timer",
+        "log",
+        "machine",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        log: PartitionLog,
+        machine: PartitionFollower,
+        changed: "Callable[[Following], None]",
+        starts: LogStarts,
+        directories: LogDirectories,
+        ports: Ports,
+    ) -> None:
+        self.partition = partition
+        self.log = log
+        self.machine = machine
+        self._changed = changed  # told when there is something new to fetch, or to tell the leader
+        self._starts = starts
+        self._directories = directories
+        self._jobs: Jobs = ports.jobs
+        self._deadlines = ports.deadlines
+        self._reports = ports.reports
+        self._cut_generation: int | None = None  # of a log that was cut, until that is flushed
+        self._is_cut = False  # the same, also for a cut that a full disk has stopped halfway
+        self._timer: Once | None = None
+        self._gap_offset = -1  # where a batch was refused because it left a gap
+        self._gaps = 0
+
+    @property
+    def high_watermark(self) -> int:
+        return self.machine.high_watermark
+
+    @property
+    def is_current(self) -> bool:
+        return self.partition.follower is self
+
+    @property
+    def is_fetching(self) -> bool:
+        return self.machine.is_fetching and not self.partition.is_offline
+
+    # --- facts -------------------------------------------------------------------------------------------
+
+    def repair(self, now: Now, offset: int) -> None:
+        """The log is damaged from this offset on: the leader has the rest."""
+        self._step(now, LogDamaged(offset))
+
+    def answered(self, now: Now, asked: tuple[int, int], data: PartitionData) -> None:
+        """The leader's answer to a fetch from that offset on, with that epoch of the record before."""
+        diverging = data.diverging_epoch
+        divergence = None
+        if diverging is not None and diverging.end_offset >= 0:
+            divergence = Divergence(diverging.epoch, diverging.end_offset)
+        records = data.records
+        answer = FetchAnswered(
+            asked[0],
+            asked[1],
+            data.error_code,
+            data.high_watermark,
+            data.log_start_offset,
+            divergence,
+            has_records=bool(records),
+        )
+        self._step(now, answer, records)
+
+    def flushed(self, now: Now, result: Flushed) -> None:
+        if self._cut_generation is None:
+            self._step(now, LogFlushed(self.log.flushed_offset))
+        elif result.generation == self._cut_generation:
+            self._cut_generation = None
+            self._is_cut = False
+            self._truncated(now)
+
+    def configured(self, now: Now) -> None:
+        self._step(now, FlushesChanged(self.partition.flushes_each, self.log.flushed_offset))
+
+    def _truncated(self, now: Now) -> None:
+        log = self.log
+        try:
+            last_epoch = log.last_record_epoch()
+        except StorageError as fault:
+            self._directories.storage_failed(now, self.partition, fault)
+            self._try_again(now, self._truncated)
+            return
+        self._step(now, LogTruncated(log.log_end_offset, last_epoch, log.flushed_offset))
+
+    def _woke(self, now: Now) -> None:
+        self._timer = None
+        if self.is_current:
+            self._step(now, Woke())
+
+    def _step(self, now: Now, fact: Fact, records: Any = None) -> None:
+        machine = self.machine
+        before = machine.fetch_offset if machine.is_fetching else None
+        committed = machine.high_watermark
+        try:
+            orders = machine.step(now.mono, fact)
+        except StorageError as fault:  # it asks the log for its lineage
+            self._directories.storage_failed(now, self.partition, fault)
+            return
+        for order in orders:
+            match order:
+                case AppendRecords():
+                    self._append(now, records)
+                case TruncateTo(offset):
+                    self._truncate(now, offset, committed, is_start=False)
+                case StartOverAt(offset):
+                    self._truncate(now, offset, committed, is_start=True)
+                case AdvanceLogStart(offset):
+                    self._starts.write(self, offset)
+                case _:
+                    self._directories.offsets_moved()  # the next checkpoint has the high watermark
+        at = machine.deadline()
+        if at is not None and self._timer is None:
+            self._timer = Once(self._deadlines, at, self._woke)
+        if machine.is_fetching and machine.fetch_offset != before:
+            self._changed(self)
+
+    # --- orders ------------------------------------------------------------------------------------------
+
+    def _append(self, now: Now, records: Any) -> None:
+        partition, log = self.partition, self.log
+        try:
+            result = log.append_as_follower(
+                memoryview(records),
+                leader_epoch=self.machine.epoch,
+                allows_gaps=self._gaps >= GAPS_REFUSED or "compact" in partition.config.cleanup_policy,
+                wall_ms=now.wall_ms,
+            )
+            last_epoch = log.last_record_epoch()
+        except StorageError as fault:
+            self._directories.storage_failed(now, partition, fault)
+            if self.is_current:
+                self._step(now, FetchFailed())
+            return
+        if result.refusal is not None:
+            self._report_refusal(result.end_offset, result.refusal)
+        else:
+            self._gaps = 0
+        partition.replicated(now)
+        self._step(
+            now,
+            RecordsAppended(
+                log.log_end_offset,
+                last_epoch,
+                log.flushed_offset,
+                is_complete=result.refusal is None,
+            ),
+        )
+
+    def _report_refusal(self, offset: int, refusal: str) -> None:
+        self._gaps = self._gaps + 1 if offset == self._gap_offset else 1
+        self._gap_offset = offset
+        self._reports.report(
+            "warning",
+            "replica_records_refused",
+            partition=f"{self.partition.topic}-{self.partition.index}",
+            leader=self.machine.leader_id,
+            reason=refusal,
+        )
+
+    def _truncate(self, now: Now, offset: int, committed: int, *, is_start: bool) -> None:
+        """`committed` is the high watermark before."""
+        log = self.log
+        if offset >= log.log_end_offset and not is_start:
+            self._cut(now, offset, is_start=False)
+            return
+        self._reports.report(
+            "warning" if offset < committed else "info",
+            "replica_starts_over" if is_start else "replica_truncated",
+            partition=f"{self.partition.topic}-{self.partition.index}",
+            offset=offset,
+            log_end_offset=log.log_end_offset,
+            leader=self.machine.leader_id,
+            leader_epoch=self.machine.epoch,
+        )
+        self._lower(now, offset, is_start=is_start)
+
+    def _lower(self, now: Now, offset: int, *, is_start: bool) -> None:
+        """No checkpoint may promise what will be gone."""
+        partition = self.partition
+        directory = self._directories[partition.directory]
+        job = directory.lower_job(partition.topic, partition.index, 0 if is_start else offset, offset)
+        if job is None:
+            self._cut(now, offset, is_start=is_start)
+            return
+
+        def finished(now: Now, outcome: Any) -> None:
+            if not self.is_current:
+                return
+            if isinstance(outcome, Exception):
+                self._directories.job_failed(now, partition.directory, outcome)
+                self._try_again(now, lambda now: self._lower(now, offset, is_start=is_start))
+            else:
+                self._cut(now, offset, is_start=is_start)
+
+        self._jobs.run(partition.directory, CHECKPOINT_QUEUE, job, finished)
+
+    def _cut(self, now: Now, offset: int, *, is_start: bool) -> None:
+        partition, log = self.partition, self.log
+        end = log.log_end_offset
+        self._is_cut |= is_start or offset < end
+        try:
+            if is_start:
+                log.start_over(offset, now.wall_ms)
+            else:
+                log.cut_to(offset, now.wall_ms)
+            self._directories[partition.directory].complete_cut(partition.topic, partition.index)
+            partition.remove_later(now, log.take_doomed())
+        except StorageError as fault:
+            self._directories.storage_failed(now, partition, fault)
+            self._try_again(now, lambda now: self._cut(now, offset, is_start=is_start))
+            return
+        if offset >= end and not is_start and not self._is_cut:  # only epochs without records were forgotten
+            partition.replicated(now)
+            self._truncated(now)
+            return
+        self._cut_generation = log.generation
+        log.postpone_flush()  # so that there is a job, whatever another flush has covered since
+        self._directories.want_flush(now, partition)
+
+    def end(self, now: Now) -> None:
+        """It follows no more. Whoever has the log next appends to it: what was cut off must not come back
+        between those records when the host goes down. This waits for the disk, but only if the leader changes
+        in the moment between the cut and its flush.
+        """
+        partition = self.partition
+        if partition.log is not self.log:
+            return  # deleted, or moved, which flushes all of it
+        if self._directories[partition.directory].give_up_cut(partition.topic, partition.index):
+            self._directories.offsets_moved()
+        if self._is_cut:
+            try:
+                self.log.flush_now()
+            except StorageError as fault:
+                self._directories.storage_failed(now, partition, fault)
+
+    def _try_again(self, now: Now, act: Callable[[Now], None]) -> None:
+        def again(now: Now) -> None:
+            if self.is_current and not self.partition.is_offline:
+                act(now)
+
+        Once(self._deadlines, now.after_ms(RETRY_MS), again)
+
+    def start_written(self, now: Now, offset: int, outcome: Any) -> None:
+        """The leader has deleted records. It is told when the new start is durable here, too."""
+        if isinstance(outcome, Exception):
+            self._try_again(now, lambda now: self._starts.write(self, offset))
+        elif self.is_current:
+            self._delete_before(now, offset)
+
+    def _delete_before(self, now: Now, offset: int) -> None:
+        partition = self.partition
+        try:
+            doomed = self.log.advance_log_start(offset, now.wall_ms)
+        except StorageError as fault:
+            self._directories.storage_failed(now, partition, fault)
+            return
+        partition.remove_later(now, doomed)
+        self._changed(self)

@@ -1,0 +1,101 @@
+"""Fault profiles of a cluster: how often each kind of fault is chosen, usually, and for some seeds.
+
+The number of a seed decides which it uses, so that the number alone repeats the run.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterProfile:
+    """How often each fault is chosen, relative to the others; 0 turns it off."""
+
+    kill: int = 6
+    lose: int = 3  # the host, with what was not fsynced
+    stop_cleanly: int = 3
+    pause: int = 4  # the process stands still
+    isolate: int = 4  # a node from all others
+    divide: int = 3  # two groups that do not reach each other
+    bridge: int = 2  # two groups that reach each other only through one node
+    cut_link: int = 6  # one direction between two nodes
+    refuse: int = 3
+    flap: int = 2  # a link comes and goes
+    slow_link: int = 3
+    reset: int = 4  # connections between nodes
+    client_reset: int = 4
+    clock_jump: int = 2
+    slow_jobs: int = 3
+    disk_full: int = 2
+    topple: int = 0  # a leader, and then the next one
+    cut_off_followers: int = 0  # from their leader, which reaches the controller
+    cut_off_controller: int = 0  # from a leader, which reaches its followers
+    drift: int = 0  # of a node's clocks
+    late_reads: int = 0  # of what is sent to other nodes
+    rotten_reads: int = 0
+    torn_write: int = 0  # the process dies inside a disk call
+    failing_disk: int = 0  # an I/O error
+    rot: int = 0  # a bit flips on the disk of a node that is down
+    empty_disk: int = 0  # a node comes back with a new disk
+    stale_disk: int = 0  # or with an older copy of it
+    depose: int = 0  # a leader that clients wait for
+    overwrite: int = 0  # what a leader that was deposed has not sent yet
+    outlive: int = 0  # a request that arrives in the next run of its sender
+    min_in_sync: int = 0  # min.insync.replicas of one topic; 0: as usual
+    pause_s: tuple[float, float] = (0.1, 1.0)  # between faults
+
+
+USUAL = ClusterProfile()
+
+HARDER: dict[str, ClusterProfile] = {
+    # leaders change while their followers are not equally far
+    "leaders": ClusterProfile(
+        topple=30, cut_off_followers=8, cut_off_controller=8, late_reads=10, drift=4, pause_s=(0.1, 0.8)
+    ),
+    # disks tear, fail, rot, and are replaced
+    "disks": ClusterProfile(
+        kill=3,
+        lose=4,
+        disk_full=4,
+        torn_write=8,
+        failing_disk=4,
+        rot=10,
+        rotten_reads=8,
+        empty_disk=6,
+        stale_disk=4,
+        isolate=1,
+        divide=1,
+        min_in_sync=3,
+        pause_s=(0.2, 1.2),
+    ),
+}
+# what is old arrives late: one part of a script is enough for a few seconds, so there are fewer other faults
+LATE = ClusterProfile(
+    kill=3,
+    lose=2,
+    pause=2,
+    isolate=1,
+    divide=1,
+    bridge=1,
+    cut_link=2,
+    refuse=1,
+    flap=1,
+    slow_link=1,
+    reset=2,
+    depose=14,
+    overwrite=14,
+    outlive=14,
+    pause_s=(0.1, 0.9),
+)
+HARDER_EVERY = 4  # of so many seeds in a row one has a harder profile, and one the late one
+LATE_REST = 2
+
+
+def cluster_profile_of(seed: int) -> tuple[str, ClusterProfile]:
+    """The profile of a seed, and its name."""
+    number, rest = divmod(seed, HARDER_EVERY)
+    if rest == LATE_REST:
+        return "late", LATE
+    if rest:
+        return "usual", USUAL
+    name = sorted(HARDER)[number % len(HARDER)]
+    return name, HARDER[name]

@@ -1,0 +1,18 @@
+"""No two brokers, and no two runs of one, have the same producer ids to give."""
+
+from headrace.node.node import Node
+from headrace.simulator.history import Violation
+from headrace.simulator.host import Host
+
+
+class ProducerIdsGivenOnce:
+    name = "producer_ids_given_once"
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, tuple[int, Node]] = {}  # by the end of a block: who has it
+
+    def look(self, host: Host, node: Node, /) -> None:
+        for block in node.broker.producer_ids.blocks:
+            first, process = self._blocks.setdefault(block.stop, (host.id, node))
+            if process is not node:
+                raise Violation(f"it has the producer ids {block}, which node {first} was given before")

@@ -1,0 +1,43 @@
+"""What lies below a high watermark is the same on all replicas, and stays so: the same offsets, epochs and
+checksums, whoever leads later.
+"""
+
+from headrace.node.node import Node
+from headrace.simulator.cluster_judges.replica_contents import BatchSeen, batches_between
+from headrace.simulator.history import Violation
+from headrace.simulator.host import Host
+
+
+class ReplicasAgree:
+    name = "replicas_agree_below_high_watermark"
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[bytes, int], dict[int, tuple[BatchSeen, int]]] = {}
+        self._checked: dict[tuple[int, bytes, int], tuple[Node, int]] = {}  # up to where, by node
+
+    def look(self, host: Host, node: Node, /) -> None:
+        if node.broker.lifecycle.epoch < 0:
+            return  # not registered yet: it answers no client, and may lead by metadata of its last life
+        for partition in node.broker.partitions.all():
+            log = partition.log
+            if log is None or log.is_offline or partition.is_offline or partition.topic.startswith("__"):
+                continue
+            key = (host.id, bytes(partition.topic_id), partition.index)
+            process, start = self._checked.get(key, (None, 0))
+            if process is not node:
+                start = log.log_start_offset
+            high_watermark = min(partition.high_watermark, log.log_end_offset)
+            if high_watermark <= start:
+                self._checked[key] = (node, start)
+                continue
+            known = self._batches.setdefault(key[1:], {})
+            end = start
+            for batch in batches_between(log, start, high_watermark):
+                first, whose = known.setdefault(batch.base_offset, (batch, host.id))
+                if first != batch:
+                    raise Violation(
+                        f"{partition.topic}-{partition.index} has {batch} below its high watermark "
+                        f"{high_watermark}; node {whose} had {first}"
+                    )
+                end = batch.end_offset
+            self._checked[key] = (node, end)

@@ -1,0 +1,132 @@
+"""Play `cluster`: producers and readers that use our own client, on topics with several replicas.
+
+Processes die, hosts lose their memory, links fail in every way, and clocks jump. When everything has healed,
+every partition must have a leader and all its replicas in sync within a limited time, every record must be
+reported, and everything that was acknowledged must be readable, in the same order on all replicas.
+"""
+
+from headrace.simulator.clients.creator import Creator
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.cluster import Cluster
+from headrace.simulator.cluster_fault_profiles import ClusterProfile
+from headrace.simulator.cluster_faults import ClusterFaults
+from headrace.simulator.cluster_judges.replica_contents import contents_of
+from headrace.simulator.history import ContentsKnown, Finished, JudgedWrong, Violation
+from headrace.simulator.plays import CALM_S, HEALING_S
+from headrace.simulator.programs.explorer import Explorer
+from headrace.simulator.programs.sender import Sender
+from headrace.simulator.programs.shell import STALL_S_MAX
+from headrace.simulator.world import World
+
+RECOVERY_S = 30.0  # from healing to a leader and full in-sync sets everywhere
+
+
+class ClusterOfLogs:
+    def __init__(self, world: World) -> None:
+        self.nodes = world.rng.choice((1, 2, 3, 3, 3, 4, 5))
+        self.settings: dict[str, str] = {}
+
+    def live(self, cluster: Cluster, profile: ClusterProfile, seconds: float) -> None:
+        world, rng = cluster.world, cluster.world.rng
+        configs = {"retention.ms": "-1", "internal.segment.bytes": "8000", "max.message.bytes": "2000"}
+        strict = {"min.insync.replicas": str(profile.min_in_sync)} if profile.min_in_sync else {}
+        topics = [
+            Topic("notes", rng.randint(1, 3), configs | strict),
+            Topic("flushed", rng.randint(1, 2), configs | {"flush.messages": "1"}),
+        ]
+        creator = Creator(cluster, "creator", topics, min(3, self.nodes))
+        senders = [
+            Sender(cluster, "writer", topics[0], acks=-1, is_idempotent=True),
+            Sender(cluster, "other", topics[0], acks=-1, is_idempotent=True),
+            Sender(cluster, "careful", topics[1], acks=-1, is_idempotent=True),
+        ]
+        explorers = [
+            Explorer(cluster, f"explorer{n}", topic, is_committed=bool(n)) for n, topic in enumerate(topics)
+        ]
+        programs = [*senders, *explorers]
+
+        def are_in_sync() -> bool:
+            return in_sync(cluster, topics)
+
+        def may_lose() -> bool:
+            """With fewer than three nodes a record is acknowledged when one of them has it in memory."""
+            return self.nodes >= 3 and are_in_sync()
+
+        faults = ClusterFaults(cluster, programs, profile, may_lose)
+        cluster.start()
+        creator.begin()
+        if not cluster.when(lambda: creator.has_created, HEALING_S):
+            raise stuck(cluster, "topics are not created")
+        if not cluster.when(are_in_sync, HEALING_S):
+            raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}")
+        for program in programs:
+            program.begin()
+        faults.begin()
+        world.run(world.mono + seconds)
+
+        faults.stop()
+        for program in programs:
+            program.is_careful = True
+        for sender in senders:
+            sender.is_stopping = True
+        for explorer in explorers:
+            explorer.rest()
+        world.run(world.mono + STALL_S_MAX + CALM_S)
+        if not cluster.when(are_in_sync, RECOVERY_S):
+            raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}", RECOVERY_S)
+        if not cluster.when(lambda: all(one.is_idle for one in senders), HEALING_S):
+            raise stuck(cluster, "producers do not tell what became of their records")
+        world.run(world.mono + CALM_S)  # the high watermark reaches all followers
+        finished = Finished({}, {}, {})
+        for key in (key for topic in topics for key in topic.keys):
+            try:
+                finished.starts[key], finished.contents[key] = contents_of(cluster, key)
+            except Violation as violation:
+                event = "all replicas are in sync"
+                raise JudgedWrong("replicas_agree", str(violation), cluster.history.count, event) from None
+            rows = finished.contents[key]
+            finished.ends[key] = rows[-1][0] + 1 if rows else finished.starts[key]
+        cluster.history.add(finished)
+        ends = finished.ends
+        if not cluster.when(lambda: all(one.has_read(ends) for one in explorers), HEALING_S):
+            raise stuck(cluster, "not everything is shown to those who read")
+        cluster.history.add(ContentsKnown(finished.contents, {}))
+
+
+def in_sync(cluster: Cluster, topics: list[Topic]) -> bool:
+    """Whether all nodes run and agree that each partition has a leader and all its replicas in sync. A node
+    that was just started does not know yet what the others think of it.
+    """
+    nodes = cluster.nodes()
+    if len(nodes) < len(cluster.hosts) or not all(node.is_ready for node in nodes.values()):
+        return False
+    for node in nodes.values():
+        image = node.controller.metadata.image
+        for topic in topics:
+            state = image.topics.get(topic.name)
+            if state is None or len(state.partitions) < topic.partitions:
+                return False
+            for partition in state.partitions.values():
+                if partition.leader < 0 or set(partition.isr) != set(partition.replicas):
+                    return False
+    return True
+
+
+def described(cluster: Cluster, topics: list[Topic]) -> str:
+    """What each node that runs believes."""
+    lines = []
+    for number, node in cluster.nodes().items():
+        image = node.controller.metadata.image
+        for topic in topics:
+            state = image.topics.get(topic.name)
+            for index, one in state.partitions.items() if state is not None else ():
+                lines.append(f"node {number}: {topic.name}-{index} leader {one.leader} isr {one.isr}")
+    return "; ".join(lines) or "no node runs"
+
+
+def stuck(cluster: Cluster, what: str, seconds: float = HEALING_S) -> JudgedWrong:
+    """The objection when something does not happen though all has healed."""
+    down = [number for number, host in cluster.hosts.items() if host.node is None]
+    reports = {number: host.reports[-2:] for number, host in cluster.hosts.items()}
+    sentence = f"{seconds:.0f} s after all has healed {what}; down: {down}; last reports: {reports}"
+    return JudgedWrong("progress_after_healing", sentence, cluster.history.count, "nothing happens")

@@ -1,0 +1,300 @@
+"""A client asks a broker what only the active controller can answer: the broker forwards it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, cast
+
+import pytest
+
+from harness.controllers import Controllers
+from harness.follower_parts import SETTINGS
+from harness.remote_broker import CONTROLLER_ALONE, RemoteBroker
+from headrace.node.authorization import Operation, Resource
+from headrace.node.connection import Connection
+from headrace.node.handlers.envelope import EnvelopedResponse
+from headrace.node.metadata_log import MetadataLog
+from headrace.node.peers import Unanswered
+from headrace.protocol.api import response_codec
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.framing import answer_frame
+from headrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.protocol.messages.envelope import EnvelopeRequest
+from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.simulator.frames import request_bytes
+from headrace.simulator.manual_host import ManualHost
+
+
+class LedElsewhere(MetadataLog):
+    """The metadata log of a node that follows node 7."""
+
+    __slots__ = ()
+
+    @property
+    def is_active(self) -> bool:
+        return False
+
+    @property
+    def leader_id(self) -> int:
+        return 7
+
+
+class Pair:
+    """A controller, node 7, with broker 1; and node 2, whose clients ask what only node 7 can answer."""
+
+    def __init__(self) -> None:
+        self.controller = ManualHost(CONTROLLER_ALONE)
+        RemoteBroker(self.controller, 1).start()
+        voters = {"controller.quorum.voters": "2@127.0.0.1:9193,7@127.0.0.1:9093"}
+        self.broker = ManualHost(SETTINGS | voters)
+        self.broker.node.controller.metadata.__class__ = LedElsewhere
+        self.link = self.controller.connect()
+        self.client = self.broker.connect()
+
+    def carry(self) -> None:
+        """Everything that the broker has sent to the controller, and the answers to it."""
+        while self.broker.sent:
+            sent = self.broker.sent.popleft()
+            assert (sent.peer.id, sent.lane) == (7, "forwarding")
+            self.controller.send_frame(self.link, sent.frame[4:])
+            answer = self.controller.answers[self.link.id].popleft()
+            self.broker.node.answered(self.broker.clock.now(), sent.ticket, memoryview(answer)[4:])
+            self.broker.settle()
+
+    def lose(self, reason: Unanswered) -> None:
+        sent = self.broker.sent.popleft()
+        self.broker.node.answered(self.broker.clock.now(), sent.ticket, reason)
+        self.broker.settle()
+
+    def ask(self, request: Any, version: int) -> Any:
+        self.broker.send(self.client, request, version)
+        self.carry()
+        return self.broker.receive(self.client)
+
+
+def creation(name: str = "t") -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_in_every_version(pair: Pair, version: int) -> None:
+    (created,) = pair.ask(creation(), version).topics
+    assert (created.name, created.error_code) == ("t", 0)
+    assert "t" in pair.controller.node.controller.metadata.image.topics
+    (again,) = pair.ask(creation(), version).topics
+    assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_answers_leave_in_the_order_of_the_requests(pair: Pair) -> None:
+    broker, client = pair.broker, pair.client
+    broker.send(client, creation("a"), 7)
+    broker.send(client, MetadataRequest(topics=[]), 12)
+    broker.send(client, creation("b"), 7)
+    assert broker.receive(client) is None
+    pair.carry()
+    assert broker.receive(client).topics[0].name == "a"
+    assert broker.receive(client).cluster_id == broker.node.directories.cluster_id
+    assert broker.receive(client).topics[0].name == "b"
+
+
+@pytest.mark.parametrize("reason", Unanswered)
+def test_a_lost_one_is_sent_again(pair: Pair, reason: Unanswered) -> None:
+    pair.broker.send(pair.client, creation(), 7)
+    pair.lose(reason)
+    assert pair.broker.receive(pair.client) is None
+    pair.broker.advance(0.02)
+    pair.carry()
+    assert pair.broker.receive(pair.client).topics[0].error_code == 0
+
+
+def test_a_slow_controller_is_asked_once(pair: Pair) -> None:
+    """It would refuse to create a second time what it has just created."""
+    pair.broker.send(pair.client, creation(), 7)
+    pair.broker.advance(12)
+    asked = [one for one in pair.broker.sent if one.lane == "forwarding"]
+    assert len(asked) == 1
+    pair.broker.sent = deque(asked)
+    pair.carry()
+    assert pair.broker.receive(pair.client).topics[0].error_code == 0
+
+
+def test_without_a_controller_the_client_is_told_in_the_end(pair: Pair) -> None:
+    topics = [DeleteTopicState(name="t")]
+    pair.broker.send(pair.client, DeleteTopicsRequest(topics=topics), 6)
+    pair.broker.advance(31)
+    (told,) = pair.broker.receive(pair.client).responses
+    assert (told.name, told.error_code) == ("t", ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_nothing_is_sent_for_a_client_that_was_told_so(pair: Pair) -> None:
+    pair.broker.send(pair.client, creation(), 7)
+    pair.lose(Unanswered.LOST)
+    pair.broker.advance(31)  # nobody answers: several tries end
+    pair.broker.sent.clear()
+    assert pair.broker.receive(pair.client).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    pair.broker.advance(10)
+    late = [one for one in pair.broker.sent if one.lane == "forwarding"]
+    assert not late, "a change that the client has given up must not be made minutes later"
+
+
+def test_a_controller_that_resigns_before_the_commit_is_not_the_clients_business(pair: Pair) -> None:
+    pair.broker.send(pair.client, creation(), 7)
+    told = CreateTopicsResponse(
+        topics=[CreatableTopicResult(name="t", error_code=ErrorCode.NOT_CONTROLLER, error_message=None)]
+    )
+    response = EnvelopedResponse(response_codec(19, 7), 1, response_codec(58, 0)).wrapped(told)
+    assert response.error_code == ErrorCode.NOT_CONTROLLER, "the broker asks the next controller"
+    sent = pair.broker.sent.popleft()
+    frame = b"".join(cast("list[bytes]", answer_frame(response_codec(58, 0), sent.ticket, response)))
+    pair.broker.node.answered(pair.broker.clock.now(), sent.ticket, memoryview(frame)[4:])
+    pair.broker.settle()
+    assert pair.broker.receive(pair.client) is None
+    pair.broker.advance(0.02)
+    pair.carry()
+    assert pair.broker.receive(pair.client).topics[0].error_code == 0
+
+
+def test_a_malformed_one_closes_the_connection(pair: Pair) -> None:
+    frame = bytes(request_bytes(19, 7, 1, "c", creation()))
+    pair.broker.send_frame(pair.client, frame[:-9])
+    pair.carry()
+    assert pair.broker.closed[pair.client.id] == "the request is malformed"
+
+
+def test_a_node_that_is_elected_meanwhile_serves_it_itself() -> None:
+    cluster = Controllers(are_brokers=True).start()
+    before = cluster.elected()
+    cluster.run(3.0)
+    before.kill()
+    asked = {}
+    for one in cluster.nodes.values():
+        if one is not before:
+            request = creation(f"by-{one.id}")
+            asked[one.id] = request, cluster.send_request(one, request, 7, "PLAINTEXT")
+    for request, wire in asked.values():
+        answer = cluster.answer_on(wire, request, 7, seconds=10.0)
+        assert [topic.error_code for topic in answer.topics] == [0]
+    assert cluster.elected().id in asked
+
+
+def test_a_controller_that_cannot_commit_forwards_what_its_own_clients_want() -> None:
+    cluster = Controllers(are_brokers=True).start()
+    before = cluster.elected()
+    cluster.run(3.0)
+    cluster.cuts = {(before.id, id) for id in cluster.nodes} | {(id, before.id) for id in cluster.nodes}
+    request = creation()
+    wire = cluster.send_request(before, request, 7, "PLAINTEXT")
+    assert cluster.answer_on(wire, request, 7, seconds=6.0) is None
+    assert not before.metadata.is_active
+    cluster.cuts.clear()
+    answer = cluster.answer_on(wire, request, 7, seconds=5.0)
+    assert [topic.error_code for topic in answer.topics] == [0]
+    assert "t" in cluster.elected().metadata.image.topics
+
+
+def test_a_connection_is_not_read_from_while_much_of_it_is_forwarded(pair: Pair) -> None:
+    topics = [DeleteTopicState(name=f"{number:06}" * 40) for number in range(18_000)]
+    frame = request_bytes(20, 6, 1, "c", DeleteTopicsRequest(topics=topics))
+    for number in range(2):
+        assert not pair.client.is_full
+        pair.broker.send_frame(pair.client, bytes(frame))
+        assert pair.client.held_bytes == (number + 1) * len(frame)
+    assert pair.client.is_full, "a hundred of them would not fit into memory"
+    pair.broker.advance(31)
+    assert len(pair.broker.answers[pair.client.id]) == 2
+    assert pair.client.held_bytes == 0
+
+
+def test_a_client_that_has_gone_is_owed_nothing(pair: Pair) -> None:
+    pair.broker.send(pair.client, creation(), 7)
+    pair.broker.node.disconnected(pair.broker.clock.now(), pair.client)
+    pair.carry()
+    assert not pair.broker.answers[pair.client.id]
+
+
+def test_a_very_long_one(pair: Pair) -> None:
+    """It is decoded in slices; what the broker asks meanwhile is answered behind it."""
+    topics = [DeleteTopicState(name=f"topic-{number}") for number in range(5_000)]
+    pair.broker.send(pair.client, DeleteTopicsRequest(topics=topics), 6)
+    pair.broker.send(pair.client, creation(), 7)
+    tickets = []
+    while pair.broker.sent:
+        sent = pair.broker.sent.popleft()
+        tickets.append(sent.ticket)
+        while pair.link.is_full:
+            pair.controller.advance(0.001)
+        pair.controller.send_frame(pair.link, sent.frame[4:])
+    assert not pair.controller.answers[pair.link.id]
+    pair.controller.advance(1)
+    for ticket in tickets:
+        answer = pair.controller.answers[pair.link.id].popleft()
+        pair.broker.node.answered(pair.broker.clock.now(), ticket, memoryview(answer)[4:])
+        pair.broker.settle()
+    told = pair.broker.receive(pair.client).responses
+    assert {one.error_code for one in told} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(told) == 5_000
+    assert pair.broker.receive(pair.client).topics[0].error_code == 0
+
+
+def test_one_that_fits_into_no_envelope_closes_the_connection(pair: Pair) -> None:
+    frame = request_bytes(20, 6, 1, "c", DeleteTopicsRequest(topics=[]))
+    pair.broker.send_frame(pair.client, bytes(frame) + bytes(8 * 1024 * 1024))
+    assert "more than the limit" in pair.broker.closed[pair.client.id]
+
+
+class OnlyBrokers:
+    """Allows everything to brokers, and remembers the others."""
+
+    def __init__(self) -> None:
+        self.others: list[tuple[str, str]] = []
+
+    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
+        if operation is Operation.CLUSTER_ACTION:
+            return connection.principal == "User:ANONYMOUS"
+        self.others.append((connection.principal, connection.address))
+        return False
+
+
+def test_the_controller_authorizes_the_client(pair: Pair) -> None:
+    pair.client.principal = "User:anna:b"
+    pair.client.address = "::1"
+    pair.controller.node.access.authorizer = authorizer = OnlyBrokers()
+    (refused,) = pair.ask(creation(), 7).topics
+    assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert set(authorizer.others) == {("User:anna:b", "::1")}
+
+
+class TestEnvelopes:
+    def ask(self, pair: Pair, frame: bytes) -> int:
+        request = EnvelopeRequest(request_data=frame, request_principal=None, client_host_address=b"")
+        code: int = pair.controller.ask(request, 0).error_code
+        return code
+
+    def test_what_brokers_answer_themselves_is_not_forwarded(self, pair: Pair) -> None:
+        envelope = request_bytes(58, 0, 1, "c", EnvelopeRequest(request_principal=None))
+        assert self.ask(pair, bytes(envelope)) == ErrorCode.UNSUPPORTED_VERSION
+        metadata = request_bytes(3, 12, 1, "c", MetadataRequest())
+        assert self.ask(pair, bytes(metadata)) == ErrorCode.UNSUPPORTED_VERSION
+
+    @pytest.mark.parametrize("frame", [b"", b"\0\x13\0", b"\0\x13\0\x07\0\0\0\x01\xff\xff\0\x7f"])
+    def test_garbage(self, pair: Pair, frame: bytes) -> None:
+        assert self.ask(pair, frame) == ErrorCode.INVALID_REQUEST
+
+    def test_only_brokers_may_send_them(self, pair: Pair) -> None:
+        pair.controller.node.access.authorizer = OnlyBrokers()
+        pair.link.principal = "User:stranger"
+        pair.broker.send(pair.client, creation(), 7)
+        pair.carry()
+        (told,) = pair.broker.receive(pair.client).topics
+        assert told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
