@@ -7,6 +7,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+# Longer than `up` waits for each of three nodes.
+STOP_S_MAX = 120
+
+
+def _processes() -> str:
+    """What every process is waiting for, in the kernel's words."""
+    columns = "pid,ppid,stat,wchan:30,etime,time,args"
+    return subprocess.run(["ps", "-eo", columns], capture_output=True, text=True, check=False).stdout
+
 
 class Up:
     """A running `headrace up` and the first line it printed."""
@@ -35,8 +46,16 @@ class Up:
         return int((self.node / "pid").read_text())
 
     def stop(self) -> int:
+        """SIGTERM, and its exit code. `up` itself kills a node that does not stop, after a while."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        try:
+            return self.process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"`up` did not stop in {STOP_S_MAX} s\n{self._logs()}{_processes()}")
+
+    def _logs(self) -> str:
+        texts = (f"{path}:\n{path.read_text()[-5000:]}\n" for path in self.data.glob("node-*/node.log"))
+        return "".join(texts)
 
     def end(self) -> None:
         if self.process.poll() is None:

@@ -8,12 +8,14 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.running import Up
+from headrace.cli.local_node import LocalNode
 from headrace.protocol.api import request_codec, response_codec
 from headrace.protocol.framing import decode_response_header, request_frame
 from headrace.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -43,6 +45,28 @@ def test_up_says_ready_serves_and_ends_in_order(up: Up, shell: Any) -> None:
     assert not (up.node / "pid").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_node_that_does_not_stop_says_what_it_was_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = LocalNode(tmp_path, 1, 0, {})
+    node.start()
+    monkeypatch.setattr(node, "terminate", lambda: None)  # it does not hear the signal
+    monkeypatch.setattr("headrace.cli.local_node.STOP_TIMEOUT_S", 0.1)
+    assert node.stop() == -signal.SIGABRT
+    assert f"its log {node.log_path} says what it was doing" in capsys.readouterr().err
+    assert "server/process.py" in node.log_path.read_text(), "the stack of its main thread"
+
+
+def test_clusters_that_start_at_the_same_time_have_ports_of_their_own(shell: Any, tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as threads:
+        ups = list(threads.map(lambda n: Up(shell, tmp_path / str(n), "--brokers", "2"), range(3)))
+    try:
+        assert [up.line.split()[0] for up in ups] == ["ready"] * 3
+    finally:
+        for up in ups:
+            up.end()
 
 
 def test_the_data_is_there_the_next_time(up: Up, shell: Any) -> None:

@@ -22,6 +22,7 @@ from headrace.server.lock import DirectoryInUse, DirectoryLock
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+ABORT_TIMEOUT_S = 5.0
 TAIL_CHARACTERS = 2000
 
 # Facts in a node's log; a value with spaces in it is in quotes, as JSON writes them.
@@ -38,6 +39,9 @@ RESTART_AFTER_S = 1.0
 LOOK_EVERY_S = 0.1
 NEVER = float("inf")
 CONTROLLER_PORTS_FROM = 10_000  # added to the port for clients; the next free ones are taken
+# With --port 0, a random one below the ports that the kernel gives to outgoing connections: two clusters that
+# start at the same time must not find the same ports free.
+RANDOM_PORTS = range(20_000, 32_000)
 HOST = "127.0.0.1"
 
 
@@ -212,7 +216,7 @@ class LocalNode:
             self._ended()
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code; SIGKILL when it does not end in time."""
+        """SIGTERM, and its exit code. A process that does not end in time is killed."""
         self.terminate()
         return self.await_end()
 
@@ -227,10 +231,24 @@ class LocalNode:
         try:
             code = self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
+            code = self._abort()
         self._ended()
         return code
+
+    def _abort(self) -> int:
+        """Ends a process that does not stop. SIGABRT first: it then logs what its threads are doing."""
+        assert self.process is not None
+        click.echo(
+            f"node {self.node_id} has not stopped for {STOP_TIMEOUT_S:g} s and is killed; its log "
+            f"{self.log_path} says what it was doing",
+            err=True,
+        )
+        self.process.send_signal(signal.SIGABRT)
+        try:
+            return self.process.wait(ABORT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
 
     def wait(self) -> int:
         """Until the process ends by itself."""
@@ -267,7 +285,8 @@ class LocalCluster:
         if brokers > 1:
             settings = {"headrace.cluster.id": _cluster_id(directory), **settings}
             numbers = range(1, brokers + 1)
-            controller_ports = dict(zip(numbers, _free_ports(brokers, (port or 0) + CONTROLLER_PORTS_FROM)))
+            first = port + CONTROLLER_PORTS_FROM if port else _random_port()
+            controller_ports = dict(zip(numbers, _free_ports(brokers, first)))
         ports = [port + n if port else 0 for n in range(brokers)]
         self.nodes = [
             LocalNode(directory, n, one_port, settings | (first_settings if n == 1 else {}), controller_ports)
@@ -346,6 +365,12 @@ def _cluster_id(directory: Path) -> str:
 
         path.write_text(base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=") + "\n")
     return path.read_text().strip()
+
+
+def _random_port() -> int:
+    import random
+
+    return random.choice(RANDOM_PORTS)
 
 
 def _free_ports(count: int, start: int) -> list[int]:

@@ -3,6 +3,7 @@
 It loads no argument parser and no terminal library: they would cost memory and time at every start.
 """
 
+import faulthandler
 import sys
 
 from headrace.server.garbage_collection import collect_rarely
@@ -15,6 +16,7 @@ FAILED, WRONG_USE = 1, 2
 
 
 def main(arguments: list[str]) -> int:
+    faulthandler.enable()  # a crash, or SIGABRT, writes what each thread was doing to the log
     collect_rarely()
     if len(arguments) == 1 and not arguments[0].startswith("-"):
         return serve(arguments[0], {}, Log(), None)
