@@ -49,9 +49,12 @@ class Up:
         """SIGTERM, and its exit code. `up` itself kills a node that does not stop, after a while."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(STOP_S_MAX)
+            code: int = self.process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
             pytest.fail(f"`up` did not stop in {STOP_S_MAX} s\n{self._logs()}{_processes()}")
+        if code != 0:
+            print(self._logs())  # pytest shows it if the test fails
+        return code
 
     def _logs(self) -> str:
         texts = (f"{path}:\n{path.read_text()[-5000:]}\n" for path in self.data.glob("node-*/node.log"))
