@@ -7,15 +7,18 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.running import Up
-from headrace.cli.local_node import LocalNode
+from headrace.cli.local_node import LocalCluster, LocalNode
+from headrace.cli.up import Stopped
 from headrace.protocol.api import request_codec, response_codec
 from headrace.protocol.framing import decode_response_header, request_frame
 from headrace.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -57,6 +60,40 @@ def test_a_node_that_does_not_stop_says_what_it_was_doing(
     assert node.stop() == -signal.SIGABRT
     assert f"its log {node.log_path} says what it was doing" in capsys.readouterr().err
     assert "server/process.py" in node.log_path.read_text(), "the stack of its main thread"
+
+
+class LockAndSignal:
+    """The lock of a `Popen`, and a signal that arrives when `poll` has just taken it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self, blocking: bool) -> bool:
+        if self._lock.acquire(blocking):
+            raise Stopped
+        return False
+
+    def __enter__(self) -> None:
+        assert self._lock.acquire(timeout=1), "a signal has left the lock taken"
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_signal_at_any_moment_does_not_keep_up_from_waiting_for_its_nodes(tmp_path: Path) -> None:
+    """`up` looks at its nodes ten times a second, and its signal handler raises."""
+    cluster = LocalCluster(tmp_path, 2, 0, {}, {})
+    for node in cluster.nodes:
+        node.directory.mkdir()
+        node.process = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)
+        node.process._waitpid_lock = LockAndSignal()  # type: ignore[attr-defined]
+    processes = [node.process for node in cluster.nodes if node.process is not None]
+    with suppress(Stopped):
+        assert cluster.look_after(restarts=False, tell=print)
+    for process in processes:
+        os.kill(process.pid, signal.SIGTERM)
+    assert [node.wait() for node in cluster.nodes] == [-signal.SIGTERM] * 2
+    assert not cluster.look_after(restarts=False, tell=print)
 
 
 def test_clusters_that_start_at_the_same_time_have_ports_of_their_own(shell: Any, tmp_path: Path) -> None:

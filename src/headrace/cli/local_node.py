@@ -7,6 +7,7 @@ DIR/node-1/
   data/               its log directory
 """
 
+import os
 import re
 import signal
 import socket
@@ -43,6 +44,20 @@ CONTROLLER_PORTS_FROM = 10_000  # added to the port for clients; the next free o
 # start at the same time must not find the same ports free.
 RANDOM_PORTS = range(20_000, 32_000)
 HOST = "127.0.0.1"
+
+
+def has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the process has ended. Without a lock: `Popen.poll` takes one, and a signal whose handler
+    raises an exception just then leaves it taken, so that every later `wait` blocks for ever.
+    """
+    if process.returncode is not None:
+        return True
+    if sys.platform == "darwin":  # it has no waitid
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # somebody else has waited for it
+        return True
 
 
 def replication_settings(nodes: int) -> dict[str, str]:
@@ -94,7 +109,7 @@ class LocalNode:
 
     @property
     def is_running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and not has_ended(self.process)
 
     def _write_settings(self) -> Path:
         properties = {
@@ -333,8 +348,8 @@ class LocalCluster:
     def look_after(self, *, restarts: bool, tell: Callable[[str], None]) -> bool:
         """Notices nodes that ended, and starts them again after a while. False: none is left."""
         for node in self.nodes:
-            if node.process is not None and (code := node.process.poll()) is not None:
-                node.wait()
+            if node.process is not None and not node.is_running:
+                code = node.wait()
                 self._ended_at[node.node_id] = time.monotonic()
                 self.exit_code = code
                 if len(self.nodes) > 1:
@@ -361,7 +376,6 @@ def _cluster_id(directory: Path) -> str:
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
         import base64
-        import os
 
         path.write_text(base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=") + "\n")
     return path.read_text().strip()
