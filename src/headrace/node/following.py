@@ -241,7 +241,11 @@ class Following:
         """No checkpoint may promise what will be gone."""
         partition = self.partition
         directory = self._directories[partition.directory]
-        job = directory.lower_job(partition.topic, partition.index, 0 if is_start else offset, offset)
+        try:
+            job = directory.lower_job(partition.topic, partition.index, 0 if is_start else offset, offset)
+        except StorageError as fault:  # another log of the directory has met an I/O error since
+            self._directories.storage_failed(now, partition, fault)
+            return
         if job is None:
             self._cut(now, offset, is_start=is_start)
             return
@@ -313,9 +317,9 @@ class Following:
     def _delete_before(self, now: Now, offset: int) -> None:
         partition = self.partition
         try:
-            doomed = self.log.advance_log_start(offset, now.wall_ms)
+            partition.remove_later(now, self.log.advance_log_start(offset, now.wall_ms))
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
-            return
-        partition.remove_later(now, doomed)
-        self._changed(self)
+        # also if there was no descriptor to remove the files, which retention does later: the start is there
+        if self.is_current and self.log.log_start_offset >= offset:
+            self._changed(self)

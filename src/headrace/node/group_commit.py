@@ -126,6 +126,7 @@ class GroupCommit:
     def _finished(self, now: Now, results: Any) -> None:
         if isinstance(results, Exception):
             results = [results] * len(self._in_flight)  # there was no thread for it, or it ended in a mistake
+        mistakes: list[Exception] = []
         # still in flight meanwhile: whoever wants another flush now is carried by the next one, together
         for (partition, log), result in zip(self._in_flight, results, strict=True):
             if partition.log is not log:
@@ -142,10 +143,15 @@ class GroupCommit:
                 self._wanted.clear()
                 self._failed(now, result)
                 return
-            partition.flushed(now, result)
+            try:
+                partition.flushed(now, result)
+            except Exception as mistake:  # of ours: it costs neither the others nor the flushes that follow
+                mistakes.append(mistake)
         self._in_flight = []
         if self._wanted and not self._is_pausing:
             self._start(now)
+        if mistakes:
+            raise mistakes[0]
 
     def _postpone(self, now: Now, partition: Flushable) -> None:
         """No descriptor or thread was left: nothing of it was tried."""

@@ -291,8 +291,10 @@ class MetadataStore:
         self._log.complete_flush(result)
         # the checkpoint that follows tells the next start how far the log has to be sound
         self._directories.offsets_moved()
-        self._flushed(now)
-        self.flush(now)
+        try:
+            self._flushed(now)
+        finally:  # what was appended meanwhile is flushed even after a mistake of ours
+            self.flush(now)
 
     def _postpone_flush(self, now: Now, error: Exception) -> None:
         """Nothing was flushed, and nothing tried: no descriptor was left."""

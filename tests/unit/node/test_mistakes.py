@@ -22,6 +22,7 @@ from headrace.protocol.messages.join_group import (
 )
 from headrace.records.builder import build_batch
 from headrace.simulator.manual_host import ManualHost
+from headrace.storage.flushing import Flushed
 
 BATCH = build_batch([(0, None, b"v", ())])
 
@@ -184,3 +185,41 @@ def test_housekeeping_goes_on_with_the_other_partitions() -> None:
     host.clock.advance(0.1)
     deadlines.fire(host.clock.now())
     assert (seen, rounds) == ([0, 1, 2], [3])
+
+
+def test_those_whose_records_were_flushed_together_are_answered_and_the_node_can_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of the directory was flushed any more: the flush counted as under way for ever."""
+    host = ManualHost()
+    host.create_topic("t", 3, flush_messages="1")
+    flushed, unlucky = Partition.flushed, host.partitions("t")[0]
+    host.runs_jobs = False
+    first = write(host, 2)  # its flush is under way, and the others wait for the next one
+    waiting = [write(host, index) for index in (0, 1)]
+    failures: list[Partition] = []
+
+    def failing(self: Partition, now: Now, result: Flushed) -> None:
+        if self is unlucky and not failures:
+            failures.append(self)
+            raise RuntimeError("a mistake of ours")
+        flushed(self, now, result)
+
+    monkeypatch.setattr(Partition, "flushed", failing)
+    with pytest.raises(RuntimeError):
+        host.run_jobs()
+    host.runs_jobs = True
+    host.settle()
+    assert host.receive(first) is not None
+    assert host.receive(waiting[1]) is not None
+    later = write(host, 1)
+    assert host.receive(later) is not None
+    host.node.shutdown(host.clock.now())
+    host.settle()
+    assert host.node.is_stopped
+
+
+def write(host: ManualHost, partition: int) -> Connection:
+    connection = host.connect()
+    host.send(connection, host.produce_request("t", BATCH, partition=partition), 9)
+    return connection

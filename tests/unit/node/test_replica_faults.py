@@ -147,3 +147,50 @@ def test_an_io_error_costs_the_directory_and_nobody_else(
             assert replica(brokers, FOLLOWER)[:3] == (7, 10, 10), f"call {skip}"
         assert all(host.halted is None for host in brokers.hosts.values()), f"call {skip}"
     assert offline > 3
+
+
+def test_records_that_a_follower_lacks_a_descriptor_to_delete_are_deleted_after_all() -> None:
+    """Although nothing is appended after that, and so nothing makes the follower fetch again by itself."""
+    struck = 0
+    for skip in count():
+        disk = FaultyDisk(MemoryDisk())
+        brokers = ReplicaBrokers(disks={FOLLOWER: disk})
+        brokers.create_topic(segment_bytes="1048576", internal_segment_bytes="300")
+        brokers.exchange()
+        for number in range(6):
+            brokers.produce(1, b"%d" % number * 100)
+        settle(brokers)
+        fault = Fault(Fail(errno.EMFILE), OPENS, path="t-0", skip=skip, times=1)
+        disk.faults = [fault]
+        host = brokers.hosts[1]
+        connection = host.connect()
+        partitions = [DeleteRecordsPartition(partition_index=0, offset=5)]
+        topics = [DeleteRecordsTopic(name="t", partitions=partitions)]
+        host.send(connection, DeleteRecordsRequest(topics=topics, timeout_ms=30_000), 2)
+        brokers.advance(5.0)
+        (answer,) = host.receive(connection).topics[0].partitions
+        assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 5), f"call {skip}"
+        if fault.times:
+            break
+        struck += 1
+    assert struck
+
+
+def test_a_follower_that_is_to_start_over_in_a_directory_that_has_failed_since() -> None:
+    """A client's read has met the error, and nobody else was told yet."""
+    brokers = ReplicaBrokers()
+    brokers.create_topic(segment_bytes="1048576", internal_segment_bytes="300")
+    brokers.exchange()
+    cut_off(brokers)
+    for number in range(5):
+        brokers.produce(1, b"%d" % number * 100, acks=1)
+    brokers.lead(1, (1, 2))
+    settle(brokers, heals=False)
+    delete_before(brokers, 4)
+    settle(brokers, heals=False)
+    follower = brokers.hosts[FOLLOWER].node
+    follower.directories["data"].go_offline(OSError(errno.EIO, "Input/output error"))
+    assert not brokers.partition(FOLLOWER).is_offline
+    settle(brokers)
+    assert brokers.partition(FOLLOWER).is_offline
+    assert brokers.partition(FOLLOWER).follower is None
