@@ -22,6 +22,7 @@ from headrace.machines.replication.leader import UNKNOWN, PartitionLeader, Progr
 from headrace.machines.replication.lineage import Divergence, Lineage, find_replica_divergence
 from headrace.node import produce_fast_path, quorum_driver
 from headrace.node.broker import Broker
+from headrace.node.broker_lifecycle import BrokerLifecycle
 from headrace.node.commit_queue import CommitQueue
 from headrace.node.coordinators.coordinator import Coordinator
 from headrace.node.coordinators.markers import MarkersUnderWay
@@ -32,6 +33,7 @@ from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
 from headrace.node.replica_feeds import ReplicaFeeds
 from headrace.node.replica_fetchers import ReplicaFetchers
+from headrace.node.voter_dials import VoterDials
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import read_header
 from headrace.storage import replicating
@@ -360,4 +362,17 @@ def transaction_complete_before_all_markers() -> Iterator[None]:
             self.woken(now)
 
     with patch.object(MarkersUnderWay, "expired", ask_and_go_on):
+        yield
+
+
+# --- the end ----------------------------------------------------------------------------------------------
+
+
+@bug(1, "clean_stop_of_all")
+def stop_awaits_the_controller_for_ever() -> Iterator[None]:
+    """When all stop at once, the controller that a node waits for has ended."""
+    with (
+        patch.object(BrokerLifecycle, "_hear", lambda self, now: None),
+        patch.object(VoterDials, "is_majority_gone", False),
+    ):
         yield

@@ -20,6 +20,7 @@ from headrace.simulator.history import History, JudgedWrong
 from headrace.simulator.host import Host
 from headrace.simulator.judges import all_judges, judges_of_clients
 from headrace.simulator.plays import ClusterPlay, Play
+from headrace.simulator.plays.clean_end import stop_and_start
 from headrace.simulator.plays.clients import Clients
 from headrace.simulator.plays.cluster import ClusterOfLogs
 from headrace.simulator.plays.cluster_coordinators import ClusterCoordinators
@@ -111,7 +112,12 @@ def simulate_cluster(seed: int, options: Options) -> Outcome:
     name, profile = (
         cluster_profile_of(seed) if options.cluster_profile is None else ("given", options.cluster_profile)
     )
-    failure = _failure(history, lambda: play.live(cluster, profile, options.seconds))
+
+    def live() -> None:
+        play.live(cluster, profile, options.seconds)
+        stop_and_start(cluster)
+
+    failure = _failure(history, live)
     return Outcome(
         seed,
         options.play,
