@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.group_requests import Asked, response_of
+from harness.refused_first import RefusedGroups
 from headrace.base.time import ManualClock, Now
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.groups import Groups
@@ -84,11 +85,12 @@ class GroupShard:
         self.rng = random.Random(7)
         self.lines: list[Line] = []
         self.answers: list[tuple[Any, Any]] = []  # of tickets, in order, as values of the machine
+        self.can_write = True
         self.machine = self.new_machine()
         self.apply(self.machine.loaded(self.now))
 
     def new_machine(self) -> Groups:
-        return Groups(self.settings, self.topics, self.rng)
+        return RefusedGroups(self.settings, self.topics, self.rng)
 
     @property
     def now(self) -> Now:
@@ -122,7 +124,8 @@ class GroupShard:
         end = self.clock.mono + milliseconds / 1000
         while (deadline := self.machine.deadline()) is not None and deadline <= end:
             self.clock.advance(max(0.0, deadline - self.clock.mono))
-            for decision in self.machine.wake(self.now):
+            for decision in self.machine.wake(self.now, can_write=self.can_write):
+                assert self.can_write or not decision.records
                 self.apply(decision)
             self.machine.check()
         self.clock.advance(max(0.0, end - self.clock.mono))

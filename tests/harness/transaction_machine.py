@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from harness.refused_first import RefusedTransactions
 from headrace.base.time import ManualClock
 from headrace.machines.coordination import Decision
 from headrace.machines.transactions.effects import WriteMarkers
@@ -56,7 +57,7 @@ class MachineCoordinator:
         self.machine = self._loaded()
 
     def _loaded(self) -> Transactions:
-        machine = Transactions(self.settings, COORDINATOR_EPOCH)
+        machine = RefusedTransactions(self.settings, COORDINATOR_EPOCH)
         for record in self.records:
             machine.replay(record)
         self.orders = list(machine.loaded(self.clock.now()).effects)

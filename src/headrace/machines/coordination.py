@@ -4,18 +4,28 @@ A coordinator is a pure state machine over one partition of its internal topic. 
 and a request it computes the records of the change, and the replies. Deciding never changes the state that
 the log describes: the owner appends the records as one batch and *replays* each at once, and only replay
 changes that state; after a restart the same records rebuild it. State that is only in memory (who waits for a
-rebalance, session timers) may change while deciding: if an append fails, the owner discards the whole machine
-and builds it again from the log.
+rebalance, session timers) may change while deciding. If an append fails, the owner discards the whole machine
+and builds it again from the log. While the owner knows that nothing can be appended (too few replicas are in
+sync), it decides with `decide_or_undo`: a decision without records counts, and one with records leaves no
+trace, so that the machine lives on.
 
 Every reply, also to a request that changes nothing, leaves once everything that was replayed before it is
 committed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from headrace.base.time import Instant, Now
 from headrace.protocol.coordinator_records import Record
+
+# When nothing can be appended, a timer that has something to write rings again after this time: sessions and
+# timeouts are longer, and a timer that rings in vain costs little.
+WRITE_AGAIN_MS = 1_000
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # Whoever waits for an answer. Opaque to the machines: kept, and handed back in `Decision.answers`.
 Ticket = Any
@@ -35,6 +45,14 @@ class Decision:
     answers: list[tuple[Ticket, Any]] = field(default_factory=list)  # to those who asked earlier
     effects: list[Any] = field(default_factory=list)  # what to do once the records are committed
     writer: Writer | None = None  # the records are part of its transaction
+
+
+def restore(kept: dict[K, V], key: K, value: V | None) -> None:
+    """Gives the key the value that `kept.get(key)` returned before."""
+    if value is None:
+        kept.pop(key, None)
+    else:
+        kept[key] = value
 
 
 class CoordinatorMachine(Protocol):
@@ -61,8 +79,17 @@ class CoordinatorMachine(Protocol):
         """The earliest moment at which `wake` has something to do."""
         ...
 
-    def wake(self, now: Now, /) -> list[Decision]:
-        """What follows from the time alone."""
+    def wake(self, now: Now, /, *, can_write: bool = True) -> list[Decision]:
+        """What follows from the time alone. If nothing can be written, no decision has records: what would
+        have some is put off, for WRITE_AGAIN_MS or until it would be looked at again anyway.
+        """
+        ...
+
+    def decide_or_undo(self, key: str, decide: Callable[[], Decision], /) -> Decision:
+        """Calls `decide`, which makes one decision of this machine about the key (a group id, a transactional
+        id or a sink's name). If the decision has records, everything that deciding changed in memory is
+        undone; the records are only returned to say so.
+        """
         ...
 
     def abandon(self) -> list[Ticket]:

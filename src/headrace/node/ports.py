@@ -164,6 +164,27 @@ class Once:
         self._act(now)
 
 
+class Alarm:
+    """Something to be done at a moment, unless it is cancelled before."""
+
+    __slots__ = ("_act", "_deadlines", "at", "is_done")
+
+    def __init__(self, deadlines: Deadlines, at: Instant, act: "Act") -> None:
+        self._deadlines = deadlines
+        self._act = act
+        self.at = at
+        self.is_done = False
+        deadlines.add(at, self)
+
+    def expired(self, now: Now) -> None:
+        self.is_done = True
+        self._act(now)
+
+    def cancel(self) -> None:
+        self.is_done = True
+        self._deadlines.cancelled()
+
+
 class Every:
     """Something done again and again, each time a while after it was last done."""
 

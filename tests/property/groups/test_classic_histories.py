@@ -257,6 +257,14 @@ class ClassicHistories(RuleBasedStateMachine):
             if self.offset_of(*place) is None:  # it was too old: what else there is to it, `test_expiry` asks
                 del self.acknowledged[place]
 
+    @rule(milliseconds=st.sampled_from([400, 6_000, 90_000]))
+    def advance_while_nothing_is_written(self, milliseconds: int) -> None:
+        before = len(self.shard.lines)
+        self.shard.can_write = False
+        self.shard.advance(milliseconds)
+        self.shard.can_write = True
+        assert len(self.shard.lines) == before
+
     @rule()
     def crash(self) -> None:
         for ticket in self.shard.crash():

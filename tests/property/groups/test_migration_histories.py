@@ -174,6 +174,14 @@ class MigrationHistories(RuleBasedStateMachine):
     def advance(self, milliseconds: int) -> None:
         self.shard.advance(milliseconds)
 
+    @rule(milliseconds=st.sampled_from([0, 400, 7_000]))
+    def advance_while_nothing_is_written(self, milliseconds: int) -> None:
+        before = len(self.shard.lines)
+        self.shard.can_write = False
+        self.shard.advance(milliseconds)
+        self.shard.can_write = True
+        assert len(self.shard.lines) == before
+
     @rule()
     def crash(self) -> None:
         for ticket in self.shard.crash():

@@ -1,5 +1,5 @@
-"""Groups as administrators see them: classic ones (DescribeGroups) and those of the consumer protocol
-(ConsumerGroupDescribe).
+"""Groups as administrators see them: classic ones (DescribeGroups), those of the consumer protocol
+(ConsumerGroupDescribe), and lists of both (ListGroups).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from headrace.machines.groups.classic.group import ClassicGroup, State
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.consumer.member import Member
 from headrace.machines.groups.consumer.targets import preferred
+from headrace.machines.groups.group import ListedGroup
 
 if TYPE_CHECKING:
     from headrace.machines.groups.groups import Groups
@@ -98,4 +99,16 @@ def _named(topics: Topics, partitions: Mapping[bytes, Iterable[int]]) -> NamedPa
         (topic, name, sorted(numbers))
         for topic, numbers in sorted(partitions.items())
         if (name := topics.name_of(topic)) is not None
+    ]
+
+
+def list_groups(machine: Groups, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+    wanted_states = {state.lower() for state in states}
+    wanted_types = {kind.lower() for kind in types}
+    listed = (machine.groups[group_id].listed() for group_id in sorted(machine.groups))
+    return [
+        group
+        for group in listed
+        if (not wanted_states or group.state.lower() in wanted_states)
+        and (not wanted_types or group.kind.lower() in wanted_types)
     ]

@@ -64,6 +64,16 @@ class Group(Protocol):
 
     def listed(self) -> ListedGroup: ...
 
+    def members_bytes(self) -> int:
+        """Memory that its members take, about."""
+        ...
+
+    def memory(self) -> Callable[[], Group]:
+        """What is only in memory, as it is now. The function returns the group with that memory, whatever
+        was changed meanwhile: the same object or another.
+        """
+        ...
+
     def state(self) -> Any:
         """A comparable value of all that was replayed; None if there is nothing."""
         ...

@@ -8,6 +8,7 @@ over, possibly in the same decision; then `reply` is None.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -19,8 +20,8 @@ from headrace.base.limits import (
 )
 from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
-from headrace.machines.coordination import Caller, Decision, Ticket, Topics, Writer
-from headrace.machines.groups import commits, consumer, expiry
+from headrace.machines.coordination import WRITE_AGAIN_MS, Caller, Decision, Ticket, Topics, Writer
+from headrace.machines.groups import commits, consumer, expiry, undo
 from headrace.machines.groups.classic import departure, rebalance, sync
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.classic.requests import Join, Joined, Leaving, Left, Sync, Synced
@@ -32,6 +33,7 @@ from headrace.machines.groups.describe import (
     DescribedConsumerGroup,
     describe_classic,
     describe_consumer,
+    list_groups,
 )
 from headrace.machines.groups.group import Committer, Group, ListedGroup
 from headrace.machines.groups.invariants import check_groups
@@ -62,15 +64,20 @@ class Timers:
     updated when the old deadline comes. So a key has one valid entry in the heap, however often it is set.
     """
 
-    __slots__ = ("_deadlines", "_heap", "_queued")
+    __slots__ = ("_before", "_deadlines", "_heap", "_queued")
 
     def __init__(self) -> None:
+        self._before: dict[Key, Instant | None] | None = (
+            None  # deadlines until `begin`, of keys touched since
+        )
         self._deadlines: dict[Key, Instant] = {}
         self._queued: dict[Key, Instant] = {}  # the heap's entry that counts; never later than the deadline
         self._heap: list[tuple[Instant, Key]] = []
 
     def set(self, key: Key, at: Instant) -> None:
         """Replaces the deadline that the key had."""
+        if self._before is not None:
+            self._before.setdefault(key, self._deadlines.get(key))
         self._deadlines[key] = at
         queued = self._queued.get(key)
         if queued is None or at < queued:
@@ -78,7 +85,19 @@ class Timers:
             heappush(self._heap, (at, key))
 
     def cancel(self, key: Key) -> None:
-        self._deadlines.pop(key, None)
+        at = self._deadlines.pop(key, None)
+        if self._before is not None:
+            self._before.setdefault(key, at)
+
+    def begin(self) -> None:
+        """From now on changes can be undone; nothing is popped meanwhile."""
+        self._before = {}
+
+    def end(self) -> dict[Key, Instant | None]:
+        """The deadlines before `begin` of all keys that were set or cancelled since."""
+        before, self._before = self._before, None
+        assert before is not None
+        return before
 
     def get(self, key: Key) -> Instant | None:
         return self._deadlines.get(key)
@@ -332,33 +351,13 @@ class Groups:
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
         """Those in one of the states and of one of the types, in any case of letters; none named: all."""
-        wanted_states = {state.lower() for state in states}
-        wanted_types = {kind.lower() for kind in types}
-        listed = (self.groups[group_id].listed() for group_id in sorted(self.groups))
-        return [
-            group
-            for group in listed
-            if (not wanted_states or group.state.lower() in wanted_states)
-            and (not wanted_types or group.kind.lower() in wanted_types)
-        ]
+        return list_groups(self, states, types)
 
     def members_bytes(self) -> int:
         """Memory that the members take: values of clients, such as subscriptions and assignments. It counts
         until a member's session is over, which may be long after its client is gone.
         """
-        total = 0
-        for group in self.groups.values():
-            if isinstance(group, ClassicGroup):
-                total += MEMBER_OVERHEAD_BYTES * (len(group.members) + len(group.pending))
-                for member in group.members.values():
-                    total += len(member.assignment) + sum(len(metadata) for _, metadata in member.protocols)
-            elif isinstance(group, ConsumerGroup):
-                total += MEMBER_OVERHEAD_BYTES * len(group.members)
-                for one in group.members.values():
-                    total += len(one.regex) + sum(map(len, one.topics))
-                    if one.classic is not None:
-                        total += sum(len(protocol.metadata) for protocol in one.classic.supported_protocols)
-        return total
+        return sum(group.members_bytes() for group in self.groups.values())
 
     def delete_group(self, now: Now, group_id: str) -> Decision:
         group = self.groups.get(group_id)
@@ -367,6 +366,9 @@ class Groups:
             return Decision(error)
         records = [tombstone(key) for key in self.offsets.keys_of_group(group_id)]
         return Decision(ErrorCode.NONE, records + group.tombstones())
+
+    def decide_or_undo(self, key: str, decide: Callable[[], Decision]) -> Decision:
+        return undo.decide_or_undo(self, key, decide)
 
     # --- replay -----------------------------------------------------------------------------------------
 
@@ -444,18 +446,25 @@ class Groups:
     def deadline(self) -> Instant | None:
         return self.timers.next()
 
-    def wake(self, now: Now) -> list[Decision]:
+    def wake(self, now: Now, *, can_write: bool = True) -> list[Decision]:
         """What follows from the timers that are due, up to the first that writes records: the others are
-        looked at once those are replayed, in the next call, for which `deadline` asks at once.
+        looked at once those are replayed, in the next call, for which `deadline` asks at once. If nothing can
+        be written, that timer is set again, and the others are looked at in the same call.
         """
         decisions: list[Decision] = []
         while (key := self.timers.pop_due(now.mono)) is not None:
             if key == EXPIRY:
                 self.timers.set(EXPIRY, now.after_ms(self.settings.offsets_retention_check_interval_ms))
-                decisions += expiry.expire(self, now)
+                if can_write:
+                    decisions += expiry.expire(self, now)
             else:
-                decision = self._ring(now, *key)
-                if decision.records or decision.answers:
+                if can_write:
+                    decision = self._ring(now, *key)
+                else:
+                    decision = self.decide_or_undo(key[1], partial(self._ring, now, *key))
+                if decision.records and not can_write:
+                    self.timers.set(key, now.after_ms(WRITE_AGAIN_MS))
+                elif decision.records or decision.answers:
                     decisions.append(decision)
             if decisions and decisions[-1].records:
                 break

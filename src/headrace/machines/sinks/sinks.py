@@ -15,11 +15,11 @@ It decides and never writes: each method returns a Decision, and `replay` of its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headrace.base.time import Instant, Now
-from headrace.machines.coordination import Decision, Ticket, Writer
+from headrace.machines.coordination import WRITE_AGAIN_MS, Decision, Ticket, Writer, restore
 from headrace.machines.sinks.sink import Attempt, FreshId, Sink, Status, recorded
 from headrace.machines.transactions.effects import WriteMarkers
 from headrace.machines.transactions.timeouts import Timeouts
@@ -255,6 +255,19 @@ class Sinks:
         sink = self._sinks[order.transactional_id]
         return Decision(records=[sink.ended(now.wall_ms, order.producer_id).record()])
 
+    def decide_or_undo(self, key: str, decide: Callable[[], Decision]) -> Decision:
+        sink = self._sinks.get(key)
+        due, passing_due = self._timeouts.get(key), self._passing.get(key)
+        producers = () if sink is None else [each.producer_id for each in sink.attempts]
+        orders = {producer_id: self._writing.get(producer_id) for producer_id in producers}
+        decision = decide()
+        if decision.records:
+            self._timeouts.restore(key, due)
+            self._passing.restore(key, passing_due)
+            for producer_id, order in orders.items():
+                restore(self._writing, producer_id, order)
+        return decision
+
     # --- replay and time ----------------------------------------------------------------------------------
 
     def replay(self, record: Record, writer: Writer | None = None) -> None:
@@ -290,8 +303,13 @@ class Sinks:
         moments = (self._timeouts.next(), self._passing.next())
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def wake(self, now: Now) -> list[Decision]:
+    def wake(self, now: Now, *, can_write: bool = True) -> list[Decision]:
         """Aborts what nobody has ended in time, forgets what nobody will ask for."""
+        if not can_write:
+            for timeouts in (self._timeouts, self._passing):
+                for app_id in timeouts.pop(now.mono):
+                    timeouts.set(app_id, now.after_ms(WRITE_AGAIN_MS))
+            return []
         overdue = [self._sinks[app_id] for app_id in self._timeouts.pop(now.mono)]
         decisions = [self._moved(sink, sink.aborted(now.wall_ms)) for sink in overdue]
         for app_id in self._passing.pop(now.mono):

@@ -32,6 +32,16 @@ class Timeouts:
     def cancel(self, transactional_id: str) -> None:
         self._due.pop(transactional_id, None)
 
+    def get(self, transactional_id: str) -> Instant | None:
+        return self._due.get(transactional_id)
+
+    def restore(self, transactional_id: str, at: Instant | None) -> None:
+        """As it was when `get` returned this."""
+        if at is None:
+            self.cancel(transactional_id)
+        elif self._due.get(transactional_id) != at:
+            self.set(transactional_id, at)
+
     def next(self) -> Instant | None:
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from headrace.base.time import Instant, Now
-from headrace.machines.coordination import Decision, Ticket, Writer
+from headrace.machines.coordination import WRITE_AGAIN_MS, Decision, Ticket, Writer, restore
 from headrace.machines.transactions.effects import WriteMarkers
 from headrace.machines.transactions.ending import End, end_version_1, end_version_2
 from headrace.machines.transactions.initialization import (
@@ -235,6 +235,15 @@ class Transactions:
         del self._writing[order.transactional_id]
         return Decision(records=[self._transactions[order.transactional_id].completed(now.wall_ms).record()])
 
+    def decide_or_undo(self, key: str, decide: Callable[[], Decision]) -> Decision:
+        due, order, bumped_from = self._timeouts.get(key), self._writing.get(key), self._bumped_from.get(key)
+        decision = decide()
+        if decision.records:
+            self._timeouts.restore(key, due)
+            restore(self._writing, key, order)
+            restore(self._bumped_from, key, bumped_from)
+        return decision
+
     @property
     def transactions(self) -> Iterable[Transaction]:
         return self._transactions.values()
@@ -282,14 +291,18 @@ class Transactions:
         times = [each for each in (self._timeouts.next(), self._next_expiration) if each is not None]
         return min(times, default=None)
 
-    def wake(self, now: Now) -> list[Decision]:
+    def wake(self, now: Now, *, can_write: bool = True) -> list[Decision]:
         """Aborts what was open for too long, and forgets ids that nobody has used for long."""
-        decisions = [
-            self._fenced(now, self._transactions[transactional_id])
-            for transactional_id in self._timeouts.pop(now.mono)
-        ]
-        if self._next_expiration is not None and now.mono >= self._next_expiration:
+        overdue = self._timeouts.pop(now.mono)
+        is_expiration_due = self._next_expiration is not None and now.mono >= self._next_expiration
+        if is_expiration_due:
             self._next_expiration = self._expiration_after(now)
+        if not can_write:
+            for transactional_id in overdue:
+                self._timeouts.set(transactional_id, now.after_ms(WRITE_AGAIN_MS))
+            return []
+        decisions = [self._fenced(now, self._transactions[transactional_id]) for transactional_id in overdue]
+        if is_expiration_due:
             expired = [
                 each.tombstone()
                 for each in self._unused_since(now.wall_ms - self._settings.transactional_id_expiration_ms)

@@ -4,6 +4,7 @@ members.
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.ids import TopicId
@@ -112,14 +113,20 @@ class GroupCoordinator(Coordinator["Groups"]):
         self._topics.changed()
         if removed:
             for shard in self.loaded_shards():
-                self._forget(now, shard, shard.machine.forget_topics(now, removed))
+                if shard.can_write:
+                    self._forget(now, shard, shard.machine.forget_topics(now, removed))
+                else:
+                    self.shard_loaded(now, shard)
 
     def shard_loaded(self, now: Now, shard: Shard["Groups"]) -> None:
         """Topics may have been deleted while nobody coordinated these groups, or by a process that ended
         before its groups heard of it. Whoever coordinated them before has read no later metadata than this
         broker: what is committed for a topic that is unknown here is of one that is gone.
         """
-        self._forget(now, shard, shard.machine.forget_gone_topics(now))
+        if shard.can_write:
+            self._forget(now, shard, shard.machine.forget_gone_topics(now))
+        else:
+            shard.postponed.add(now, "gone topics", partial(self.shard_loaded, shard=shard))
 
     @staticmethod
     def _forget(now: Now, shard: Shard["Groups"], decisions: list[Decision]) -> None:

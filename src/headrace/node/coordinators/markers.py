@@ -99,8 +99,13 @@ class Markers:
             return shard.current is not None and shard.current.is_writing(order)
 
         def written(now: Now) -> None:
-            if shard.current is not None:
-                shard.carry_out(now, shard.current.markers_written(now, order))
+            if not is_wanted():
+                return
+            decision = shard.decide(now, order.transactional_id, shard.machine.markers_written, order)
+            if isinstance(decision, ErrorCode):
+                shard.postponed.add(now, order, written)
+            else:
+                shard.carry_out(now, decision)
 
         MarkersUnderWay(
             self, order, is_wanted, written, self._partitions, self._directories, self._metadata, self._ports

@@ -248,7 +248,7 @@ class Permits:
     def shard_of(self, now: Now, transactional_id: str) -> "Shard[Transactions] | Shard[Sinks] | ErrorCode":
         """The loaded shard of a transactional id, or of the sink of which it is an attempt."""
         if transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
-            return self._sinks.shard_of(now, transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX))
+            return self._sinks.shard_of(now, key_of(transactional_id))
         return self._transactions.shard_of(now, transactional_id)
 
     # --- what permits ask for ------------------------------------------------------------------------------
@@ -269,8 +269,10 @@ class Permits:
             return shard, None
         partition = permit.partition
         place = (partition.topic, partition.index)
-        decision = shard.machine.add_partitions(
+        decision = shard.decide(
             now,
+            key_of(permit.transactional_id),
+            shard.machine.add_partitions,
             permit.transactional_id,
             permit.producer_id,
             permit.epoch,
@@ -278,6 +280,8 @@ class Permits:
             verify_only=not permit.adds,
             transaction_version=2 if permit.adds else 1,
         )
+        if isinstance(decision, ErrorCode):
+            return decision, None
         code: ErrorCode = decision.reply[place]
         if decision.records and not shard.carry_out(now, decision):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
@@ -288,7 +292,7 @@ class Permits:
     def _leader_elsewhere(self, permit: Permit) -> int | None:
         transactional_id = permit.transactional_id
         if transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
-            leader = self._sinks.leader_of(transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX))
+            leader = self._sinks.leader_of(key_of(transactional_id))
         else:
             leader = self._transactions.leader_of(transactional_id)
         return None if leader == self._broker_id else leader
@@ -306,6 +310,11 @@ class Permits:
         """The producer's transaction has ended in this partition."""
         for permit in self._watched.get((partition, producer_id), ()):
             permit.marker_appended()
+
+
+def key_of(transactional_id: str) -> str:
+    """What the coordinator knows it by: a transactional id, or the sink of which it is an attempt."""
+    return transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX)
 
 
 # --- coordinators on other brokers ------------------------------------------------------------------------

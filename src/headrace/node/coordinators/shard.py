@@ -2,9 +2,12 @@
 
 The machine decides. The shard appends the machine's records as one batch, replays them at once, and releases
 replies, answers and effects when the high watermark has passed everything that was replayed. A client waits
-for that no longer than offsets.commit.timeout.ms, as in Kafka. If an append fails, or too few replicas are in
-sync for it, the shard discards the machine and builds it again from the log, because its memory may hold
-decisions that are not in the log.
+for that no longer than offsets.commit.timeout.ms, as in Kafka. If an append fails, the shard discards the
+machine and builds it again from the log, because its memory may hold decisions that are not in the log.
+
+While too few replicas are in sync (min.insync.replicas), nothing is appended. Decisions without records are
+carried out as always, and so are questions. A decision with records is undone in the machine, and its client
+is refused; what nobody waits for is tried again until it can be written.
 
 A shard lives in one leader epoch of its partition, in which this broker leads it. The log is replayed once
 the high watermark has reached the start of the epoch: before, an earlier leader may have committed what this
@@ -15,15 +18,16 @@ same offsets may hold records of another leader by then.
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Caller, CoordinatorMachine, Decision
 from headrace.node.coordinators.loader import Loader
+from headrace.node.coordinators.postponed import Postponed
 from headrace.node.error_codes import FAULTS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
-from headrace.node.ports import Deadlines, Once, Ports
+from headrace.node.ports import Alarm, Once, Ports
 from headrace.node.routes import Request
 from headrace.node.waiting import Parked, Waiter, Waiting
 from headrace.protocol.coordinator_records import Kinds, encode
@@ -36,8 +40,11 @@ from headrace.storage.log import PartitionLog
 # A machine that was discarded is rebuilt after a pause: a full disk stays full for a while.
 RELOAD_AFTER_MS = 1_000
 
+# Clients that are refused come back many times a second.
+WARN_EVERY_MS = 60_000
 
 M = TypeVar("M", bound=CoordinatorMachine)
+P = ParamSpec("P")
 
 
 def caller(request: Request) -> Caller:
@@ -88,13 +95,13 @@ class Shard(Waiter, Generic[M]):
         "_deadlines",
         "_directories",
         "_expiry",
-        "_lacks_replicas",
         "_lifecycle",
         "_loader",
         "_make",
         "_make_loader",
         "_reports",
         "_waiting",
+        "_warns_at",
         "_was_loaded",
         "commit_timeout_ms",
         "current",
@@ -102,6 +109,7 @@ class Shard(Waiter, Generic[M]):
         "kinds",
         "loads",
         "partition",
+        "postponed",
     )
 
     def __init__(
@@ -131,7 +139,10 @@ class Shard(Waiter, Generic[M]):
         # end offset, what waits for it, and until when clients do
         self._backlog: deque[tuple[int, Decision, Instant]] = deque()
         self._expiry: Alarm | None = None  # of clients in the backlog; it may ring too early
-        self._lacks_replicas = False  # the machine was discarded because too few are in sync
+        self.postponed = Postponed(
+            ports.deadlines, self
+        )  # by those who wait for nothing; void with the machine
+        self._warns_at = Instant(0.0)  # not before
         self._alarm: Alarm | None = None
         self._make_loader = make_loader
         self._was_loaded = was_loaded  # told once there is a machine
@@ -154,10 +165,6 @@ class Shard(Waiter, Generic[M]):
         if self._lifecycle.is_stopping or self.is_done:
             return
         partition = self.partition
-        if self._lacks_replicas and not self._has_enough_replicas:
-            self._reset(Alarm(self._deadlines, now.after_ms(RELOAD_AFTER_MS), self.load))
-            return
-        self._lacks_replicas = False
         if self._loader is None and self.current is None and not partition.is_offline:
             try:
                 log = partition.opened(now)
@@ -210,17 +217,47 @@ class Shard(Waiter, Generic[M]):
 
     # --- decisions ---------------------------------------------------------------------------------------
 
+    @property
+    def can_write(self) -> bool:
+        """Whether enough replicas are in sync for records to be appended (min.insync.replicas)."""
+        leader = self.partition.leader
+        return leader is None or leader.has_enough(self.partition.min_insync_replicas)
+
+    def decide(
+        self,
+        now: Now,
+        key: str,
+        method: Callable[Concatenate[Now, P], Decision],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> Decision | ErrorCode:
+        """What a method of the machine decides about the key; an error if that would have to be written, and
+        cannot be. Then the machine is as it was before.
+        """
+        if self.can_write:
+            return method(now, *arguments, **options)
+        decision = self.machine.decide_or_undo(key, partial(method, now, *arguments, **options))
+        return self._lack_replicas(now) if decision.records else decision
+
+    def if_writable(self, now: Now, decision: Decision) -> Decision | ErrorCode:
+        """The same for a decision that is made, if there is nothing to undo: making it has changed no memory
+        but sessions. This is so for offsets, and spares large groups a copy for each commit.
+        """
+        return self._lack_replicas(now) if decision.records and not self.can_write else decision
+
     def answer(
         self,
         request: Request,
-        decision: Decision,
+        decision: Decision | ErrorCode,
         respond: Callable[[Any], Any],
         refused: Callable[[ErrorCode], Any],
         ticket: Ticket | None = None,
     ) -> Any:
         """The response to the request, or the ticket with which it is parked. `respond` makes a response of
-        the machine's reply, `refused` of an error.
+        the machine's reply, `refused` of an error, which may be what `decide` returned.
         """
+        if isinstance(decision, ErrorCode):
+            return refused(decision)
         now = request.now
         if decision.records and (code := self._append(now, decision)):
             return refused(code)
@@ -269,9 +306,9 @@ class Shard(Waiter, Generic[M]):
 
     def _append(self, now: Now, decision: Decision) -> ErrorCode:
         """NONE: the records are in the log, and replayed."""
-        if not self._has_enough_replicas:
-            self._lack_replicas(now)
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self.can_write:  # this was so when it was decided: the machine's memory may hold the decision
+            self._discard(now)
+            return self._lack_replicas(now)
         writer = decision.writer
         wall_ms = now.wall_ms
         rows = [(wall_ms, *encode(record), ()) for record in decision.records]
@@ -370,22 +407,17 @@ class Shard(Waiter, Generic[M]):
 
     # --- trouble -------------------------------------------------------------------------------------------
 
-    @property
-    def _has_enough_replicas(self) -> bool:
-        """Whether what is appended may be acknowledged (min.insync.replicas)."""
-        leader = self.partition.leader
-        return leader is None or leader.has_enough(self.partition.min_insync_replicas)
-
-    def _lack_replicas(self, now: Now) -> None:
-        """Nothing is appended: clients would wait for replicas that may never come back."""
-        self._reports.report(
-            "warning",
-            "coordinator_lacks_replicas",
-            partition=f"{self.partition.topic}-{self.partition.index}",
-            advice="too few replicas are in sync (min.insync.replicas): start the other brokers",
-        )
-        self._lacks_replicas = True
-        self._discard(now)
+    def _lack_replicas(self, now: Now) -> ErrorCode:
+        """To append would make clients wait for replicas that may never come back."""
+        if now.mono >= self._warns_at:
+            self._warns_at = now.after_ms(WARN_EVERY_MS)
+            self._reports.report(
+                "warning",
+                "coordinator_lacks_replicas",
+                partition=f"{self.partition.topic}-{self.partition.index}",
+                advice="too few replicas are in sync (min.insync.replicas): start the other brokers",
+            )
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def fail(self, now: Now, fault: Exception) -> None:
         """The log could not be written, or not be opened: the machine is made again after a pause."""
@@ -410,6 +442,7 @@ class Shard(Waiter, Generic[M]):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        self.postponed.clear()
         if self.current is not None:
             waiting += self.current.abandon()
             self.current = None
@@ -447,32 +480,11 @@ class Shard(Waiter, Generic[M]):
         machine = self.current
         if machine is None or self._lifecycle.is_stopping:
             return
-        for decision in machine.wake(now):
+        for decision in machine.wake(now, can_write=self.can_write):
             # what follows from a decision may fail, too, and cost the machine that made them all
             if not self.carry_out(now, decision) or self.current is not machine:
                 return
         self.arm(now)
-
-
-class Alarm:
-    """Something to be done at a moment, unless it is cancelled before."""
-
-    __slots__ = ("_act", "_deadlines", "at", "is_done")
-
-    def __init__(self, deadlines: Deadlines, at: Instant, act: Callable[[Now], None]) -> None:
-        self._deadlines = deadlines
-        self._act = act
-        self.at = at
-        self.is_done = False
-        deadlines.add(at, self)
-
-    def expired(self, now: Now) -> None:
-        self.is_done = True
-        self._act(now)
-
-    def cancel(self) -> None:
-        self.is_done = True
-        self._deadlines.cancelled()
 
 
 def raised(error: Exception, now: Now) -> None:

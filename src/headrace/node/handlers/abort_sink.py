@@ -19,7 +19,9 @@ class AbortSink:
         shard = self._sinks.asked(request, Operation.WRITE, body.app_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        decision = shard.machine.abort(request.now, body.app_id, body.query_id, body.run_id)
+        decision = shard.decide(
+            request.now, body.app_id, shard.machine.abort, body.app_id, body.query_id, body.run_id
+        )
         return shard.answer(request, decision, respond, refused)
 
 

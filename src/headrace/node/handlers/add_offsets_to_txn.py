@@ -47,8 +47,10 @@ class AddOffsetsToTxn:
         shard = self._transactions.shard_of(request.now, body.transactional_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        decision = shard.machine.add_offsets(
+        decision = shard.decide(
             request.now,
+            body.transactional_id,
+            shard.machine.add_offsets,
             body.transactional_id,
             body.producer_id,
             body.producer_epoch,

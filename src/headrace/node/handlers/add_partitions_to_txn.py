@@ -9,7 +9,7 @@ from typing import Any
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.coordinators.gathered import when_all_committed
 from headrace.node.coordinators.groups import ImageTopics
-from headrace.node.coordinators.permits import Permits
+from headrace.node.coordinators.permits import Permits, key_of
 from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.transactions import TransactionCoordinator, older
 from headrace.node.partitions import INTERNAL_TOPICS
@@ -104,12 +104,15 @@ class AddPartitionsToTxn:
                 },
             )
         # sinks are added to by brokers only
-        keeper = self._permits if request.version >= BATCHED_SINCE else self._transactions
+        is_of_client = request.version < BATCHED_SINCE
+        keeper = self._transactions if is_of_client else self._permits
         shard = keeper.shard_of(request.now, transactional_id)
         if isinstance(shard, ErrorCode):
             return told(topics, dict.fromkeys(partitions_of(topics), shard))
-        decision = shard.machine.add_partitions(
+        decision = shard.decide(
             request.now,
+            transactional_id if is_of_client else key_of(transactional_id),
+            shard.machine.add_partitions,
             transactional_id,
             transaction.producer_id,
             transaction.producer_epoch,
@@ -117,7 +120,7 @@ class AddPartitionsToTxn:
             verify_only=transaction.verify_only,
             transaction_version=2 if request.version >= BATCHED_SINCE else 1,
         )
-        if not shard.carry_out(request.now, decision):
+        if isinstance(decision, ErrorCode) or not shard.carry_out(request.now, decision):
             return told(topics, dict.fromkeys(partitions_of(topics), ErrorCode.COORDINATOR_NOT_AVAILABLE))
         shards.append(shard)
         return told(

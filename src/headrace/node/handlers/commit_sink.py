@@ -20,8 +20,15 @@ class CommitSink:
         if isinstance(shard, ErrorCode):
             return refused(shard)
         attempts = [(each.producer_id, each.producer_epoch) for each in body.attempts]
-        decision = shard.machine.commit(
-            request.now, body.app_id, body.query_id, body.run_id, body.batch_id, attempts
+        decision = shard.decide(
+            request.now,
+            body.app_id,
+            shard.machine.commit,
+            body.app_id,
+            body.query_id,
+            body.run_id,
+            body.batch_id,
+            attempts,
         )
         return shard.answer(request, decision, respond, refused)
 

@@ -50,8 +50,10 @@ class ConsumerGroupHeartbeat:
         names = (body.member_id, body.instance_id, body.rack_id, body.server_assignor, request.client_id)
         if any(len(name or "") > COORDINATOR_NAME_CHARACTERS_MAX for name in names):
             return refused(ErrorCode.INVALID_REQUEST)
-        decision = shard.machine.consumer_heartbeat(
+        decision = shard.decide(
             request.now,
+            body.group_id,
+            shard.machine.consumer_heartbeat,
             asked(body, request.version),
             caller(request),
             lambda name: self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name),

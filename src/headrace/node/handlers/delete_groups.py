@@ -47,9 +47,9 @@ class DeleteGroups:
         shard = self._groups.asked(request, Operation.DELETE, name)
         if isinstance(shard, ErrorCode):
             return shard
-        decision = shard.machine.delete_group(request.now, name)
-        code: ErrorCode = decision.reply
-        if not shard.carry_out(request.now, decision):
+        decision = shard.if_writable(request.now, shard.machine.delete_group(request.now, name))
+        if isinstance(decision, ErrorCode) or not shard.carry_out(request.now, decision):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         shards.append(shard)
+        code: ErrorCode = decision.reply
         return code

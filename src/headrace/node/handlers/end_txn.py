@@ -36,7 +36,8 @@ class EndTxn:
             return refused(shard)
         fresh_id = self._producer_ids.source(request.now)
         try:
-            decision = shard.machine.end(request.now, asked(body, request.version), fresh_id)
+            value = asked(body, request.version)
+            decision = shard.decide(request.now, body.transactional_id, shard.machine.end, value, fresh_id)
         except (NotGrantedYet, *FAULTS):
             return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         version = request.version

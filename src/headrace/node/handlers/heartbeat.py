@@ -23,6 +23,7 @@ class Heartbeat:
             # a member whose group is being loaded has done nothing wrong: it is not sent to join again
             is_loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return respond(ErrorCode.NONE if is_loading else shard)
+        # it never has records, and so nothing to undo
         decision = shard.machine.heartbeat(
             request.now, body.group_id, body.generation_id, body.member_id, body.group_instance_id
         )

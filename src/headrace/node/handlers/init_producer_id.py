@@ -50,7 +50,9 @@ class InitProducerId:
         fresh_id = self._producer_ids.source(request.now)
         try:
             value = asked(request.body, transactional_id)
-            decision = shard.machine.init_producer_id(request.now, value, fresh_id)
+            decision = shard.decide(
+                request.now, transactional_id, shard.machine.init_producer_id, value, fresh_id
+            )
         except NotGrantedYet:
             return not_now()
         version = request.version

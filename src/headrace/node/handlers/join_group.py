@@ -49,7 +49,14 @@ class JoinGroup:
         if max(map(len, (*names, *(one.name for one in body.protocols)))) > COORDINATOR_NAME_CHARACTERS_MAX:
             return refused(ErrorCode.INVALID_REQUEST)
         ticket = Ticket(self._waiting, request, respond, refused)
-        decision = shard.machine.join(request.now, asked(body, request.version), caller(request), ticket)
+        decision = shard.decide(
+            request.now,
+            body.group_id,
+            shard.machine.join,
+            asked(body, request.version),
+            caller(request),
+            ticket,
+        )
         return shard.answer(request, decision, respond, refused, ticket)
 
 

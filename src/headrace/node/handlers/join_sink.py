@@ -28,7 +28,7 @@ class JoinSink:
             return refused(shard)
         fresh_id = self._producer_ids.source(request.now)
         try:
-            decision = shard.machine.join(request.now, asked(body), fresh_id)
+            decision = shard.decide(request.now, body.app_id, shard.machine.join, asked(body), fresh_id)
         except (NotGrantedYet, *FAULTS):
             return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard.answer(request, decision, respond, refused)

@@ -25,7 +25,9 @@ class LeaveGroup:
         shard = self._groups.asked(request, Operation.READ, body.group_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        decision = shard.machine.leave(request.now, body.group_id, asked(body, version))
+        decision = shard.decide(
+            request.now, body.group_id, shard.machine.leave, body.group_id, asked(body, version)
+        )
         return shard.answer(request, decision, lambda left: respond(left, body, version), refused)
 
 

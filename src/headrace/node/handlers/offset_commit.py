@@ -65,7 +65,7 @@ class OffsetCommit:
         def respond(codes: list[ErrorCode]) -> OffsetCommitResponse:
             return OffsetCommitResponse(topics=committed_topics(topics, codes) + rest)
 
-        return shard.answer(request, decision, respond, refused)
+        return shard.answer(request, shard.if_writable(request.now, decision), respond, refused)
 
     def _fault_of(self, request: Request, topic: OffsetCommitRequestTopic) -> ErrorCode:
         """Why nothing can be committed for the topic; fills in the name of one that was named by id."""

@@ -51,7 +51,7 @@ class OffsetDelete:
             return response
 
         decision = shard.machine.delete_offsets(request.now, body.group_id, asked(known))
-        return shard.answer(request, decision, answered, refused)
+        return shard.answer(request, shard.if_writable(request.now, decision), answered, refused)
 
 
 def asked(topics: list[OffsetDeleteRequestTopic]) -> list[TopicPartitions]:

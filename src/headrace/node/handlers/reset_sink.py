@@ -19,7 +19,7 @@ class ResetSink:
         shard = self._sinks.asked(request, Operation.ALTER, body.app_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
-        decision = shard.machine.reset(request.now, body.app_id)
+        decision = shard.decide(request.now, body.app_id, shard.machine.reset, body.app_id)
         return shard.answer(request, decision, respond, refused)
 
 

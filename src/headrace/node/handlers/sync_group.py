@@ -34,7 +34,7 @@ class SyncGroup:
         if body.group_id and not names_what_it_must(body, request.version):
             return refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         ticket = Ticket(self._waiting, request, respond, refused)
-        decision = shard.machine.sync(request.now, asked(body), ticket)
+        decision = shard.decide(request.now, body.group_id, shard.machine.sync, asked(body), ticket)
         return shard.answer(request, decision, respond, refused, ticket)
 
 

@@ -89,10 +89,11 @@ class TxnOffsetCommit:
             return ticket
         return shard.answer(request, self._commit(request.now, shard, body), respond, refused)
 
-    def _commit(self, now: Now, shard: Shard[Groups], body: TxnOffsetCommitRequest) -> Decision:
+    def _commit(self, now: Now, shard: Shard[Groups], body: TxnOffsetCommitRequest) -> Decision | ErrorCode:
         writer = Writer(body.producer_id, body.producer_epoch)
         offsets = offsets_of(body, self._topics)
-        return shard.machine.commit_transactional(now, committer_of(body), writer, offsets)
+        decision = shard.machine.commit_transactional(now, committer_of(body), writer, offsets)
+        return shard.if_writable(now, decision)
 
 
 def committer_of(body: TxnOffsetCommitRequest) -> Committer:
@@ -139,7 +140,7 @@ class Permitted(Ticket):
         refused: Callable[[ErrorCode], Any],
         shard: Shard[Groups],
         permit: CommitPermit,
-        commit: Callable[[Now, Shard[Groups], TxnOffsetCommitRequest], Decision],
+        commit: Callable[[Now, Shard[Groups], TxnOffsetCommitRequest], Decision | ErrorCode],
     ) -> None:
         self._body: TxnOffsetCommitRequest = request.body
         super().__init__(waiting, request, respond, refused)
@@ -166,6 +167,9 @@ class Permitted(Ticket):
             return
         self._permit.drop()
         decision = self._commit(now, shard, self._body)
+        if isinstance(decision, ErrorCode):
+            self.refuse(now, decision)
+            return
         decision.answers.append((self, decision.reply))
         if code := shard.write(now, decision):
             self.refuse(now, code)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.refused_first import RefusedSinks
 from headrace.base.time import ManualClock
 from headrace.machines.coordination import Decision
 from headrace.machines.sinks import sinks as sinks_module
@@ -22,7 +23,7 @@ class Shard:
     """A machine whose records are replayed at once."""
 
     def __init__(self) -> None:
-        self.machine = Sinks(TIMEOUT_MS_MAX, coordinator_epoch=5)
+        self.machine = RefusedSinks(TIMEOUT_MS_MAX, coordinator_epoch=5)
         self.clock = ManualClock()
         self.began = self.clock.mono
         self._ids = iter(range(100, 200))

@@ -9,9 +9,11 @@ join again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from enum import Enum
 from functools import cache
 
+from headrace.base.limits import MEMBER_OVERHEAD_BYTES
 from headrace.machines.coordination import Ticket
 from headrace.machines.groups.classic.requests import Protocols
 from headrace.machines.groups.group import Committer, ListedGroup
@@ -436,3 +438,18 @@ class ClassicGroup:
 
     def listed(self) -> ListedGroup:
         return ListedGroup(self.group_id, self.protocol_type or "", self.status.value, "classic")
+
+    def members_bytes(self) -> int:
+        return MEMBER_OVERHEAD_BYTES * (len(self.members) + len(self.pending)) + sum(
+            len(member.assignment) + sum(len(metadata) for _, metadata in member.protocols)
+            for member in self.members.values()
+        )
+
+    def memory(self) -> Callable[[], ClassicGroup]:
+        """All of it is copied, whatever deciding may change."""
+        twin = copy(self)
+        twin.members = {member_id: copy(member) for member_id, member in self.members.items()}
+        twin.static_members = dict(self.static_members)
+        twin.pending, twin.unsynced = set(self.pending), set(self.unsynced)
+        twin.supporters = dict(self.supporters)
+        return lambda: twin

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, NamedTuple
 
+from headrace.base.limits import MEMBER_OVERHEAD_BYTES
 from headrace.base.time import Instant
 from headrace.machines.groups.assignors import Target
 from headrace.machines.groups.consumer import records
@@ -147,6 +148,23 @@ class ConsumerGroup:
 
     def listed(self) -> ListedGroup:
         return ListedGroup(self.group_id, PROTOCOL_TYPE, self.state_name, "Consumer")
+
+    def members_bytes(self) -> int:
+        total = MEMBER_OVERHEAD_BYTES * len(self.members)
+        for member in self.members.values():
+            total += len(member.regex) + sum(map(len, member.topics))
+            if member.classic is not None:
+                total += sum(len(protocol.metadata) for protocol in member.classic.supported_protocols)
+        return total
+
+    def memory(self) -> Callable[[], ConsumerGroup]:
+        kept = self.topics_version, self.patterns_version, self.patterns_at
+
+        def restored() -> ConsumerGroup:
+            self.topics_version, self.patterns_version, self.patterns_at = kept
+            return self
+
+        return restored
 
     def state(self) -> Any:
         return (
