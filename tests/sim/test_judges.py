@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from headrace.simulator.host import Host
 from headrace.simulator.judges.one_owner_per_generation import OneOwnerPerGeneration
 from headrace.simulator.judges.order_per_producer import OrderPerProducer
 from headrace.simulator.judges.whole_batches_below_high_watermark import WholeBatchesBelowHighWatermark
+from headrace.simulator.node_changes import Changes
 from headrace.simulator.operator import Operator
 from headrace.simulator.world import World
 from headrace.storage.disk import write_atomically
@@ -67,6 +68,7 @@ class Replica:
             topics_by_id={b"t" * 16: SimpleNamespace(partitions={0: state})},
             brokers={2: SimpleNamespace(epoch=7)},
         )
+        self.changes = Changes([cast(Any, partition)], has_quorum=True)
         self.node: Any = SimpleNamespace(
             controller=SimpleNamespace(metadata=SimpleNamespace(committed_offset=1, image=image)),
             broker=SimpleNamespace(
@@ -85,17 +87,35 @@ def test_a_replica_that_lacks_records_from_its_start_may_be_cut(end: int, is_wro
     leading, following = Replica(180, broker_epoch=6, high_watermark=174), Replica(end, broker_epoch=-1)
     first: Any = SimpleNamespace(id=1)
     second: Any = SimpleNamespace(id=2)
-    judge.look(first, leading.node)
-    judge.look(second, following.node)
+    judge.look(first, leading.node, leading.changes)
+    judge.look(second, following.node, following.changes)
     following.log.log_end_offset = 147
     if is_wrong:
         with pytest.raises(Violation, match="cuts t-0 from 174 to 147"):
-            judge.look(second, following.node)
+            judge.look(second, following.node, following.changes)
     else:
-        judge.look(second, following.node)
+        judge.look(second, following.node, following.changes)
     following.node.broker.lifecycle.epoch = 7
     with pytest.raises(Violation, match="its log ends at 147"):
-        judge.look(second, following.node)
+        judge.look(second, following.node, following.changes)
+
+
+def test_a_replica_that_has_not_changed_lacks_what_others_commit() -> None:
+    """Judges look at partitions that have changed. One that stays as it is becomes wrong by what its leader
+    commits, and must be looked at again.
+    """
+    judge = TruncationSparesTheCommitted()
+    leading, following = Replica(180, broker_epoch=6, high_watermark=150), Replica(160, broker_epoch=7)
+    first: Any = SimpleNamespace(id=1)
+    second: Any = SimpleNamespace(id=2)
+    nothing = Changes([], has_quorum=False)
+    judge.look(first, leading.node, leading.changes)
+    judge.look(second, following.node, following.changes)
+    judge.look(second, following.node, nothing)
+    leading.changes.partitions[0].leader.high_watermark = 170  # type: ignore[union-attr]
+    judge.look(first, leading.node, leading.changes)
+    with pytest.raises(Violation, match="committed up to 170, and its log ends at 160"):
+        judge.look(second, following.node, nothing)
 
 
 def test_an_operator_without_a_connection_forgets_no_topic() -> None:

@@ -80,6 +80,7 @@ class Partitions:
         self.damaged: dict[str, None] = {}  # directories with logs that the start has cut
         self._by_name: dict[str, TopicReplicas] = {}
         self._by_id: dict[bytes, TopicReplicas] = {}
+        self._all: tuple[Partition, ...] | None = None  # None: to be listed again
         # the hot path looks topics up with these, without a call in between
         self.of_name: Callable[[str], TopicReplicas | None] = self._by_name.get
         self.of_id: Callable[[bytes], TopicReplicas | None] = self._by_id.get
@@ -94,8 +95,12 @@ class Partitions:
 
     # --- questions ---------------------------------------------------------------------------------------
 
-    def all(self) -> list[Partition]:
-        return [partition for topic in self._by_name.values() for partition in topic.replicas.values()]
+    def all(self) -> tuple[Partition, ...]:
+        listed = self._all
+        if listed is None:
+            topics = self._by_name.values()
+            listed = self._all = tuple(one for topic in topics for one in topic.replicas.values())
+        return listed
 
     def dirty(self) -> list[Partition]:
         """Those with records that no fsync has covered yet."""
@@ -248,6 +253,7 @@ class Partitions:
             if index not in known.replicas and self._broker_id in topic.partitions[index].replicas
         ]
         if new:
+            self._all = None
             assert self._configs is not None
             config, min_insync_replicas = self._configs.of(image.topic_config(topic.name))
         for index in new:
@@ -331,6 +337,7 @@ class Partitions:
         if topic is None:
             return
         del self._by_name[topic.name]
+        self._all = None
         for partition in topic.replicas.values():
             partition.delete(now)
             log_dir = self._locations.take(topic_id, partition.index)

@@ -55,7 +55,10 @@ class ProducerIds(Waitable):
     @property
     def blocks(self) -> tuple[range, ...]:
         """The ids that are there to be given."""
-        return tuple(block for block in (range(self._next, self._end), self._next_block) if block)
+        begun, next_block = range(self._next, self._end), self._next_block
+        if begun:
+            return (begun, next_block) if next_block else (begun,)
+        return (next_block,) if next_block else ()
 
     def take(self, now: Now) -> ProducerId | None:
         """A fresh id; None: there will be some in a moment."""

@@ -14,6 +14,7 @@ from headrace.node.settings import Settings
 from headrace.simulator.history import History, JudgedWrong, PartitionKey, Violation
 from headrace.simulator.host import Host
 from headrace.simulator.network import Network
+from headrace.simulator.node_changes import Changes, NodeChanges
 from headrace.simulator.world import World
 from headrace.storage.disk import Disk
 
@@ -41,8 +42,10 @@ class ClusterJudge(Protocol):
     @property
     def name(self) -> str: ...
 
-    def look(self, host: Host, node: Node, /) -> None:
-        """The node was called; raises Violation when its state cannot be."""
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
+        """The node was called, and this has changed since the judges looked at it before; raises Violation
+        when its state cannot be.
+        """
         ...
 
 
@@ -54,6 +57,7 @@ class Cluster:
         self.history = history
         self.network = Network(world)
         self._judges = judges
+        self._changes = NodeChanges()
         replicas = str(min(nodes, 3))
         in_sync = "2" if nodes >= 3 else "1"
         shared = QUICK | {
@@ -91,14 +95,15 @@ class Cluster:
         node = host.node
         if node is None:
             return
-        for judge in self._judges:
-            try:
-                judge.look(host, node)
-            except Violation as violation:
-                sentence = f"node {host.id}: {violation}"
-                raise JudgedWrong(
-                    judge.name, sentence, self.history.count, f"a call of node {host.id}"
-                ) from None
+        changes = self._changes.take(host, node)
+        judge: ClusterJudge | None = None
+        try:
+            for judge in self._judges:
+                judge.look(host, node, changes)
+        except Violation as violation:
+            assert judge is not None
+            sentence = f"node {host.id}: {violation}"
+            raise JudgedWrong(judge.name, sentence, self.history.count, f"a call of node {host.id}") from None
 
     @property
     def size(self) -> int:

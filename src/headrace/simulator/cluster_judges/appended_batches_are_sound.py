@@ -10,6 +10,7 @@ from headrace.records.reader import batches
 from headrace.simulator.cluster_judges.replica_contents import data_of
 from headrace.simulator.history import Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 from headrace.storage.log import PartitionLog
 
 
@@ -19,8 +20,8 @@ class AppendedBatchesAreSound:
     def __init__(self) -> None:
         self._ends: dict[tuple[int, bytes, int], tuple[PartitionLog, int]] = {}  # by node and partition
 
-    def look(self, host: Host, node: Node, /) -> None:
-        for partition in node.broker.partitions.all():
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
+        for partition in changes.partitions:
             log = partition.log
             if log is None or log.is_offline or partition.is_offline:
                 continue

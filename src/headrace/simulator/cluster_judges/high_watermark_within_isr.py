@@ -10,6 +10,7 @@ from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.history import Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 
 Seen = tuple[PartitionLeader, int, int, frozenset[BrokerId]]
 
@@ -21,9 +22,9 @@ class HighWatermarkWithinIsr:
         self._hosts: dict[int, Host] = {}
         self._seen: dict[tuple[int, bytes, int], Seen] = {}  # by node and partition
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         self._hosts[host.id] = host
-        for partition in node.broker.partitions.all():
+        for partition in changes.partitions:
             leader = partition.leader
             if leader is None or partition.log is None or partition.is_offline:
                 continue

@@ -6,6 +6,7 @@ from headrace.machines.metadata.snapshot import image_hash
 from headrace.node.node import Node
 from headrace.simulator.history import Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 
 LOOKS_BETWEEN = 7  # of the same node: the hash of an image takes long
 
@@ -18,7 +19,7 @@ class MetadataAgrees:
         self._last: dict[int, tuple[Node, int]] = {}  # by node: its process, and its committed offset
         self._looks = 0
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         metadata = node.controller.metadata
         offset = metadata.committed_offset
         process, before = self._last.get(host.id, (None, 0))

@@ -5,6 +5,7 @@ one.
 from headrace.node.node import Node
 from headrace.simulator.history import Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 
 
 class OneLeaderPerEpoch:
@@ -14,13 +15,13 @@ class OneLeaderPerEpoch:
         self._quorum: dict[int, int] = {}  # epoch: leader
         self._partitions: dict[tuple[bytes, int, int], int] = {}  # topic id, partition, epoch: leader
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         metadata = node.controller.metadata
-        if metadata.leader_id == host.id:
+        if changes.has_quorum and metadata.leader_id == host.id:
             first = self._quorum.setdefault(metadata.leader_epoch, host.id)
             if first != host.id:
                 raise Violation(f"it leads the quorum in epoch {metadata.leader_epoch}, which {first} led")
-        for partition in node.broker.partitions.all():
+        for partition in changes.partitions:
             if not partition.is_led_here:
                 continue
             key = (partition.topic_id, partition.index, partition.leader_epoch)

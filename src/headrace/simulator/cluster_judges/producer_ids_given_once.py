@@ -3,6 +3,7 @@
 from headrace.node.node import Node
 from headrace.simulator.history import Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 
 
 class ProducerIdsGivenOnce:
@@ -11,7 +12,7 @@ class ProducerIdsGivenOnce:
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[int, Node]] = {}  # by the end of a block: who has it
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         for block in node.broker.producer_ids.blocks:
             first, process = self._blocks.setdefault(block.stop, (host.id, node))
             if process is not node:

@@ -5,6 +5,7 @@ log before: failover, a restart from a snapshot, truncation.
 from headrace.node.node import Node
 from headrace.simulator.history import Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 from headrace.storage.log import PartitionLog
 
 Place = tuple[bytes, int]  # topic id and partition
@@ -20,8 +21,8 @@ class ProducerStateAgrees:
             tuple[Place, int, int], tuple[Known, int]
         ] = {}  # by end and epoch: and whose it was
 
-    def look(self, host: Host, node: Node, /) -> None:
-        for partition in node.broker.partitions.all():
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
+        for partition in changes.partitions:
             log = partition.log
             if log is None or log.is_offline or partition.is_offline or partition.topic.startswith("__"):
                 continue

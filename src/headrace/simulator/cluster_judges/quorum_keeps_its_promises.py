@@ -13,6 +13,7 @@ from headrace.node.metadata_files import METADATA_DIRECTORY
 from headrace.node.node import Node
 from headrace.simulator.history import PartitionKey, Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 
 METADATA = PartitionKey(METADATA_DIRECTORY.rpartition("-")[0], bytes(16), 0)
 
@@ -25,10 +26,10 @@ class OneVotePerEpoch:
     def __init__(self) -> None:
         self._votes: dict[tuple[VoterKey, int], VoterKey] = {}
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         metadata = node.controller.metadata
         quorum = metadata.quorum
-        if quorum.voted is None or not metadata.is_settled:
+        if not changes.has_quorum or quorum.voted is None or not metadata.is_settled:
             return  # what is not durable yet was not told
         first = self._votes.setdefault((quorum.local, quorum.epoch), quorum.voted)
         if first != quorum.voted:
@@ -48,10 +49,20 @@ class CommittedEntriesStay:
         self._end = 0  # of what is committed
         self._last_epoch = 0  # of the entry before
         self._newest_epoch = 0  # that has a leader
+        self._notes = 0  # how often one of these has changed
+        self._looked: dict[int, int] = {}  # by node: how often they had when it was looked at
         self._hosts: dict[int, Host] = {}
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         self._hosts[host.id] = host
+        if not changes.has_quorum and self._looked.get(host.id) == self._notes:
+            return
+        known = (self._end, self._last_epoch, self._newest_epoch)
+        self._look(node)
+        self._notes += known != (self._end, self._last_epoch, self._newest_epoch)
+        self._looked[host.id] = self._notes
+
+    def _look(self, node: Node) -> None:
         quorum = node.controller.metadata.quorum
         log, end = quorum.log, quorum.high_watermark
         if end > self._end:
@@ -86,7 +97,9 @@ class LeadersCommitTheirOwnEpoch:
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, int]] = {}  # by node: its role, and its committed offset
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
+        if not changes.has_quorum:
+            return
         quorum = node.controller.metadata.quorum
         role, end = quorum.role, quorum.high_watermark
         before, known_end = self._known.get(host.id, (None, 0))
@@ -105,7 +118,9 @@ class ControllersKnowAll:
 
     name = "controllers_know_all"
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
+        if not changes.has_quorum:
+            return
         metadata = node.controller.metadata
         role = metadata.quorum.role
         if metadata.deciding_epoch < 0 or len(metadata.voter_ids) < 2:

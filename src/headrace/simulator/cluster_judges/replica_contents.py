@@ -1,6 +1,7 @@
 """Contents of a replica's log, as its node would serve them."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.node.partition import Partition
@@ -34,12 +35,19 @@ def rows_of(partition: Partition) -> list[tuple[int, bytes]]:
     if log is None:
         return []
     return [
-        (row[0], row[3] or b"")
+        row
         for data in data_of(log, log.log_start_offset, partition.high_watermark)
         for at, header in batches(data)
         if not header.is_control
-        for row in read_rows(data, at, header)
+        for row in rows_in(data[at : at + header.size])
     ]
+
+
+@lru_cache(4096)  # the same batches are looked at again and again, on each replica
+def rows_in(batch: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Offset and value of each record of a batch."""
+    ((at, header),) = batches(batch)
+    return tuple((row[0], row[3] or b"") for row in read_rows(batch, at, header))
 
 
 def data_of(log: PartitionLog, start: int, end: int) -> Iterator[bytes]:

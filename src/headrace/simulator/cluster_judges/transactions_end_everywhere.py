@@ -5,6 +5,7 @@ from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.history import Violation
 from headrace.simulator.host import Host
+from headrace.simulator.node_changes import Changes
 
 
 class TransactionsEndEverywhere:
@@ -16,7 +17,7 @@ class TransactionsEndEverywhere:
         # by coordinator's partition, its epoch and transactional id
         self._ending: dict[tuple[int, int, str], Transaction] = {}
 
-    def look(self, host: Host, node: Node, /) -> None:
+    def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         self._hosts[host.id] = host
         for shard in node.broker.transactions.loaded_shards():
             index, epoch = shard.partition.index, shard.epoch

@@ -9,14 +9,14 @@ has many transactions.
 from headrace.client.assignors import ASSIGNORS
 from headrace.machines.metadata.versions import TRANSACTION_VERSION
 from headrace.node.partition import READ_COMMITTED, Partition
-from headrace.records.reader import batches, read_rows
+from headrace.records.reader import batches
 from headrace.simulator.clients.creator import Creator
 from headrace.simulator.clients.downgrader import Downgrader
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.cluster import Cluster
 from headrace.simulator.cluster_fault_profiles import ClusterProfile
 from headrace.simulator.cluster_faults import ClusterFaults
-from headrace.simulator.cluster_judges.replica_contents import contents_of, data_of
+from headrace.simulator.cluster_judges.replica_contents import contents_of, data_of, rows_in
 from headrace.simulator.history import (
     AtRest,
     CommittedRead,
@@ -245,7 +245,7 @@ def committed_in(cluster: Cluster, key: PartitionKey) -> list[tuple[int, bytes]]
                     ended = still_open.pop(header.producer_id, [])
                     rows += ended if marker is not None and not marker.is_aborted else []
                     continue
-                found = [(row[0], row[3] or b"") for row in read_rows(data, at, header)]
+                found = rows_in(data[at : at + header.size])
                 if header.is_transactional:
                     still_open.setdefault(header.producer_id, []).extend(found)
                 else:
