@@ -49,3 +49,10 @@ class ManualClock:
         self.mono += seconds
         self.wall_ms += seconds * 1000
         return self.now()
+
+    def reach(self, mono: float) -> None:
+        """Advance to that instant, if it is not past."""
+        seconds = mono - self.mono
+        if seconds > 0:
+            self.mono += seconds
+            self.wall_ms += seconds * 1000

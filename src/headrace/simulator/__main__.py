@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import closing
 
-from headrace.simulator.many_runs import outcomes
+from headrace.simulator.many_runs import collect_seldom, outcomes
 from headrace.simulator.report import Tally, failure_line, failure_text
 from headrace.simulator.run import ALL_PLAYS, DEFAULT, PLAYS, Options
 
@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
         seeds = range(int(first), int(last) + 1) if dots else range(1, int(first) + 1)
     plays = list(PLAYS) if chosen.play == "all" else [chosen.play]
     jobs = min(chosen.jobs, len(seeds))
+    if jobs == 1:
+        collect_seldom()
     return max(
         _run_all(seeds, Options(seconds=chosen.seconds, play=play), jobs, keeps_going=chosen.keep_going)
         for play in plays

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Literal, Protocol, assert_never
 
 from headrace.base.randomness import Randomness
-from headrace.base.time import Instant, Now
+from headrace.base.time import Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Answer, Close, Effect, Halt, Hangup, Mute, Parts, Proceed, Report, Run, Send
 from headrace.node.node import Node
@@ -170,9 +170,9 @@ class Host:
             return FaultyDisk(disk, [Fault(Fail(errno.EIO), CHANGES | OPENS | {"read"}, times=-1)])
         before = self.disks.get(name)
         if before is None:
-            return FaultyDisk(disk)
+            return FaultyDisk(disk, keeps_calls=False)
         faults = [one for one in before.faults if isinstance(one.action, Fail) and is_passing(one.action)]
-        after = FaultyDisk(disk, space_bytes=before.space_bytes)
+        after = FaultyDisk(disk, space_bytes=before.space_bytes, keeps_calls=False)
         after.faults = faults
         return after
 
@@ -321,8 +321,7 @@ class Host:
         return self
 
     def _now(self) -> Now:
-        now = self.world.now()
-        return Now(Instant(self._mono), now.wall_ms + self.wall_offset_ms)
+        return Now(self._mono, int(self.world.clock.wall_ms) + self.wall_offset_ms)
 
     @property
     def _mono(self) -> float:

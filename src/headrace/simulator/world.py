@@ -25,7 +25,8 @@ class World:
         return self.clock.mono
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
-        heappush(self._agenda, (self.clock.mono + max(seconds, 0.0), next(self._order), act))
+        mono = self.clock.mono
+        heappush(self._agenda, (mono + seconds if seconds > 0 else mono, next(self._order), act))
 
     @property
     def lived_s(self) -> float:
@@ -39,14 +40,14 @@ class World:
 
     def run(self, until: float, *, is_done: Callable[[], bool] | None = None) -> bool:
         """Live until that instant, or until it is done; False when it never was."""
-        while self._agenda and self._agenda[0][0] <= until:
-            at, _, act = heappop(self._agenda)
-            self.clock.advance(max(at - self.clock.mono, 0.0))
+        agenda, clock = self._agenda, self.clock
+        while agenda and agenda[0][0] <= until:
+            at, _, act = heappop(agenda)
+            clock.reach(at)
             act()
             if is_done is not None and is_done():
                 return True
-        if until > self.clock.mono:
-            self.clock.advance(until - self.clock.mono)
+        clock.reach(until)
         return is_done is None
 
     # --- random choices --------------------------------------------------------------------------------
