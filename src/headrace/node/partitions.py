@@ -80,7 +80,7 @@ class Partitions:
         self.damaged: dict[str, None] = {}  # directories with logs that the start has cut
         self._by_name: dict[str, TopicReplicas] = {}
         self._by_id: dict[bytes, TopicReplicas] = {}
-        self._all: tuple[Partition, ...] | None = None  # None: to be listed again
+        self._all: list[Partition] | None = None  # None: to be listed again
         # the hot path looks topics up with these, without a call in between
         self.of_name: Callable[[str], TopicReplicas | None] = self._by_name.get
         self.of_id: Callable[[bytes], TopicReplicas | None] = self._by_id.get
@@ -95,12 +95,12 @@ class Partitions:
 
     # --- questions ---------------------------------------------------------------------------------------
 
-    def all(self) -> tuple[Partition, ...]:
+    def all(self) -> list[Partition]:
         listed = self._all
         if listed is None:
             topics = self._by_name.values()
-            listed = self._all = tuple(one for topic in topics for one in topic.replicas.values())
-        return listed
+            listed = self._all = [one for topic in topics for one in topic.replicas.values()]
+        return listed.copy()
 
     def dirty(self) -> list[Partition]:
         """Those with records that no fsync has covered yet."""
