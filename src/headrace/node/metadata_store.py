@@ -4,6 +4,7 @@ It knows nothing about voters and epochs. At most one flush is under way, and th
 since. A failed flush halts the node, because the state of the disk is unknown.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -169,6 +170,8 @@ class MetadataStore:
         end_offset = self._log.log_end_offset
         try:
             for position, header in whole_batches(view, check=False):
+                if header.size > self._log.config.segment_bytes:  # a decision is one batch
+                    self._log.configure(dataclasses.replace(self._log.config, segment_bytes=header.size))
                 if self._log.flushed_offset < self._log.log_end_offset:
                     self._sync_before_roll(header, now.wall_ms)
                 self._log.append_batches(view[position : position + header.size], wall_ms=now.wall_ms)

@@ -140,6 +140,17 @@ class TestSnapshots:
         loaded = load(disk, METADATA_DIRECTORY)
         assert image_hash(loaded.image) == image_hash(again.node.controller.metadata.image)
 
+    def test_a_decision_may_be_larger_than_a_snapshot_is_apart_from_the_next(self) -> None:
+        """Segments are no larger than that, but a decision is one batch: it gets a segment that it fits
+        into.
+        """
+        host = ManualHost(self.SETTINGS)
+        host.create_topic("large", 100)
+        host.create_topic("small", 1)
+        again = restarted(host)
+        topics = again.node.controller.metadata.image.topics
+        assert {name: len(topic.partitions) for name, topic in topics.items()} == {"large": 100, "small": 1}
+
     def test_an_unfinished_snapshot_is_no_snapshot(self) -> None:
         host = ManualHost()
         host.create_topic("t")
