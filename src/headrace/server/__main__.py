@@ -16,8 +16,8 @@ FAILED, WRONG_USE = 1, 2
 
 
 def main(arguments: list[str]) -> int:
-    # A crash, or SIGABRT, writes what each thread was doing to the log. By number: a program that calls this one
-    # may have replaced sys.stderr by something without a file.
+    # A crash, or SIGABRT, writes what each thread was doing to the log. By number: a program that calls this
+    # one may have replaced sys.stderr by something without a file.
     faulthandler.enable(2)
     collect_rarely()
     if len(arguments) == 1 and not arguments[0].startswith("-"):
