@@ -4,7 +4,6 @@
 VENV    := .venv
 PY      := $(VENV)/bin/python
 PYTEST  := $(PY) -m pytest -q
-COVERAGE := $(PY) -m coverage
 SEEDS   ?= 1000
 CASES   ?= 200000
 ROUNDS  ?= 10
@@ -15,15 +14,15 @@ STORMS ?= 200
 KILL_SEEDS ?= 1
 MUTANTS ?= 40
 
-# Tests that compute use all cores. Tests that mostly wait for brokers and clients run in more processes than there are
-# cores; each file has its own brokers.
+# Tests that compute use all cores. Tests that mostly wait for brokers and clients run beside them; each file has its
+# own brokers.
 ALL_CORES := -n auto --dist worksteal
 COMPUTING := tests/unit tests/property tests/sim tests/crash tests/fuzz tests/docs
-# Those whose coverage is measured: tracing doubles their time, and in tests/property random input would make the
-# result vary.
+# Those whose coverage is measured. In tests/property new examples would make the result vary.
 MEASURED := tests/unit
-# Tests that fail every disk call of a node and stop it at every moment; `make test` takes a sample of each.
-WALKS := tests/crash/test_every_disk_error.py tests/crash/test_node_disk_errors.py tests/crash/test_every_shutdown.py
+LINES    := .cache/lines.json
+# Tests that fail every disk call, or stop a node or lose its host at every moment; `make test` takes a sample of each.
+WALKS := $(addprefix tests/crash/test_,every_disk_error.py node_disk_errors.py every_shutdown.py every_disk_call.py cleaning.py)
 # Suites of other languages' clients that brokers may be killed under.
 UNDER_FIRE := $(addprefix tests/interop/test_,franz_go.py kafkajs.py java_groups.py java_transactions.py headrace_client_and_java.py)
 COPY_RECORDS  ?= 1000000
@@ -32,7 +31,7 @@ FAULT_RECORDS ?= 100000
 FAULT_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk lint types unit test interop spark sim fuzz damage mutants chaos bench wheels docs demo clean
+.PHONY: help setup jdk lint types unit test test-computing test-waiting interop spark sim fuzz damage mutants chaos bench wheels docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -67,13 +66,20 @@ types: setup  ## run mypy over src (--strict) and tests
 unit: setup  ## run unit and property tests, under a minute
 	$(PYTEST) tests/unit tests/property
 
-test: setup  ## run all tests that need only PyPI, a quarter of an hour on two cores; print the unit tests' coverage
-	@$(COVERAGE) erase
-	$(COVERAGE) run -m pytest -q $(ALL_CORES) $(MEASURED)
+test: setup  ## run all tests that need only PyPI, less than ten minutes on two cores; print the unit tests' coverage
+	@echo "Two groups of tests run at the same time. Each prints its output when it has ended."
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-computing test-waiting
+	@$(PY) tools/coverage_data.py $(LINES)
+	@printf 'lines of src/headrace that $(MEASURED) runs, in percent: ' && $(PY) -m coverage report --format=total
+
+# -p slipcover: our own plugin for pytest would be imported first, and what it imports would not be measured
+test-computing: setup
+	@mkdir -p $(dir $(LINES))
+	$(PY) -m slipcover --source src/headrace --json --out $(LINES) -m pytest -q -p slipcover $(ALL_CORES) $(MEASURED)
 	$(PYTEST) $(ALL_CORES) $(filter-out $(MEASURED),$(COMPUTING))
+
+test-waiting: setup
 	$(PYTEST) -n 3 --dist loadfile tests --ignore=tests/interop --ignore=tests/spark $(COMPUTING:%=--ignore=%)
-	@$(COVERAGE) combine -q
-	@printf 'lines of src/headrace that $(MEASURED) runs, in percent: ' && $(COVERAGE) report --format=total
 
 interop: setup  ## test clients and tools from other registries, against Headrace and against Kafka 4.3.1
 	@PYTHONPATH=tests $(PY) -m harness.stock_spark  # 400 MB: no test's time should run meanwhile

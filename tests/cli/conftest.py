@@ -10,6 +10,7 @@ import pytest
 
 from cli.shell import Inside, Shell
 from harness.broker import Broker
+from headrace import Admin
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +49,9 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def topic(headrace: Shell) -> str:
+def topic(cli_broker: Broker) -> str:
     """A new topic with two partitions."""
     name = f"cli-{os.getpid()}-{next(_numbers)}"
-    headrace("topic", "create", name, "--partitions", "2")
+    with Admin(cli_broker.bootstrap) as admin:
+        admin.create_topic(name, partitions=2)
     return name

@@ -29,6 +29,7 @@ def named_files(text: str) -> list[str]:
     return sorted(name for name in {*in_code, *plain} if not name.endswith(DATA))
 
 
+@cache
 def file_exists(name: str, beside: Path) -> bool:
     places = [*(ROOT / base for base in BASES), beside.parent]
     return any((place / name).exists() or (place / f"{name}.py").exists() for place in places)
@@ -45,6 +46,7 @@ def literals() -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
 def name_exists(name: str) -> bool:
     """A setting, a module, or something in one."""
     if name in literals() or f"{name.rpartition('.')[0]}." in literals():
@@ -81,6 +83,8 @@ def python_texts(path: Path) -> list[tuple[int, str]]:
 
 
 def unresolved(path: Path, text: str) -> list[str]:
+    if "/" not in text and "headrace." not in text:
+        return []
     wrong = [name for name in named_files(text) if not file_exists(name, path)]
     return wrong + [name for name in sorted(set(MODULE.findall(text))) if not name_exists(name)]
 

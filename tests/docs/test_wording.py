@@ -44,9 +44,12 @@ def texts() -> list[Path]:
 
 def complaints(text: str) -> list[tuple[int, str, str]]:
     """Line, what was found, what to write instead."""
+    in_text = {pattern: instead for pattern, instead in PATTERNS.items() if pattern.search(text)}
+    if not in_text:
+        return []
     found = []
     for number, line in enumerate(text.splitlines(), 1):
-        for pattern, instead in PATTERNS.items():
+        for pattern, instead in in_text.items():
             if match := pattern.search(line):
                 found.append((number, match[0], instead))
     return found
