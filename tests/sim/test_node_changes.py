@@ -1,4 +1,4 @@
-"""Judges are told of each partition, and of the quorum, that has changed since they looked."""
+"""Judges learn which partitions have changed since they looked, and whether the quorum has."""
 
 from __future__ import annotations
 
