@@ -109,6 +109,11 @@ class Cluster:
     def size(self) -> int:
         return len(self.hosts)
 
+    @property
+    def brokers(self) -> int:
+        """How many hosts have a broker."""
+        return len(self.hosts)
+
     # --- for clients ----------------------------------------------------------------------------------
 
     def reach(self, address: Address | None) -> Host:

@@ -22,9 +22,12 @@ def stop_and_start(cluster: Cluster) -> None:
     for host in cluster.hosts.values():
         host.restarts = False
         world.after(world.between(0.0, APART_S_MAX) if world.chance(0.5) else 0.0, host.shut_down)
-    if not cluster.when(lambda: not cluster.nodes(), STOP_S_MAX):
-        running = list(cluster.nodes())
-        raise _wrong(cluster, f"nodes {running} run on {STOP_S_MAX:.0f} s after all were told to stop")
+
+    def running() -> list[int]:
+        return [number for number, host in cluster.hosts.items() if host.node is not None]
+
+    if not cluster.when(lambda: not running(), STOP_S_MAX):
+        raise _wrong(cluster, f"nodes {running()} run on {STOP_S_MAX:.0f} s after all were told to stop")
     for number, host in cluster.hosts.items():
         for name, disk in host.stored.items():
             if not disk.exists(CLEAN_MARKER):

@@ -98,7 +98,7 @@ def in_sync(cluster: Cluster, topics: list[Topic]) -> bool:
     that was just started does not know yet what the others think of it.
     """
     nodes = cluster.nodes()
-    if len(nodes) < len(cluster.hosts) or not all(node.is_ready for node in nodes.values()):
+    if len(nodes) < cluster.brokers or not all(node.is_ready for node in nodes.values()):
         return False
     for node in nodes.values():
         image = node.controller.metadata.image
