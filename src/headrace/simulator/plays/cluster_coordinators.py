@@ -187,7 +187,7 @@ def kind_of(world: World, group: str) -> GroupKind:
 def are_all_in_sync(cluster: Cluster) -> bool:
     """Whether a host may be lost: all replicas of all topics, the coordinators' too, have everything."""
     images = [node.controller.metadata.image for node in cluster.nodes().values() if node.is_ready]
-    return len(images) == len(cluster.hosts) and all(
+    return len(images) == cluster.brokers and all(
         partition.leader >= 0 and set(partition.isr) == set(partition.replicas)
         for image in images
         for _, _, partition in image.partitions()
