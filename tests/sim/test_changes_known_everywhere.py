@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from harness.simulated_cluster import APART, ClusterClient, SimulatedCluster
+from headrace.machines.raft.leader import Leader
+from headrace.node.metadata_log import MetadataLog
 from headrace.node.metadata_replies import KNOWN_MS_MAX
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -130,3 +132,32 @@ def test_a_change_that_is_committed_is_answered_when_its_controller_resigns(seed
     assert not client.answers
     cluster.hosts[active].touch(lambda node, now: node.controller.metadata.hand_over(now))
     cluster.until(lambda: client.answers)
+
+
+def test_the_work_grows_with_what_changes_not_with_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fetch of metadata may be the one that answers: it must not ask all brokers for all of them."""
+    changes = 60
+    cluster = ready(1, APART)
+    slow_broker(cluster, 4)
+    counts = {"asked": 0, "fetched": 0, "applied": 0}
+
+    def count(owner: type, name: str, what: str) -> None:
+        before = getattr(owner, name)
+
+        def counted(self: Any, *arguments: Any) -> Any:
+            counts[what] += 1
+            return before(self, *arguments)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(Leader, "applied_offset", "asked")
+    count(Leader, "_heard", "fetched")
+    count(MetadataLog, "_apply", "applied")
+    topics = [CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=2) for n in range(changes)]
+    clients = [ClusterClient(cluster, 4) for _ in topics]
+    for asking, topic in zip(clients, topics, strict=True):
+        asking.send(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+    cluster.until(lambda: all(asking.answers for asking in clients))
+    brokers = len(cluster.unfenced())
+    assert counts["applied"] >= changes
+    assert counts["asked"] <= counts["fetched"] + brokers * counts["applied"]

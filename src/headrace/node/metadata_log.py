@@ -19,6 +19,7 @@ from headrace.machines.raft import messages as raft
 from headrace.machines.raft.replica_log import LogPoint
 from headrace.machines.raft.voters import Voters
 from headrace.node.error_codes import NotController
+from headrace.node.known_offset import KnownOffset
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_files import (
     SnapshotContent,
@@ -86,6 +87,7 @@ class MetadataLog(Waitable):
         "_directories",
         "_driver",
         "_is_alone",
+        "_known",
         "_known_leader",
         "_leaves_at",
         "_peers",
@@ -150,6 +152,9 @@ class MetadataLog(Waitable):
             self.image, batches = split_at_snapshot(self._store.disk, loaded)
             self._uncommitted.extend((batch.next_offset, batch.records) for batch in batches)
         self._transaction = Transaction(self.image)
+        self._known = KnownOffset(
+            lambda: (broker.id for broker in self.image.live_brokers()), self.quorum.applied_offset
+        )
 
     def start(self, now: Now) -> None:
         """Takes part in the quorum; a sole voter leads at once. DiskFull, LogOffline: it cannot begin."""
@@ -226,8 +231,7 @@ class MetadataLog(Waitable):
 
     def is_known(self, offset: int) -> bool:
         """Whether all live brokers have applied everything before this offset, as far as they told."""
-        told = (self.quorum.applied_offset(broker.id) for broker in self.image.live_brokers())
-        return all(applied is None or applied >= offset for applied in told)
+        return self._known.includes(offset)
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
@@ -271,7 +275,7 @@ class MetadataLog(Waitable):
     def ask(self, request: Request, message: raft.Message, respond: Callable[[raft.Answer], Any]) -> Any:
         """The response to a request in the quorum, now or later; `respond` makes it of the answer."""
         reply = self._driver.ask(request, message, respond)
-        if self.applied.waiters and isinstance(message, raft.Fetch):
+        if isinstance(message, raft.Fetch) and self._known.broker_told(message.replica.id):
             self._waiting.wake(self.applied)
         return reply
 
@@ -304,6 +308,7 @@ class MetadataLog(Waitable):
                 batches = voters_batches(record, self._store.end_offset, epoch, now.wall_ms)
                 self._append_control(now, epoch, batches, voters)
             case raft.Lead(epoch):
+                self._known.forget()
                 self._reports.report("info", "quorum_leader", epoch=epoch)
                 self._tell_elected(now)
             case raft.StepDown(epoch):
@@ -397,6 +402,7 @@ class MetadataLog(Waitable):
         with self._reports.halting(NOT_APPLIED):
             for record in records:
                 self._transaction.replay(record)
+            self._known.forget()
             for follower in self.followers:
                 follower.committed(now, self.image, records)
 
@@ -416,6 +422,7 @@ class MetadataLog(Waitable):
             self.role.elected(now, self._decided)
 
     def _step_down(self, now: Now, epoch: int) -> None:
+        self._known.forget()
         self._reports.report("info", "quorum_leader_resigned", epoch=epoch)
         if self._decided is not None:
             self._decided = None

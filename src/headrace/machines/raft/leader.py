@@ -80,6 +80,7 @@ class Leader:
             key.id: Progress(key.directory_id, now) for key in replica.other_voters
         }
         self.observers: dict[VoterKey, Progress] = {}  # those that fetched last come last
+        self._heard_last: dict[int, Progress] = {}  # by node, whichever directory it fetched with
         self.waiting: dict[VoterKey, WaitingFetch] = {}
         self._begin_at = NEVER  # when voters that do not fetch are told about the epoch again
         self._is_recording_voters = False
@@ -200,10 +201,8 @@ class Leader:
 
     def applied_offset(self, id: int) -> int | None:
         """What the replica of that node has applied, as its last fetch told; None: it has not fetched."""
-        found = [one for key, one in self.observers.items() if key.id == id]
-        if id in self.followers:
-            found.append(self.followers[id])
-        return max((one.high_watermark for one in found if one.has_fetched), default=None)
+        progress = self._heard_last.get(id)
+        return progress.high_watermark if progress is not None and progress.has_fetched else None
 
     def _fetched(self, now: Instant, replica: VoterKey, end_offset: int) -> Progress:
         """A replica holds the log durably up to `end_offset`, and its log is a beginning of ours."""
@@ -229,6 +228,8 @@ class Leader:
             if progress.directory_id != replica.directory_id:  # nothing is committed by a voter before that
                 progress = self.followers[replica.id] = Progress(replica.directory_id, now)
         before, progress.fetched_at = progress.fetched_at, now
+        if replica.id >= 0:
+            self._heard_last[replica.id] = progress
         self._forget_observers(now)
         return before, progress
 
@@ -239,7 +240,9 @@ class Leader:
             is_gone = observers[longest_silent].fetched_at + OBSERVER_EXPIRY < now
             if not is_gone and len(observers) <= OBSERVERS_MAX:
                 break
-            del observers[longest_silent]
+            progress = observers.pop(longest_silent)
+            if self._heard_last.get(longest_silent.id) is progress:
+                del self._heard_last[longest_silent.id]
 
     def successors(self) -> tuple[VoterKey, ...]:
         """The voters, those first that have the most."""
