@@ -15,7 +15,7 @@ from headrace.node.metadata_check import LastStop, SoundLog, check_metadata, epo
 from headrace.node.metadata_files import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.node.metrics import Metrics
 from headrace.node.ports import Act, Lifecycle, Once, Ports
-from headrace.node.previous_epoch import NO_EPOCH, previous_epoch
+from headrace.node.previous_epoch import NO_EPOCH, PreviousEpoch
 from headrace.node.settings import Settings
 from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
 from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
@@ -91,8 +91,10 @@ class LogDirectories:
                     self.found.append((name, topic, index, topic_id))
         self.sound_metadata = self._check_metadata()
         # the node starts: nothing was changed on any disk up to here
-        self.previous_epoch = self._previous_epoch()
+        previous = self._previous_epoch()
+        self.previous_epoch = previous.told
         for name, directory in self._directories.items():
+            directory.vouch_after(previous.is_loss_noted)
             self._take_possession(now, name, directory)
 
     def _look(
@@ -143,10 +145,10 @@ class LogDirectories:
             )
         return sound
 
-    def _previous_epoch(self) -> int:
+    def _previous_epoch(self) -> PreviousEpoch:
         """Of the whole log on this disk: what of it is committed is not known before there is a leader."""
         registered = self.sound_metadata.loaded.image.brokers.get(self._node_id)
-        return previous_epoch(
+        return PreviousEpoch(
             self.disks[self.metadata_log_dir],
             registered.epoch if registered is not None else NO_EPOCH,
             is_lost=any(directory.trust == "lost" for _, directory in self.online()),

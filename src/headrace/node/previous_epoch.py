@@ -2,7 +2,9 @@
 had then (KIP-966): otherwise it counts as one that may have lost acknowledged records.
 
 A start that finds something lost writes that epoch down before anything else, because it may end before the
-controller has heard of it. The start after that would find directories that look as after a mere kill.
+controller has heard of it. The start after that would find directories that look as after a mere kill. If
+there is no space for the note, the directories are not marked as sound before it is written: the next start
+finds the same loss.
 """
 
 from headrace.storage.disk import Disk, read_whole, write_atomically
@@ -12,20 +14,39 @@ LOST_EPOCH = ".headrace_lost_epoch"
 NO_EPOCH = -1
 
 
-def previous_epoch(disk: Disk, known: int, *, is_lost: bool) -> int:
-    """What the broker may tell. `known` is its last epoch in the metadata log, which is on `disk`. `is_lost`:
-    a log directory is new, or its host has stopped without a clean stop of the broker.
-    """
-    if known == NO_EPOCH:
-        return NO_EPOCH
-    if is_lost:
+class PreviousEpoch:
+    __slots__ = ("_disk", "_unwritten", "told")
+
+    def __init__(self, disk: Disk, known: int, *, is_lost: bool) -> None:
+        """`known` is the broker's last epoch in the metadata log, which is on `disk`. `is_lost`: a log
+        directory is new, or its host has stopped without a clean stop of the broker.
+        """
+        self._disk = disk
+        self._unwritten = known if is_lost else NO_EPOCH  # of the note
+        self.told = NO_EPOCH  # what the broker may tell
+        if is_lost:
+            try:
+                self._write()
+            except OSError as error:
+                if not is_transient(error):
+                    raise
+        elif known != NO_EPOCH and known > _lost_epoch(disk):
+            self.told = known
+
+    def is_loss_noted(self) -> bool:
+        """Whether a later start will know of a loss that this one has found; if there is space by now, the
+        note is written.
+        """
         try:
-            write_atomically(disk, LOST_EPOCH, b"%d\n" % known)
-        except OSError as error:
-            if not is_transient(error):
-                raise
-        return NO_EPOCH
-    return known if known > _lost_epoch(disk) else NO_EPOCH
+            self._write()
+        except OSError:  # whatever it is, this disk will show it to those who need it for more than a note
+            return False
+        return True
+
+    def _write(self) -> None:
+        if self._unwritten != NO_EPOCH:
+            write_atomically(self._disk, LOST_EPOCH, b"%d\n" % self._unwritten)
+            self._unwritten = NO_EPOCH
 
 
 def _lost_epoch(disk: Disk) -> int:

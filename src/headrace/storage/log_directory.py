@@ -15,7 +15,7 @@ cleaner-offset-checkpoint           per compacted partition: where its dirty par
 <topic>-<partition>.<id>-future/    a log that comes from another directory, and -moved: `moving`
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 
 from headrace.base.ids import DirectoryId, TopicId, id_text
@@ -193,6 +193,10 @@ class LogDirectory:
     def settle_others(self, recovered: Set[bytes]) -> None:
         """Directories that were recovered since are trusted again."""
         self._stop.settle_others(recovered)
+
+    def vouch_after(self, may_vouch: Callable[[], bool]) -> None:
+        """Has the directory marked as sound, after a recovery or a clean stop, only if this returns True."""
+        self._stop.may_vouch = may_vouch
 
     @property
     def is_recovered(self) -> bool:

@@ -5,7 +5,7 @@ After a clean stop or a kill the new boot id is written at once. After a crash o
 only when every log was recovered: otherwise a second crash would look like a killed process.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 
 from headrace.base.ids import id_text
 from headrace.storage.checkpoint_sums import CLEAN_MARKER_CONTENT
@@ -42,6 +42,7 @@ class StopRecord:
         "is_boot_marked",
         "is_distrusted",
         "is_same_boot",
+        "may_vouch",
         "trust",
     )
 
@@ -54,6 +55,8 @@ class StopRecord:
         self.is_same_boot = False  # the last run was on this boot
         self.is_distrusted = False  # the last run on this boot met an I/O error
         self.is_boot_marked = True  # the boot id on the disk is this one
+        # False: what this start has found to be lost is written nowhere else yet
+        self.may_vouch: Callable[[], bool] = lambda: True
 
     def read(self, directory_id: bytes, distrusted: Set[str]) -> None:
         known = self._read_boot_id()
@@ -84,6 +87,8 @@ class StopRecord:
 
     def mark_boot(self) -> None:
         """If there is no space, a start on this boot looks at everything once more."""
+        if not self.may_vouch():
+            return
         try:
             # The directory is synced also for names that a killed process left in the page cache only, such
             # as a partition's: the next flush of its log promises that they are durable. The first start in a
@@ -105,6 +110,8 @@ class StopRecord:
             self._has_marker = False
 
     def write_marker(self) -> None:
+        if not self.may_vouch():
+            return  # the next start finds what this one has found
         write_atomically(self._disk, CLEAN_MARKER, CLEAN_MARKER_CONTENT)
 
     def distrust(self) -> bool:

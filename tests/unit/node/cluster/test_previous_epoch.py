@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from harness.controllers import Controllers
 from headrace.node.previous_epoch import LOST_EPOCH
 from headrace.simulator.manual_host import ManualHost
 from headrace.storage.disk import write_atomically
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -48,6 +50,37 @@ def test_a_loss_is_not_forgotten_by_a_start_that_ends_before_it_is_registered() 
     assert one.up.broker.registration.previous_epoch == -1, "the controller has not heard of it"
     cluster.cuts.clear()
     assert cluster.run(5.0, lambda: one.up.is_ready)
+    cluster.run(1.0)
+    one.kill()
+    one.start()
+    registered = leader.metadata.image.brokers[one.id].epoch
+    assert one.up.broker.registration.previous_epoch == registered, "now it has"
+
+
+@pytest.mark.parametrize("end", ["kill", "clean stop"])
+@pytest.mark.parametrize("times", [1, 1_000])
+def test_nor_when_there_was_no_space_to_note_it(end: str, times: int) -> None:
+    """Either the note is written later, or the directories go on looking as after a crash of the host."""
+    cluster = Controllers(are_brokers=True).start()
+    leader = cluster.elected()
+    cluster.run(3.0)
+    one = next(one for one in cluster.nodes.values() if one is not leader)
+    one.kill(how="lost")
+    cluster.cuts = {(one.id, other) for other in cluster.nodes} | {(other, one.id) for other in cluster.nodes}
+    disk = one.disk
+    one.disk = FaultyDisk(disk, [Fault(Fail(errno.ENOSPC), "append", LOST_EPOCH, times=times)])
+    one.start()
+    assert one.up.broker.registration.previous_epoch == -1
+    cluster.run(1.0)
+    if end == "clean stop":
+        one.call(lambda node: node.shutdown(cluster.clock.now()))
+        assert cluster.run(60.0, lambda: one.up.is_stopped)
+    one.disk = disk
+    one.kill()
+    one.start()
+    assert one.up.broker.registration.previous_epoch == -1, "the controller has not heard of it"
+    cluster.cuts.clear()
+    assert cluster.run(10.0, lambda: one.up.is_ready)
     cluster.run(1.0)
     one.kill()
     one.start()
