@@ -301,11 +301,11 @@ class Segment:
         """Cut before the batch at `position`; the log then ends at `end_offset`."""
         file = self.file()
         file.truncate(position)
-        if is_synced:
-            file.sync()  # or a lost host could mix what was cut off with what is written now
         self.size = position
         self.is_loaded = False  # should there be no space for the indexes: then they are made again
         self.damaged = [one for one in self.damaged if one < position]
+        if is_synced:
+            file.sync()  # or a lost host could mix what was cut off with what is written now
         self.transaction_index.cut_to(end_offset)
         self.restart(position, end_offset)
         self.is_loaded = True

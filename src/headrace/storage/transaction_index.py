@@ -28,15 +28,18 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex(EntryFile):
-    __slots__ = ("_is_absent",)
+    __slots__ = ("_cut_offset", "_is_absent")
 
     entry_bytes = ENTRY.size
 
     def __init__(self, disk: Disk, files: OpenFiles, path: str) -> None:
         super().__init__(disk, files, path)
         self._is_absent = False  # as far as we know
+        self._cut_offset: int | None = None  # of a cut that failed: nothing at or beyond it counts
 
     def __len__(self) -> int:
+        if self._cut_offset is not None:
+            self.cut_to(self._cut_offset)
         try:
             return super().__len__()
         except FileNotFoundError:
@@ -46,6 +49,7 @@ class TransactionIndex(EntryFile):
 
     def add(self, aborted: AbortedTransaction) -> None:
         """Written at once: these are rare, and a reader must not miss one after a crash."""
+        len(self)  # a cut that failed is made before
         self.append_entry(ENTRY.pack(0, *aborted))
         try:
             self.write_pending()
@@ -75,8 +79,17 @@ class TransactionIndex(EntryFile):
         return found, False
 
     def cut_to(self, end_offset: int) -> None:
-        """Forget transactions whose marker lies at or beyond `end_offset`."""
-        self.cut(self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, end_offset - 1))
+        """Forget transactions whose marker lies at or beyond `end_offset`. If the file cannot be read now, it
+        is cut before it is asked, or anything is added: the log has other records there by then.
+        """
+        failed_offset, self._cut_offset = self._cut_offset, None
+        if failed_offset is not None:
+            end_offset = min(end_offset, failed_offset)
+        try:
+            self.cut(self.count_up_to(_LAST_OFFSET, _LAST_OFFSET_AT, end_offset - 1))
+        except OSError:
+            self._cut_offset = end_offset
+            raise
 
     def cut(self, count: int) -> None:
         if self._is_absent:

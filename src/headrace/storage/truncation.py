@@ -82,7 +82,9 @@ def _cut(log: LogState, offset: int, wall_ms: int, *, is_synced: bool) -> None:
         try:
             segment.truncate(position, end, is_synced=is_synced)
         except OSError:
-            if not is_synced and not segment.is_loaded:
+            if not segment.is_loaded:
+                # the segment is cut, and its indexes are not: to look for the place again would find none
+                log.is_cut = True
                 _end_at(log, end)
             raise
         log.active = segment

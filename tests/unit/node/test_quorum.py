@@ -11,6 +11,7 @@ from headrace.machines.metadata.controller.brokers import Registration
 from headrace.machines.metadata.image import Endpoint
 from headrace.machines.metadata.snapshot import image_hash
 from headrace.machines.metadata.versions import SUPPORTED_FEATURES
+from headrace.node.metadata_files import METADATA_DIRECTORY
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -21,6 +22,7 @@ from headrace.protocol.messages.describe_quorum import (
     TopicData,
 )
 from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 
 
 def register_broker(leader: Controller, cluster: Controllers) -> None:
@@ -150,6 +152,37 @@ def test_a_checkpoint_that_was_ordered_before_a_truncation_promises_no_more_than
     leader.start()
     cluster.run(4.0)
     assert topics_everywhere(cluster) == [["kept"]] * 3
+    check_equal_images(cluster)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_truncation_that_finds_no_descriptor_keeps_what_is_committed(suffix: str) -> None:
+    """It was made again, did not find the place where it had cut before, and removed the whole log."""
+    cluster = Controllers()
+    for one in cluster.nodes.values():
+        one.disk = FaultyDisk(one.disk)
+    cluster.start()
+    leader = cluster.elected()
+    register_broker(leader, cluster)
+    assert create(cluster, leader, "kept") is ErrorCode.NONE
+    others = [one for one in cluster.nodes.values() if one is not leader]
+    cluster.cuts = {(leader.id, other.id) for other in others} | {(other.id, leader.id) for other in others}
+    assert create(cluster, leader, "lost", seconds=8.0) is ErrorCode.NOT_CONTROLLER
+    assert create(cluster, cluster.elected(), "new") is ErrorCode.NONE
+    disk, files = leader.disk, leader.up.directories.files
+    files.forget_directory(disk, METADATA_DIRECTORY)
+    disk.faults.append(Fault(Fail(errno.EMFILE), "open", f"{METADATA_DIRECTORY}/{0:020d}{suffix}", times=2))
+    cluster.cuts.clear()
+    cluster.run(6.0)
+    assert disk.faults[0].times < 2, "the truncation has met it"
+    disk.faults.clear()
+    cluster.run(4.0)
+    leader.disk = disk.disk
+    leader.kill()
+    leader.start()
+    assert leader.metadata._store._log.log_start_offset == 0
+    cluster.run(4.0)
+    assert topics_everywhere(cluster) == [["kept", "new"]] * 3
     check_equal_images(cluster)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -220,6 +221,72 @@ class TestCutting:
         scene.log.cut_to(1, scene.wall_ms)
         assert {one.producer_id: one.last_sequence for one in scene.log.producers()} == {7: 0}
         assert scene.log.first_unstable_offset == 0
+        assert scene.log.aborted_transactions(0, 10) == []
+
+    @pytest.mark.parametrize("is_durable", [False, True], ids=["cut_to", "truncate_to"])
+    @pytest.mark.parametrize("suffix", [".txnindex", ".index", ".timeindex"])
+    @pytest.mark.parametrize("cuts", [1, 2])
+    def test_a_cut_that_finds_no_descriptor_is_complete_when_it_is_made_again(
+        self, scene: Any, is_durable: bool, suffix: str, cuts: int
+    ) -> None:
+        """The producer wrote a transaction that was aborted, and committed another one that has its place
+        now: a reader that hears of the first would skip what it is to read.
+        """
+
+        def cut() -> None:
+            if is_durable:
+                scene.log.truncate_to(2)
+            else:
+                scene.log.cut_to(2, scene.wall_ms)
+
+        scene.disk = disk = FaultyDisk(MemoryDisk(), [])
+        scene.config = LogConfig(index_interval_bytes=1)
+        scene.open()
+        scene.append()
+        scene.append()
+        for sequence in (0, 1):
+            scene.write(7, sequence, transactional=True)
+            scene.end(7, committed=False)
+        scene.flush()
+        scene.files.forget_directory(disk, scene.log.directory)
+        disk.faults.append(Fault(Fail(errno.EMFILE), "open", suffix, times=cuts))
+        for _ in range(cuts):
+            with suppress(DiskFull):
+                cut()
+        cut()
+        assert (scene.log.log_start_offset, scene.log.log_end_offset) == (0, 2)
+        assert disk.faults[0].times < cuts
+        disk.faults.clear()
+        scene.write(7, 0, transactional=True)
+        scene.end(7, committed=True)
+        scene.write(8, 0, transactional=True)
+        scene.end(8, committed=False)
+        assert scene.log.aborted_transactions(0, 10) == [(8, 4)]
+        scene.log.close(clean=True)
+        scene.files = OpenFiles()
+        scene.open("clean", recovery_point=6)
+        assert scene.log.aborted_transactions(0, 10) == [(8, 4)]
+        assert scene.bases() == [0, 1, 2, 3, 4, 5]
+
+    def test_a_cut_without_a_descriptor_holds_after_a_clean_stop(self, scene: Any) -> None:
+        """Nothing was written or read in between."""
+        scene.disk = disk = FaultyDisk(MemoryDisk(), [])
+        scene.open()
+        scene.append()
+        scene.write(7, 0, transactional=True)
+        scene.end(7, committed=False)
+        scene.flush()
+        scene.files.forget_directory(disk, scene.log.directory)
+        disk.faults.append(Fault(Fail(errno.EMFILE), "open", ".txnindex"))
+        with pytest.raises(DiskFull):
+            scene.log.cut_to(1, scene.wall_ms)
+        scene.log.cut_to(1, scene.wall_ms)
+        scene.log.close(clean=True)
+        scene.flush()
+        scene.files = OpenFiles()
+        scene.open("clean", recovery_point=1)
+        scene.write(7, 0, transactional=True)
+        scene.end(7, committed=True)
         assert scene.log.aborted_transactions(0, 10) == []
 
 
