@@ -21,7 +21,7 @@ from headrace.protocol.messages.join_group import (
     JoinGroupResponse,
 )
 from headrace.records.builder import build_batch
-from headrace.simulator.manual_host import ManualHost
+from headrace.simulator.manual_host import ManualHost, creation
 from headrace.storage.flushing import Flushed
 
 BATCH = build_batch([(0, None, b"v", ())])
@@ -215,6 +215,33 @@ def test_those_whose_records_were_flushed_together_are_answered_and_the_node_can
     later = write(host, 1)
     assert host.receive(later) is not None
     host.node.shutdown(host.clock.now())
+    host.settle()
+    assert host.node.is_stopped
+
+
+def test_metadata_that_came_during_a_flush_is_flushed_after_it() -> None:
+    """The node could not stop: nobody ordered the next flush."""
+    host = ManualHost()
+    host.create_topic("t")
+    host.runs_jobs = False
+    metadata = host.node.controller.metadata
+    store = metadata._store
+    flushed = store._flushed
+    for name in ("first", "second"):  # the second is appended while the first is flushed
+        host.send(host.connect(), creation(name, {}, partitions=1), 7)
+
+    def failing(now: Now) -> None:
+        store._flushed = flushed
+        raise RuntimeError("a mistake of ours")
+
+    store._flushed = failing
+    with pytest.raises(RuntimeError):
+        host.run_jobs()
+    host.settle()
+    host.run_jobs()
+    assert metadata.is_flushed
+    host.node.shutdown(host.clock.now())
+    host.runs_jobs = True
     host.settle()
     assert host.node.is_stopped
 
