@@ -67,8 +67,8 @@ unit: setup  ## run unit and property tests, under a minute
 	$(PYTEST) tests/unit tests/property
 
 test: setup  ## run all tests that need only PyPI, less than ten minutes on two cores; print the unit tests' coverage
-	@echo "Two groups of tests run at the same time. Each prints its output when it has ended."
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-computing test-waiting
+	@echo "Two groups of tests run at the same time; their lines are mixed."
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line --keep-going test-computing test-waiting
 	@$(PY) tools/coverage_data.py $(LINES)
 	@printf 'lines of src/headrace that $(MEASURED) runs, in percent: ' && $(PY) -m coverage report --format=total
 
