@@ -98,7 +98,7 @@ fuzz: setup  ## test random examples, frames and batches, failing disk calls and
 	@for round in $$(seq $(ROUNDS)); do $(PYTEST) -n auto --hypothesis-profile=random tests/property || exit 1; done
 	@for target in tests/fuzz/*.py $(WALKS); do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
 
-damage: setup  ## flip, cut off and zero every byte of every file of a stopped node; an hour on two cores
+damage: setup  ## flip, cut off and zero every byte of every file of a stopped node; ten minutes on two cores
 	HEADRACE_DAMAGE=complete $(PYTEST) --timeout=0 -n auto tests/crash/test_damage_walk.py
 
 mutants: setup  ## change storage, node and machines in small random ways, and count which changes the tests find; MUTANTS=40 SEED=7
