@@ -170,11 +170,11 @@ class NodeLinks:
         except (OSError, EOFError):
             return
         finally:
+            if far_writer is not None:
+                far_writer.transport.abort()  # before anything is awaited: that may be cancelled
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            if far_writer is not None:
-                far_writer.transport.abort()
 
     async def _pump(
         self, way: tuple[int, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
