@@ -326,6 +326,7 @@ def enter_epoch(log: LogState, epoch: int, offset: int | None = None) -> None:
     """The first batch of a leader epoch, or after a cut, is about to come: remember where, before it is
     there. What was cut off must not come back behind it: usually that was flushed long ago.
     """
+    log.partition_producers.remove_leftover()
     if log.is_cut:
         flush_now(log)
     epochs = log.epochs.read()

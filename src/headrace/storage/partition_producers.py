@@ -50,7 +50,16 @@ def end_marker_of(batch: bytes | memoryview, header: BatchHeader) -> EndMarker |
 
 
 class PartitionProducers:
-    __slots__ = ("_directory", "_disk", "_segments", "_snapshots", "_sound", "_unsynced", "state")
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_leftover",
+        "_segments",
+        "_snapshots",
+        "_sound",
+        "_unsynced",
+        "state",
+    )
 
     def __init__(self, disk: Disk, directory: str, segments: Segments, snapshots: list[int]) -> None:
         self._disk = disk
@@ -59,6 +68,7 @@ class PartitionProducers:
         self._snapshots = snapshots  # offsets, rising
         self._unsynced = set(snapshots)  # maybe not durable: an fsync too many does no harm
         self._sound: set[int] = set()  # written or read by us
+        self._leftover: list[int] = []  # of snapshots that count no more: the files could not be removed yet
         self.state: ProducerState | None = None  # None: not loaded
 
     def load(self, wall_ms: int, *, aborts_from: int | None = None) -> ProducerState:
@@ -186,14 +196,28 @@ class PartitionProducers:
             self._unsynced.discard(offset)
 
     def truncate(self, end_offset: int, *, is_synced: bool = True) -> None:
-        """The log ends earlier now: forget what is beyond, and load it again when needed."""
+        """The log ends earlier now: forget what is beyond, and load it again when needed. That is so also
+        where there is no space to remove the files: see `remove_leftover`.
+        """
         self.state = None
         gone = [offset for offset in self._snapshots if offset > end_offset]
-        for offset in gone:
-            self._remove(offset)
-        if gone and is_synced:
+        self._snapshots = [offset for offset in self._snapshots if offset <= end_offset]
+        self._sound.difference_update(gone)
+        self._unsynced.difference_update(gone)
+        self._leftover += gone
+        self.remove_leftover(is_synced=is_synced)
+
+    def remove_leftover(self, *, is_synced: bool = True) -> None:
+        """Before other records come where the log was cut: a start would take the files for their state."""
+        if not self._leftover:
+            return
+        for offset in self._leftover:
+            with suppress(FileNotFoundError):  # all that counts is that it is gone
+                self._disk.remove(snapshot_path(self._directory, offset))
+        if is_synced:
             # one that came back with a lost host would be taken for the state of other records
             self._disk.sync_dir(self._directory)
+        self._leftover.clear()
 
     def begin(self, offset: int) -> None:
         """The log is empty and begins at `offset`: a snapshot there is all that can be known."""

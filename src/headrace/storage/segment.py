@@ -302,19 +302,19 @@ class Segment:
         file = self.file()
         file.truncate(position)
         self.size = position
-        self.is_loaded = False  # should there be no space for the indexes: then they are made again
+        self.is_loaded = False  # should there be no space or descriptor for the indexes: they are made again
         self.damaged = [one for one in self.damaged if one < position]
         if is_synced:
             file.sync()  # or a lost host could mix what was cut off with what is written now
         self.transaction_index.cut_to(end_offset)
         self.restart(position, end_offset)
-        self.is_loaded = True
         # the time index knows the largest timestamp only up to its last entry
         indexed = self.index.at(-1)[1] if len(self.index) else 0
         for _, header in self.headers(indexed, position):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
+        self.is_loaded = True
 
     # --- finding -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ at once. `cut_to` and `start_over` leave both to jobs: the checkpoint before, a 
 """
 
 from headrace.storage.errors import DamagedBatch
+from headrace.storage.flushing import flush_now
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.segment import Segment
 from headrace.storage.segment_removal import doom_segment
@@ -15,12 +16,17 @@ from headrace.storage.segment_removal import doom_segment
 @guarded
 def truncate_to(log: LogState, offset: int) -> None:
     """Cut the log so that it ends at `offset`, or at the beginning of the batch that holds it; durable."""
+    was_cut = log.is_cut
     if offset >= log.log_end_offset:
         _forget_epochs(log)
+        if was_cut:  # maybe by a call of this kind that met a lack of space or descriptors on the way
+            flush_now(log)
         return
     if _promise_less(log, offset) and log.lower_recovery_point is not None:
         log.lower_recovery_point()
+    log.is_cut = True
     _cut(log, offset, log.opened_ms, is_synced=True)
+    log.is_cut = was_cut
 
 
 @guarded
@@ -48,6 +54,7 @@ def start_over(log: LogState, offset: int, wall_ms: int) -> None:
     _promise_less(log, 0)
     log.is_cut = True
     log.tail.clear()
+    log.stamped_epoch = None
     log.segments.forget_readers()
     _remove(log, log.segments.items, wall_ms, is_synced=False)
     try:
@@ -69,12 +76,16 @@ def _promise_less(log: LogState, offset: int) -> bool:
 
 def _cut(log: LogState, offset: int, wall_ms: int, *, is_synced: bool) -> None:
     log.tail.clear()
+    log.stamped_epoch = None
     log.segments.forget_readers()
     # of a cut that met a full disk before, the files of the first segment may be gone already
     placed = _place(log, offset) if offset > log.segments.items[0].base_offset else None
     if placed is None:
-        _remove(log, log.segments.items, wall_ms, is_synced=is_synced)
-        log.start_empty(offset, wall_ms)
+        try:
+            _remove(log, log.segments.items, wall_ms, is_synced=is_synced)
+        finally:
+            if not len(log.segments):
+                log.start_empty(offset, wall_ms)
     else:
         segment, position, end = placed
         kept = log.segments.number_of(segment.base_offset) + 1
@@ -84,7 +95,6 @@ def _cut(log: LogState, offset: int, wall_ms: int, *, is_synced: bool) -> None:
         except OSError:
             if not segment.is_loaded:
                 # the segment is cut, and its indexes are not: to look for the place again would find none
-                log.is_cut = True
                 _end_at(log, end)
             raise
         log.active = segment
@@ -138,6 +148,7 @@ def _end_at(log: LogState, end: int) -> None:
 
 def _forget_epochs(log: LogState) -> None:
     """Of epochs that begin at the end there is no record."""
+    log.partition_producers.remove_leftover()
     _forget_damages(log)
     log.epochs.read().truncate_end(log.log_end_offset)
     log.write_epochs()
