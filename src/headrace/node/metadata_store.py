@@ -35,6 +35,7 @@ from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
 from headrace.storage.disk import Disk, Span
 from headrace.storage.errors import DiskFull, LogOffline, StorageError, is_transient
 from headrace.storage.log import PartitionLog
+from headrace.storage.segment_removal import Doomed
 
 BATCH_BYTES_MAX = 2**31 - 1  # a decision is one batch, however many partitions it creates
 FOR_EVER = -1
@@ -340,13 +341,17 @@ class MetadataStore:
             self._directories.job_failed(now, self.directory, result)
             return
         self._reports.report("info", "metadata_snapshot", end_offset=result.end_offset, epoch=result.epoch)
+        doomed: list[Doomed] = []
         try:
             doomed = self._log.advance_log_start(result.end_offset, now.wall_ms)
         except LogOffline as error:
             self._directories.go_offline(now, self.directory, error)
             return
         except DiskFull:
-            return  # the next snapshot frees what this one could not
+            # The next snapshot frees what this one could not. If the log begins at its end all the same, who
+            # needs what lies before has to be sent to the snapshot.
+            if self._log.log_start_offset < result.end_offset:
+                return
         self._snapshot_made(now, result)
         for one in doomed:
             self._directories.remove_later(

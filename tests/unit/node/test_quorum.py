@@ -22,7 +22,7 @@ from headrace.protocol.messages.describe_quorum import (
     TopicData,
 )
 from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
-from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.faulty_disk import OPENS, Fail, Fault, FaultyDisk
 
 
 def register_broker(leader: Controller, cluster: Controllers) -> None:
@@ -183,6 +183,43 @@ def test_a_truncation_that_finds_no_descriptor_keeps_what_is_committed(suffix: s
     assert leader.metadata._store._log.log_start_offset == 0
     cluster.run(4.0)
     assert topics_everywhere(cluster) == [["kept", "new"]] * 3
+    check_equal_images(cluster)
+
+
+@pytest.mark.parametrize("skip", [1, 2])
+def test_who_lags_behind_a_log_that_begins_later_is_sent_to_the_snapshot(skip: int) -> None:
+    """The leader found no descriptor to remove what its new snapshot replaces. Until the next snapshot it
+    refused whoever asked for that.
+    """
+    settings = {
+        "metadata.log.max.record.bytes.between.snapshots": "1500",
+        "internal.metadata.log.segment.bytes": "600",
+    }
+    cluster = Controllers(settings=settings).start()
+    register_broker(cluster.elected(), cluster)
+    assert create(cluster, cluster.elected(), "before") is ErrorCode.NONE
+    cluster.run(1.0)
+    for one in cluster.nodes.values():  # so that what they have is not known to be sound and durable
+        one.kill()
+        one.disk = FaultyDisk(one.disk)
+        one.start()
+    leader = cluster.elected()
+    late = next(one for one in cluster.nodes.values() if one is not leader)
+    cluster.cuts = {(late.id, id) for id in cluster.nodes} | {(id, late.id) for id in cluster.nodes}
+    leader.slow_queues.add("snapshot")
+    for number in range(20):
+        if not leader.held_jobs:
+            assert create(cluster, leader, f"topic-{number}") is ErrorCode.NONE
+    (run,) = leader.held_jobs
+    leader.held_jobs.clear()
+    snapshot = run.job.run(leader.disk)
+    leader.up.directories.files.forget_directory(leader.disk, METADATA_DIRECTORY)
+    leader.disk.faults.append(Fault(Fail(errno.EMFILE), OPENS, skip=skip))
+    leader.call(lambda node: node.completed(cluster.clock.now(), run.ticket, snapshot))
+    assert not leader.disk.faults[0].times
+    assert leader.metadata._store._log.log_start_offset == snapshot.end_offset
+    cluster.cuts.clear()
+    cluster.run(3.0)
     check_equal_images(cluster)
 
 
