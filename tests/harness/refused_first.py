@@ -14,7 +14,7 @@ from headrace.machines.coordination import CoordinatorMachine, Decision
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.consumer.group import ConsumerGroup
 from headrace.machines.groups.groups import Groups
-from headrace.machines.groups.undo import SESSIONS
+from headrace.machines.groups.undo import DEMANDS, SESSIONS
 from headrace.machines.sinks.sinks import Sinks
 from headrace.machines.transactions.transactions import Transactions
 
@@ -30,7 +30,7 @@ def refused_first(machine: CoordinatorMachine, key: str, decide: Callable[[], De
     after = memory_of(machine)
     assert after.keys() == memory.keys()
     for name, before in memory.items():
-        is_longer = name[0] == "timer" and name[1] in SESSIONS and after[name] > before
+        is_longer = name[0] == "timer" and name[1] in (*SESSIONS, *DEMANDS) and after[name] > before
         assert is_longer or after[name] == before, f"{name} was {before} and is {after[name]}"
     machine.check()
     earliest = min((at for name, at in after.items() if name[0] in ("timer", "next")), default=None)

@@ -17,7 +17,7 @@ from harness.two_brokers import lead, register
 from headrace.node.connection import Connection
 from headrace.node.effects import Report
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -277,6 +277,39 @@ class TestGroups:
         answer = host.ask(goes_on, 1)
         assert answer.error_code == 0, "it was never silent, so it is still a member"
         assert len(answer.assignment.topic_partitions) == 2
+
+    def test_who_has_given_its_partitions_up_is_not_removed_for_it(self, host: ManualHost) -> None:
+        """It says so again and again, and nobody could write it down in the time that it had for that."""
+        host.create_topic("v", 2)
+
+        def beat(member: str, epoch: int, owned: list[int] | None = None) -> Any:
+            is_joining = epoch == 0
+            topic_id = host.node.broker.metadata.image.topics["v"].id
+            held = [] if not owned else [TopicPartitions(topic_id=topic_id, partitions=owned)]
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="new",
+                member_id=member,
+                member_epoch=epoch,
+                rebalance_timeout_ms=10_000 if is_joining else -1,
+                subscribed_topic_names=["v"] if is_joining else None,
+                topic_partitions=None if owned is None else held,
+            )
+            return host.ask(request, 1)
+
+        first = beat("member-1", 0, [])
+        assert first.error_code == 0
+        assert beat("member-2", 0, []).error_code == 0
+        told = beat("member-1", first.member_epoch, [0, 1])
+        (kept,) = told.assignment.topic_partitions
+        refuse_records(host, OFFSETS)
+        for _ in range(10):
+            assert beat("member-1", told.member_epoch, kept.partitions).error_code == REFUSED
+            host.advance(5)
+        take_records(host, OFFSETS)
+        host.advance(2)
+        answer = beat("member-1", told.member_epoch, kept.partitions)
+        assert (answer.error_code, answer.error_message) == (0, None)
+        assert answer.member_epoch > told.member_epoch
 
     def test_an_admin_deletes_a_group_later(self, host: ManualHost) -> None:
         refuse_records(host, OFFSETS)
