@@ -262,7 +262,9 @@ class Sinks:
         orders = {producer_id: self._writing.get(producer_id) for producer_id in producers}
         decision = decide()
         if decision.records:
-            self._timeouts.restore(key, due)
+            later = self._timeouts.get(key)
+            # a batch whose attempts ask goes on, as if they had been heard
+            self._timeouts.restore(key, due if due is None or later is None else max(due, later))
             self._passing.restore(key, passing_due)
             for producer_id, order in orders.items():
                 restore(self._writing, producer_id, order)

@@ -459,3 +459,22 @@ class TestSinks:
         host.advance(2)
         (sink,) = host.ask(ListSinksRequest(), 0).sinks
         assert sink.open_attempts == 0
+
+    def test_a_batch_whose_tasks_keep_asking_stays_open(self, host: ManualHost) -> None:
+        def join(task: int) -> int:
+            request = JoinSinkRequest(
+                app_id="app", query_id="q", run_id="r", batch_id=0, task=task, attempt=0, timeout_ms=10_000
+            )
+            code: int = host.ask(request, 0).error_code
+            return code
+
+        assert join(0) == 0
+        refuse_records(host, SINKS)
+        for _ in range(5):
+            host.advance(5)
+            assert join(1) == REFUSED
+        take_records(host, SINKS)
+        host.advance(2)
+        (sink,) = host.ask(ListSinksRequest(), 0).sinks
+        assert sink.open_attempts == 1
+        assert join(1) == 0
