@@ -47,9 +47,11 @@ class Postponed:
     def _ring(self, now: Now) -> None:
         self._alarm = None
         waiting = list(self._acts) if self._shard.can_write else []
-        for key in waiting:
-            act = self._acts.pop(key, None)
-            if act is not None:  # else they were cleared: one of those before has cost the machine
-                act(now)
-        if self._acts:
-            self._arm(now)
+        try:
+            for key in waiting:
+                act = self._acts.pop(key, None)
+                if act is not None:  # else they were cleared: one of those before has cost the machine
+                    act(now)
+        finally:  # a mistake of ours costs this one alone
+            if self._acts:
+                self._arm(now)
