@@ -10,7 +10,7 @@ from headrace.storage.errors import DamagedBatch
 from headrace.storage.flushing import flush_now
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.segment import Segment
-from headrace.storage.segment_removal import doom_segment
+from headrace.storage.segment_removal import Doomed, doom_segment
 
 
 @guarded
@@ -118,19 +118,22 @@ def _place(log: LogState, offset: int) -> tuple[Segment, int, int] | None:
 
 
 def _remove(log: LogState, segments: list[Segment], wall_ms: int, *, is_synced: bool) -> None:
-    if is_synced:
-        log.remove_segments(segments)
-        return
     end = log.log_end_offset
+    doomed: list[Doomed] = []
     try:
         for segment in reversed(segments):  # what a crash leaves is a log without a gap
-            log.doomed.append(doom_segment(log.disk, segment, log.config, wall_ms))
+            doomed.append(doom_segment(log.disk, segment, log.config, wall_ms))
             segment.forget_files()
             log.segments.drop([segment])
             end = segment.base_offset
     finally:
+        log.doomed += doomed
         if end < log.log_end_offset and len(log.segments):
             _end_at(log, end)
+    if is_synced and doomed:
+        for one in log.take_doomed():
+            one.remove_job().run(log.disk)
+        log.disk.sync_dir(log.directory)  # none of them may come back behind other records
 
 
 def _end_at(log: LogState, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -85,6 +86,29 @@ def test_a_cut_that_is_made_again_is_complete(
     raise AssertionError("a cut makes fewer calls")
 
 
+@pytest.mark.parametrize("is_durable", [False, True], ids=["cut_to", "truncate_to"])
+@pytest.mark.parametrize("offset", [0, 4, 9])
+@pytest.mark.parametrize("code", FAULTS, ids=errno.errorcode.get)
+def test_what_a_cut_leaves_that_is_not_made_again_is_a_whole_log(
+    scene: Any, is_durable: bool, offset: int, code: int
+) -> None:
+    """Another leader epoch begins before that, or the log is damaged and was cut by a start."""
+    for number in range(CALLS_MAX):
+        cut = Cut(scene, 250, 512, is_durable=is_durable)
+        fault = Fault(Fail(code), FAULTS[code], skip=number)
+        cut.disk.faults.append(fault)
+        with suppress(DiskFull):
+            cut.make(offset)
+        if fault.times:
+            return
+        _, end, bases, producers, _ = told(scene)
+        assert bases == ([0, *range(2, end)] if end else [])
+        assert producers == ({7: end - 3} if end else {})
+        after, expected = cut.outcome()[1][1:4], [*bases, *range(end, end + 9)]
+        assert after == (end + 9, expected, {**producers, 8: 8}), f"{errno.errorcode[code]} at call {number}"
+    raise AssertionError("a cut makes fewer calls")
+
+
 def test_no_snapshot_of_what_was_cut_off_counts_though_the_cut_is_not_made_again(scene: Any) -> None:
     """Another leader epoch has begun before: this broker leads in it, and a producer goes on. Told that what
     it sends is there already, it would lose that.
@@ -93,9 +117,9 @@ def test_no_snapshot_of_what_was_cut_off_counts_though_the_cut_is_not_made_again
     cut.disk.faults.append(Fault(Fail(errno.ENOSPC), "remove", ".snapshot", times=2))
     with pytest.raises(DiskFull):
         cut.make(4)
-    assert scene.log.log_end_offset == 4
-    assert {one.producer_id: one.last_sequence for one in scene.log.producers()} == {7: 1}
+    end = scene.log.log_end_offset  # it has not come farther
+    assert {one.producer_id: one.last_sequence for one in scene.log.producers()} == {7: end - 3}
     with pytest.raises(DiskFull):
-        scene.write(7, 2)  # the file would be taken for the state of this record
-    assert scene.write(7, 2).base_offset == 4
-    assert {one.producer_id: one.last_sequence for one in scene.log.producers()} == {7: 2}
+        scene.write(7, end - 2)  # the file would be taken for the state of this record
+    assert scene.write(7, end - 2).base_offset == end
+    assert {one.producer_id: one.last_sequence for one in scene.log.producers()} == {7: end - 2}
