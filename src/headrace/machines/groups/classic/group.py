@@ -91,6 +91,23 @@ class Member:
         """Whether it waits for an answer; while it does, it sends no heartbeats and does not time out."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
+    def copied(self) -> Member:
+        """By hand: large groups are copied for each decision while nothing can be written."""
+        member = Member(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.protocols,
+        )
+        member.assignment = self.assignment
+        member.is_new = self.is_new
+        member.join_ticket = self.join_ticket
+        member.sync_ticket = self.sync_ticket
+        return member
+
     def metadata_of(self, protocol: str | None) -> bytes:
         for name, metadata in self.protocols:
             if name == protocol:
@@ -448,7 +465,7 @@ class ClassicGroup:
     def memory(self) -> Callable[[], ClassicGroup]:
         """All of it is copied, whatever deciding may change."""
         twin = copy(self)
-        twin.members = {member_id: copy(member) for member_id, member in self.members.items()}
+        twin.members = {member_id: member.copied() for member_id, member in self.members.items()}
         twin.static_members = dict(self.static_members)
         twin.pending, twin.unsynced = set(self.pending), set(self.unsynced)
         twin.supporters = dict(self.supporters)
