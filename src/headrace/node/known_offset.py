@@ -10,9 +10,9 @@ from math import inf
 
 
 class KnownOffset:
-    """Invariant: until `forget`, the offset is the lowest of `_applied`, and `_slowest` brokers are there."""
+    """Invariant: until `forget`, the offset is the lowest of `_applied`, and `_at_offset` brokers have it."""
 
-    __slots__ = ("_applied", "_applied_offset", "_live", "_offset", "_slowest")
+    __slots__ = ("_applied", "_applied_offset", "_at_offset", "_live", "_offset")
 
     def __init__(
         self, live: Callable[[], Iterable[int]], applied_offset: Callable[[int], int | None]
@@ -21,7 +21,7 @@ class KnownOffset:
         self._applied_offset = applied_offset  # None: that broker has told nothing, and is not awaited
         self._applied: dict[int, int | None] | None = None  # by live broker; None: to be asked for again
         self._offset: float = inf  # without a broker that has told anything, everything counts as known
-        self._slowest = 0
+        self._at_offset = 0
 
     def forget(self) -> None:
         """Brokers may have come or gone, or have told another controller."""
@@ -46,12 +46,12 @@ class KnownOffset:
         applied[broker_id] = now
         offset = self._offset
         if before == offset:
-            self._slowest -= 1
+            self._at_offset -= 1
         if now is not None and now < offset:
-            self._offset, self._slowest = now, 1
+            self._offset, self._at_offset = now, 1
         elif now == offset:
-            self._slowest += 1
-        elif not self._slowest:
+            self._at_offset += 1
+        elif not self._at_offset:
             self._find_slowest(applied)
         return self._offset > offset
 
@@ -62,4 +62,4 @@ class KnownOffset:
     def _find_slowest(self, applied: dict[int, int | None]) -> None:
         offsets: list[float] = [offset for offset in applied.values() if offset is not None]
         self._offset = min(offsets, default=inf)
-        self._slowest = offsets.count(self._offset)
+        self._at_offset = offsets.count(self._offset)

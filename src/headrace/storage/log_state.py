@@ -104,7 +104,7 @@ class LogState:
         self.stamped_epoch: int | None = None  # the leader epoch of the last append; None: not known
         self.flush_policy = FlushPolicy()
         self.unflushed_bytes = 0  # appended since the last flush that was completed
-        self.is_cut = False  # and that is not flushed: what was cut off may come back
+        self.is_cut = False  # and the cut is not flushed: what was cut off may come back
         self.is_dirty = False  # files other than logs were written since the last flush job
         self.is_renamed = False  # names in the directory changed since the last flush job
         self.is_unlisted = False  # the directory itself is new since the last flush job

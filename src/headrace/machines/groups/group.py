@@ -68,7 +68,7 @@ class Group(Protocol):
         """Memory that its members take, about."""
         ...
 
-    def memory(self) -> Callable[[], Group]:
+    def saved(self) -> Callable[[], Group]:
         """What is only in memory, as it is now. The function returns the group with that memory, whatever
         was changed meanwhile: the same object or another.
         """

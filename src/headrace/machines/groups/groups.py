@@ -67,9 +67,8 @@ class Timers:
     __slots__ = ("_before", "_deadlines", "_heap", "_queued")
 
     def __init__(self) -> None:
-        self._before: dict[Key, Instant | None] | None = (
-            None  # deadlines until `begin`, of keys touched since
-        )
+        # deadlines before `begin`, of keys that were touched since; None: it was not called
+        self._before: dict[Key, Instant | None] | None = None
         self._deadlines: dict[Key, Instant] = {}
         self._queued: dict[Key, Instant] = {}  # the heap's entry that counts; never later than the deadline
         self._heap: list[tuple[Instant, Key]] = []

@@ -29,7 +29,7 @@ def decide_or_undo(machine: Groups, group_id: str, decide: Callable[[], Decision
     """See `CoordinatorMachine.decide_or_undo`."""
     groups, timers = machine.groups, machine.timers
     group = groups.get(group_id)
-    restored = None if group is None else group.memory()
+    restored = None if group is None else group.saved()
     timers.begin()
     try:
         decision = decide()

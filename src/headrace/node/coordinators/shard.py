@@ -139,9 +139,8 @@ class Shard(Waiter, Generic[M]):
         # end offset, what waits for it, and until when clients do
         self._backlog: deque[tuple[int, Decision, Instant]] = deque()
         self._expiry: Alarm | None = None  # of clients in the backlog; it may ring too early
-        self.postponed = Postponed(
-            ports.deadlines, self
-        )  # by those who wait for nothing; void with the machine
+        # changes that nobody waits for; void with the machine
+        self.postponed = Postponed(ports.deadlines, self)
         self._warns_at = Instant(0.0)  # not before
         self._alarm: Alarm | None = None
         self._make_loader = make_loader

@@ -462,7 +462,7 @@ class ClassicGroup:
             for member in self.members.values()
         )
 
-    def memory(self) -> Callable[[], ClassicGroup]:
+    def saved(self) -> Callable[[], ClassicGroup]:
         """All of it is copied, whatever deciding may change."""
         twin = copy(self)
         twin.members = {member_id: member.copied() for member_id, member in self.members.items()}

@@ -157,7 +157,7 @@ class ConsumerGroup:
                 total += sum(len(protocol.metadata) for protocol in member.classic.supported_protocols)
         return total
 
-    def memory(self) -> Callable[[], ConsumerGroup]:
+    def saved(self) -> Callable[[], ConsumerGroup]:
         kept = self.topics_version, self.patterns_version, self.patterns_at
 
         def restored() -> ConsumerGroup:
