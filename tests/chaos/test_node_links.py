@@ -98,3 +98,16 @@ def test_who_is_down_refuses_and_leaves_no_socket_open(lines: Lines) -> None:
             lines.dial()
         lines.links.up(1)
     gc.collect()
+
+
+def test_links_whose_far_end_hangs_up_as_the_node_goes_down_leave_no_socket_open(lines: Lines) -> None:
+    """A link that has ended by itself is cancelled before it has cleaned up."""
+    for _ in range(5 * ROUNDS):
+        for _ in range(4):
+            lines.dial().sendall(greeting(2))
+        far = [lines.accept() for _ in range(4)]
+        for one in far:
+            one.close()
+        lines.links.down(1)
+        gc.collect()
+        lines.links.up(1)

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.simulated_cluster import APART, SimulatedCluster
-from headrace.node.connection import Connection
+from harness.simulated_cluster import APART, ClusterClient, SimulatedCluster
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.simulator.frames import read_answer, request_bytes
 
 
 @pytest.fixture(params=range(3))
@@ -22,36 +20,11 @@ def cluster(request: pytest.FixtureRequest) -> SimulatedCluster:
     return cluster
 
 
-class Client:
-    """Asks one node, and lets time pass until it answers."""
-
-    def __init__(self, cluster: SimulatedCluster, id: int) -> None:
-        self.cluster = cluster
-        self.host = cluster.hosts[id]
-        self.answers: list[bytes] = []
-        connection = self.host.accept(self)
-        assert connection is not None, f"node {id} does not serve"
-        self.connection: Connection = connection
-
-    def answered(self, frame: bytes) -> None:
-        self.answers.append(frame)
-
-    def broke(self) -> None:
-        """The node is gone: nobody asks it any more."""
-
-    def mute(self, until: float) -> None:
-        raise AssertionError("nobody throttles")
-
-    def ask(self, request: Any, version: int) -> Any:
-        frame = request_bytes(type(request).KEY, version, 1, "test", request)
-        self.host.received(self, self.connection, frame)
-        self.cluster.until(lambda: self.answers)
-        return read_answer(self.answers.pop(), type(request).KEY, version)
-
-
 def create(cluster: SimulatedCluster, id: int, *, partitions: int = 6, factor: int = 3) -> None:
     wanted = CreatableTopic(name="t", num_partitions=partitions, replication_factor=factor)
-    (created,) = Client(cluster, id).ask(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics
+    (created,) = (
+        ClusterClient(cluster, id).ask(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics
+    )
     assert created.error_code == ErrorCode.NONE, created
 
 
@@ -72,7 +45,7 @@ def test_every_broker_takes_changes_of_metadata(cluster: SimulatedCluster, id: i
     create(cluster, id)
     cluster.until(lambda: all("t" in cluster.image(other).topics for other in cluster.up))
     assert leaders(cluster) == {1, 2, 3}
-    created_again = Client(cluster, id).ask(
+    created_again = ClusterClient(cluster, id).ask(
         MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True), 9
     )
     (topic,) = created_again.topics
@@ -81,7 +54,7 @@ def test_every_broker_takes_changes_of_metadata(cluster: SimulatedCluster, id: i
 
 
 def test_producer_ids_are_given_once(cluster: SimulatedCluster) -> None:
-    clients = {id: Client(cluster, id) for id in cluster.up}
+    clients = {id: ClusterClient(cluster, id) for id in cluster.up}
     taken = []
     for _ in range(3):
         for client in clients.values():
@@ -112,7 +85,7 @@ def test_the_active_controller_dies(cluster: SimulatedCluster) -> None:
     assert cluster.unfenced() == cluster.up
     create_other = CreatableTopic(name="u", num_partitions=1, replication_factor=2)
     request = CreateTopicsRequest(topics=[create_other], timeout_ms=1000)
-    (created,) = Client(cluster, cluster.up[0]).ask(request, 7).topics
+    (created,) = ClusterClient(cluster, cluster.up[0]).ask(request, 7).topics
     assert created.error_code == ErrorCode.NONE
     cluster.hosts[active].start()
     cluster.until(lambda: cluster.unfenced() == [1, 2, 3] and cluster.all_ready())

@@ -79,7 +79,9 @@ class Prospective:
 
 
 class Candidate:
-    """Asks for votes in an epoch of its own. At `until` it gives up, and asks for pre-votes again."""
+    """Asks for votes in an epoch of its own. At `until` it gives up, and asks for pre-votes again. It keeps
+    the same as Prospective; the quorum treats their polls differently, so each role has a class.
+    """
 
     name = "candidate"
     grants_pre_votes = True

@@ -141,7 +141,7 @@ class TestSnapshots:
         assert image_hash(loaded.image) == image_hash(again.node.controller.metadata.image)
 
     def test_a_decision_may_be_larger_than_a_snapshot_is_apart_from_the_next(self) -> None:
-        """Segments are no larger than that, but a decision is one batch: it gets a segment that it fits
+        """A segment has at most so many bytes, but a decision is one batch: it gets a segment that it fits
         into.
         """
         host = ManualHost(self.SETTINGS)
