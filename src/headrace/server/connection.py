@@ -75,6 +75,7 @@ class Channel(asyncio.BufferedProtocol):
         "_driver",
         "_end",
         "_frame_began_at",
+        "_gathered",
         "_handle",
         "_is_paused",
         "_mute_timer",
@@ -105,6 +106,7 @@ class Channel(asyncio.BufferedProtocol):
         self._take_effects = driver.node.take_effects
         self._rearm = driver.rearm
         self._now = connections.clock.now
+        self._gathered = connections.gathered
         self._buffer: ReceiveBuffer | None = None  # our own; None: read into the shared one
         self._start = 0  # of what is not handled yet, in our own buffer
         self._end = 0
@@ -144,6 +146,7 @@ class Channel(asyncio.BufferedProtocol):
             self._mute_timer.cancel()
         self._drop_room()
         self._connections.memory.forget(self)
+        self._gathered.forget(self)
         self.outbox.close()
         if self.connection.id in self._connections.channels:
             self._connections.leave(self)
@@ -182,7 +185,8 @@ class Channel(asyncio.BufferedProtocol):
             self._driver.soon(self._take_turn)
 
     def eof_received(self) -> bool:
-        return False  # nobody reads our answers any more
+        self._gathered.send_of(self)  # a client may end its side and still read
+        return False
 
     # --- frames -----------------------------------------------------------------------------------------
 
@@ -344,7 +348,7 @@ class Channel(asyncio.BufferedProtocol):
         """Nothing has moved since then though it was the client's turn, or one frame takes that long."""
         if self.connection.pending or self.holds & (MEMORY | MUTED | TURN | STOPPING | CLOSED):
             return False
-        if self.outbox.is_reading_file:
+        if self.outbox.is_reading_file or self in self._gathered.waiting:
             return False
         return self.active_at <= instant or (self._frame_began_at != 0.0 and self._frame_began_at <= instant)
 
@@ -384,8 +388,9 @@ class Channel(asyncio.BufferedProtocol):
             self.outbox.go_on()
 
     def close(self, reason: str) -> None:
-        """End it now; what was not sent is dropped."""
+        """End it now; what its socket does not take is dropped."""
         if not self.holds & CLOSED:
+            self._gathered.send_of(self)
             self.holds |= CLOSED
             address = self.connection.address
             self._connections.log.sometimes(
@@ -400,6 +405,7 @@ class Channel(asyncio.BufferedProtocol):
     def close_when_sent(self) -> None:
         """End it as soon as the answers that are known have left."""
         if not self.holds & CLOSED:
+            self._gathered.send_of(self)
             if not self.outbox.is_empty:
                 self.outbox.closes_when_sent = True
             else:
@@ -437,20 +443,28 @@ class Channel(asyncio.BufferedProtocol):
         size = 0
         for part in parts:
             if type(part) is Span:
+                if self in self._gathered.waiting:
+                    self._gathered.send_of(self)
                 self.outbox.send(parts)
                 return
             size += len(part)  # type: ignore[arg-type]  # not a Span
         self._connections.bytes_out += size
         if size <= JOINED_BYTES_MAX:
-            self._send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))  # type: ignore[arg-type]
+            data = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)  # type: ignore[arg-type]
+            gathered = self._gathered
+            if gathered.waiting or gathered.last is not self:
+                gathered.add(self, data)
+            else:
+                self.send_now(data)
         else:
+            if self in self._gathered.waiting:
+                self._gathered.send_of(self)
             self.transport.writelines(parts)  # type: ignore[arg-type]
-        if self.holds & WRITING:  # a later answer to one that does not take the earlier ones
-            self._connections.note_unsent(self, self.transport.get_write_buffer_size())
+            self._note_unsent()
 
-    def _send_at_once(self, data: bytes) -> None:
-        """Without the loop where the socket has room: the loop gathers, and writes after it has read from
-        everybody, while the client could go on already.
+    def send_now(self, data: bytes) -> None:
+        """Without the loop where the socket has room: the loop writes after it has read from everybody, while
+        the client could go on already.
         """
         if self._descriptor >= 0 and not self.transport.get_write_buffer_size():
             try:
@@ -461,6 +475,11 @@ class Channel(asyncio.BufferedProtocol):
                 return
             data = data[sent:]
         self.transport.write(data)
+        self._note_unsent()
+
+    def _note_unsent(self) -> None:
+        if self.holds & WRITING:  # a later answer to one that does not take the earlier ones
+            self._connections.note_unsent(self, self.transport.get_write_buffer_size())
 
     def answer(self, parts: Parts) -> None:
         """An answer that had to wait."""

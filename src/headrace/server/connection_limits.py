@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.base.limits import FRAME_BYTES_MAX, UNSENT_BYTES_MAX
 from headrace.node.routes import PRODUCE
 from headrace.server.clock import Clock
+from headrace.server.gathered_answers import GatheredAnswers
 from headrace.server.logs import Log
 from headrace.server.request_memory import RequestMemory
 
@@ -86,6 +87,7 @@ class Connections:
         "channels",
         "clock",
         "frames_refused",
+        "gathered",
         "idle",
         "limits",
         "log",
@@ -107,6 +109,7 @@ class Connections:
         self.memory = RequestMemory(limits.request_bytes_max if limits.request_bytes_max > 0 else 2**63)
         self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.piece = _piece()
+        self.gathered = GatheredAnswers(loop.call_soon)
         self.channels: dict[int, Channel] = {}  # by the connection's id
         self._addresses: dict[str, int] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
