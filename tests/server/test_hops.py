@@ -73,14 +73,25 @@ def usual_produce() -> tuple[Any, int]:
 
 
 def fetch() -> tuple[Any, int]:
-    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=400, current_leader_epoch=-1)
+    """Two partitions, for the same reason."""
+    wanted = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=400, current_leader_epoch=-1)
+        for index in range(2)
+    ]
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
         max_bytes=1 << 20,
         session_epoch=-1,
-        topics=[FetchTopic(topic="t", partitions=[wanted])],
+        topics=[FetchTopic(topic="t", partitions=wanted)],
     ), 12
+
+
+def usual_fetch() -> tuple[Any, int]:
+    """A consumer that reads on in one partition."""
+    request, version = fetch()
+    del request.topics[0].partitions[1:]
+    return request, version
 
 
 def join() -> tuple[Any, int]:
@@ -151,6 +162,7 @@ async def passed(directory: Path, requests: list[tuple[Any, int]]) -> list[set[s
         # one less without the judge, which reads the header of every frame
         (usual_produce, 10, {"node.py", "partition.py", "produce_fast_path.py"}),
         (produce, 10, {"node.py", "handlers/produce.py", "partition.py"}),
+        (usual_fetch, 10, {"node.py", "fetch_fast_path.py"}),
         (fetch, 10, {"node.py", "handlers/fetch.py", "partition.py", "fetch_sessions.py"}),
         (
             join,
@@ -165,8 +177,9 @@ async def passed(directory: Path, requests: list[tuple[Any, int]]) -> list[set[s
 def test_a_request_passes_few_files(
     tmp_path: Path, make: Callable[[], tuple[Any, int]], count: int, in_node: set[str]
 ) -> None:
-    requests = [produce(), make()] if make is fetch else [make()]  # something to read
+    is_fetch = make in (fetch, usual_fetch)
+    requests = [produce(), make()] if is_fetch else [make()]  # something to read
     files = asyncio.run(passed(tmp_path, requests))[-1]
     assert {name.removeprefix("node/") for name in files if name.startswith("node/")} <= in_node
     assert len(files) <= count, "\n".join(sorted(files))
-    assert make is fetch or files >= APPEND
+    assert is_fetch or files >= APPEND

@@ -10,6 +10,7 @@ from headrace.protocol.api import BROKER, ApiKey
 
 if TYPE_CHECKING:
     from headrace.node.broker import Broker
+    from headrace.node.handlers.fetch import Fetch
 
 
 class BrokerHandlers:
@@ -42,8 +43,8 @@ class BrokerHandlers:
         routes.serve(ApiKey.PRODUCE, BROKER, self.produce, learn=self.learn_produce, has_records=True)
         routes.serve(ApiKey.APPEND_AT, BROKER, self.append_at, has_records=True)
         routes.serve(ApiKey.OFFSET_COMMIT, BROKER, self.offset_commit, learn=self.learn_commit)
+        routes.serve(ApiKey.FETCH, BROKER, self.fetch, learn=self.learn_fetch)
         for api_key, make in (
-            (ApiKey.FETCH, self.fetch),
             (ApiKey.LIST_OFFSETS, self.list_offsets),
             (ApiKey.DELETE_RECORDS, self.delete_records),
             (ApiKey.OFFSET_FOR_LEADER_EPOCH, self.offset_for_leader_epoch),
@@ -106,6 +107,21 @@ class BrokerHandlers:
         return ProduceFastPaths(self._partitions, self._access, self._waiting, self._metrics).learn
 
     def fetch(self) -> Handle:
+        return self._fetch().handle
+
+    def learn_fetch(self) -> Learn:
+        from headrace.node.fetch_fast_path import FetchFastPaths
+
+        return FetchFastPaths(
+            self._fetch(),
+            self._partitions,
+            self._fetch_sessions,
+            self._settings,
+            self._access,
+            self._waiting,
+        ).learn
+
+    def _fetch(self) -> "Fetch":
         from headrace.node.handlers.fetch import Fetch
 
         return Fetch(
@@ -116,7 +132,7 @@ class BrokerHandlers:
             self._settings,
             self._access,
             self._waiting,
-        ).handle
+        )
 
     def list_offsets(self) -> Handle:
         from headrace.node.handlers.list_offsets import ListOffsets

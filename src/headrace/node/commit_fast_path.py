@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.base.time import Now
 from headrace.node.authorization import Access
-from headrace.node.connection import Connection
+from headrace.node.connection import Connection, FastPath
 from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.coordinators.shard import Shard
 from headrace.node.effects import Parts
@@ -134,6 +134,7 @@ class CommitFastPath:
         "_topics_version",
         "_version",
         "_waiting",
+        "next",
     )
 
     may_queue = True  # behind requests of the connection that wait
@@ -154,6 +155,7 @@ class CommitFastPath:
         self._version = version
         self._topics_version = topics_version
         self._places: dict[int, int] = {}  # by a frame's length: where offset and leader epoch are
+        self.next: FastPath | None = None
         self._commits: dict[bytes, RememberedCommit] = {}
 
     def serve(self, now: Now, frame: memoryview) -> Parts | None:
@@ -280,9 +282,10 @@ class CommitFastPaths:
         place_at = len(frame) - len(after) - _PLACE.size
         topics_version = self._topics.version
         connection = request.connection
-        path = connection.fast_path
-        if not isinstance(path, CommitFastPath) or not path.fits(version, topics_version):
-            path = connection.fast_path = CommitFastPath(
+        path = connection.path_of(CommitFastPath)
+        if path is None or not path.fits(version, topics_version):
+            path = CommitFastPath(
                 self._access, self._waiting, self._topics, connection, version, topics_version
             )
+            connection.put_path(path)
         path.remember(frame, place_at, RememberedCommit(route, body, shard, Record(key, value), answer))

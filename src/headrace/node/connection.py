@@ -5,7 +5,7 @@ While one is parked, later requests are handled, but their answers wait.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headrace.base.limits import (
     HELD_BYTES_PER_CONNECTION_MAX,
@@ -14,12 +14,25 @@ from headrace.base.limits import (
 )
 
 if TYPE_CHECKING:
-    from headrace.node.commit_fast_path import CommitFastPath
+    from headrace.base.time import Now
     from headrace.node.effects import Parts
-    from headrace.node.produce_fast_path import ProduceFastPath
     from headrace.node.waiting import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
+
+
+class FastPath(Protocol):
+    """What requests of one kind have in common on a connection, and a short cut for the next of them."""
+
+    may_queue: bool  # whether it serves a request behind others that wait
+    next: "FastPath | None"  # of another kind
+
+    def serve(self, now: "Now", frame: memoryview, /) -> "Parts | None":
+        """The answer, or none yet; None: it does not know this request, and has done nothing."""
+        ...
+
+
+P = TypeVar("P", bound=FastPath)
 
 
 class Pending:
@@ -59,7 +72,7 @@ class Connection:
         self.address = address
         self.principal = principal
         self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
-        self.fast_path: ProduceFastPath | CommitFastPath | None = None  # what its requests have in common
+        self.fast_path: FastPath | None = None  # the first one: at most one of each kind
         self.held_bytes = 0  # of its batches that wait in front of their logs
         self.pending: deque[Pending] = deque()
         self.muted_until = 0.0
@@ -79,3 +92,25 @@ class Connection:
             or self.held_bytes >= HELD_BYTES_PER_CONNECTION_MAX
             or self.queued_bytes >= QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX
         )
+
+    def path_of(self, kind: type[P]) -> P | None:
+        """Its fast path of this kind."""
+        path = self.fast_path
+        while path is not None:
+            if isinstance(path, kind):
+                return path
+            path = path.next
+        return None
+
+    def put_path(self, path: FastPath) -> None:
+        """A new fast path, in the place of the one of its kind."""
+        others: list[FastPath] = []
+        other = self.fast_path
+        while other is not None:
+            if type(other) is not type(path):
+                others.append(other)
+            other = other.next
+        self.fast_path = path
+        for other in others:
+            path.next, path = other, other
+        path.next = None

@@ -126,6 +126,19 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._by_id.get(session_id)
+
+    def has(self, session: FetchSession) -> bool:
+        """Whether it was not evicted."""
+        return self._by_id.get(session.id) is session
+
+    def go_on(self, now: Now, session: FetchSession) -> None:
+        """The next request of a session has come."""
+        self._by_id[session.id] = self._by_id.pop(session.id)
+        session.last_used = now.mono
+        session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
+
     def plan(
         self,
         now: Now,
@@ -144,16 +157,14 @@ class FetchSessions:
             if session is not None:
                 self._update(session, wanted, [])
             return FetchPlan(session, wanted, False)
-        session = self._by_id.pop(session_id, None)
+        session = self._by_id.get(session_id)
         if session is None:
             raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        self._by_id[session_id] = session
         if session.epoch != epoch:
             raise SessionRefused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_ids != uses_ids:
             raise SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.last_used = now.mono
-        session.epoch = 1 if epoch == 2**31 - 1 else epoch + 1
+        self.go_on(now, session)
         self._update(session, wanted, forgotten)
         if not session.partitions:
             self._forget(session_id)

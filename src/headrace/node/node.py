@@ -197,12 +197,14 @@ class Node:
             return None
         waiting = self.waiting
         path = connection.fast_path
-        if path is not None and (not connection.pending or path.may_queue):
-            parts = path.serve(now, frame)
-            if parts is not None:
-                if waiting.awake:
-                    waiting.ask_awake(now)
-                return parts or None  # none at all: the answer leaves later
+        while path is not None:
+            if not connection.pending or path.may_queue:
+                parts = path.serve(now, frame)
+                if parts is not None:
+                    if waiting.awake:
+                        waiting.ask_awake(now)
+                    return parts or None  # none at all: the answer leaves later
+            path = path.next
         try:
             api_key, version, correlation_id, client_id, position = decode_request_header(frame)
             listener = connection.listener

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 from headrace.base.time import Instant, Now
 from headrace.machines.replication.leader import PartitionLeader
 from headrace.node.authorization import Access
-from headrace.node.connection import Connection
+from headrace.node.connection import Connection, FastPath
 from headrace.node.effects import Parts
 from headrace.node.error_codes import FAULTS, Refused
 from headrace.node.handlers.produce import commit_outcome, refused
@@ -190,6 +190,7 @@ class ProduceFastPath:
         "_prefixes",
         "_version",
         "_waiting",
+        "next",
     )
 
     may_queue = True  # behind requests of the connection that wait
@@ -211,6 +212,7 @@ class ProduceFastPath:
         self._version = version
         self._is_flexible = is_flexible
         self._prefix_end = prefix_end  # where the length of the records begins
+        self.next: FastPath | None = None
         self._prefixes: dict[bytes, RememberedProduce] = {}
 
     def serve(self, now: Now, frame: memoryview) -> Parts | None:
@@ -342,11 +344,12 @@ class ProduceFastPaths:
         if parts is not None and not known.is_answered_by(b"".join(cast(list[bytes], parts))):
             return
         connection = request.connection
-        path = connection.fast_path
-        if not isinstance(path, ProduceFastPath) or not path.fits(version, prefix_end):
-            path = connection.fast_path = ProduceFastPath(
+        path = connection.path_of(ProduceFastPath)
+        if path is None or not path.fits(version, prefix_end):
+            path = ProduceFastPath(
                 self._access, self._waiting, self._metrics, connection, version, is_flexible, prefix_end
             )
+            connection.put_path(path)
         path.remember(frame, known)
 
 

@@ -106,6 +106,7 @@ FORWARDED = frozenset(
 )
 
 PRODUCE = 0
+FETCH = 1
 OFFSET_COMMIT = 8
 
 

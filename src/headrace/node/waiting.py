@@ -163,10 +163,11 @@ class Waiting:
     # --- parked requests ---------------------------------------------------------------------------------
 
     def park(self, parked: Parked) -> None:
-        self.parked += 1
-        pending = parked.pending = Pending(parked.request.connection)
-        pending.parked = parked
-        parked.request.connection.pending.append(pending)
+        self.park_on(parked.request.connection, parked)
+
+    def park_on(self, connection: Connection, parked: Parked) -> None:
+        """The same for one that has no request."""
+        self.park_finished(parked, connection)
         at = parked.deadline()
         if at is not None:
             self._deadlines.add(at, parked)

@@ -14,7 +14,7 @@ from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.error_codes import FAULTS, code_of
-from headrace.node.fetch_sessions import NO_SESSION, FetchPlan, FetchSessions, SessionRefused
+from headrace.node.fetch_sessions import INITIAL_EPOCH, NO_SESSION, FetchPlan, FetchSessions, SessionRefused
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import READ_COMMITTED, Partition
 from headrace.node.partitions import Partitions
@@ -90,7 +90,15 @@ class Fetch:
             )
         except SessionRefused as refused:
             return FetchResponse(error_code=refused.code, session_id=NO_SESSION)
-        gathering = Gathering(
+        request.is_usual = len(plan.wanted) == 1 and len(wanted) == 1 and body.session_epoch != INITIAL_EPOCH
+        gathering = self.gathering(request, plan)
+        gathering.gather(request.now)
+        if body.max_wait_ms <= 0 or gathering.is_enough or not plan.wanted or not self._waiting.has_room:
+            return gathering.response()
+        return ParkedFetch(self._waiting, request, gathering)
+
+    def gathering(self, request: Request, plan: FetchPlan) -> "Gathering":
+        return Gathering(
             request,
             plan,
             self._settings.current.fetch_max_bytes,
@@ -98,10 +106,6 @@ class Fetch:
             self._metadata,
             self._access,
         )
-        gathering.gather(request.now)
-        if body.max_wait_ms <= 0 or gathering.is_enough or not plan.wanted or not self._waiting.has_room:
-            return gathering.response()
-        return ParkedFetch(self._waiting, request, gathering)
 
 
 class Gathering:

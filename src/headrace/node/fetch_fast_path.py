@@ -1,0 +1,489 @@
+"""Fast path of Fetch: a short cut for a consumer that reads on in one partition.
+
+Such fetches differ in their correlation id, the epoch of their session and the offset; all other bytes are
+the same each time. The first one takes the ordinary path. If it asked for one partition, which is alone in
+its session or has none, the fast path stores the bytes around these fields with their meaning, and the
+constant parts of the answer. The next fetch with the same bytes is answered, or waits for records, without
+building message objects.
+
+As for produce (produce_fast_path.py), anything unusual takes the ordinary path: errors, aborted transactions,
+answers without records. A test compares the answers of both.
+"""
+
+from struct import Struct
+from typing import Any
+
+from headrace.base.limits import FETCH_WAIT_MS_MAX
+from headrace.base.time import Instant, Now
+from headrace.machines.replication.leader import PartitionLeader
+from headrace.node.authorization import Access
+from headrace.node.connection import Connection, FastPath
+from headrace.node.effects import Parts
+from headrace.node.error_codes import FAULTS
+from headrace.node.fetch_sessions import FINAL_EPOCH, CachedPartition, FetchPlan, FetchSession, FetchSessions
+from headrace.node.handlers.fetch import CONSUMER, IDS_VERSION_MIN, Fetch
+from headrace.node.partition import READ_COMMITTED, Partition
+from headrace.node.partitions import Partitions
+from headrace.node.produce_fast_path import LATER
+from headrace.node.routes import FETCH, Request, Route
+from headrace.node.settings import LiveSettings
+from headrace.node.waiting import Parked, Waiting
+from headrace.protocol.api import request_codec
+from headrace.protocol.framing import response_frame
+from headrace.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from headrace.protocol.varint import encode_varint
+from headrace.storage.disk import Span
+from headrace.storage.log import PartitionLog
+
+VERSION_MIN = 7  # before it there are no sessions, and no current client
+
+# Remembered per connection: one per partition that its consumer reads alone. Each is about a kilobyte.
+FETCHES_MAX = 256
+FETCH_BYTES_MAX = 1_024  # a longer one, with a very long name, is not remembered
+
+_START = Struct(">hhi")  # API key, version, correlation id
+_EPOCH = Struct(">i")
+_OFFSET = Struct(">q")
+_SIZES = Struct(">i")
+_OFFSETS = Struct(">qqq")  # high watermark, last stable offset, log start offset: side by side in the answer
+_EPOCH_SENTINEL = 0x6BD2_44FC
+_OFFSET_SENTINEL = 0x7AC1_55ED_0FF5_E701
+_SENTINEL = (0x7AC1_55ED_0FF5_E702, 0x7AC1_55ED_0FF5_E703, 0x7AC1_55ED_0FF5_E704)
+
+
+class _OneByte:
+    """Stands for the records where the constant parts of an answer are made."""
+
+    size = 1
+
+
+class RememberedFetch:
+    """What the fetches of one partition have in common, and the constant parts of their answers."""
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_between",
+        "_constant_bytes",
+        "_is_flexible",
+        "body",
+        "cached",
+        "is_committed",
+        "key",
+        "leader_epoch",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "partition",
+        "partition_max_bytes",
+        "route",
+        "session",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        body: FetchRequest,
+        topic: str | bytes,
+        partition: Partition,
+        session: FetchSession | None,
+    ) -> None:
+        wanted = body.topics[0].partitions[0]
+        self.route = route
+        self.body = body
+        self.partition = partition
+        self.session = session
+        self.key = (topic, wanted.partition)
+        self.cached: CachedPartition | None = None if session is None else session.partitions[self.key]
+        self.leader_epoch = wanted.current_leader_epoch
+        self.max_bytes = body.max_bytes
+        self.partition_max_bytes = wanted.partition_max_bytes
+        self.min_bytes = body.min_bytes
+        self.max_wait_ms = min(body.max_wait_ms, FETCH_WAIT_MS_MAX)
+        self.is_committed = body.isolation_level == READ_COMMITTED
+        self._is_flexible = route.response.flexible
+        self._before, self._between, self._after = self._answer_parts(route, body, wanted)
+        # what a frame has besides its size, and the length of the records
+        self._constant_bytes = 4 + len(self._before) + _OFFSETS.size + len(self._between) + len(self._after)
+
+    def _answer_parts(self, route: Route, body: FetchRequest, wanted: FetchPartition) -> tuple[bytes, ...]:
+        """Cut out of an answer that the codec made: before the offsets, between them and the length of the
+        records, and behind the records.
+        """
+        high_watermark, last_stable_offset, log_start_offset = _SENTINEL
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            aborted_transactions=[] if self.is_committed else None,
+            records=_OneByte(),  # the codec asks nothing but its size
+        )
+        name: dict[str, Any] = (
+            {"topic_id": body.topics[0].topic_id}
+            if route.version >= IDS_VERSION_MIN
+            else {"topic": body.topics[0].topic}
+        )
+        answer = FetchResponse(
+            session_id=0 if self.session is None else self.session.id,
+            responses=[FetchableTopicResponse(partitions=[data], **name)],
+        )
+        parts = route.response.encode_parts(answer)
+        at = next(i for i, part in enumerate(parts) if type(part) is _OneByte)
+        head = _joined(response_frame(0, route.response.header_version, parts[:at]))[8:]
+        before, between = head.split(_OFFSETS.pack(*_SENTINEL))
+        length_bytes = 1 if self._is_flexible else 4
+        return before, between[:-length_bytes], _joined(parts[at + 1 :])
+
+    def is_served_here(self) -> bool:
+        """Whether there is nothing to tell but records."""
+        partition = self.partition
+        return (
+            partition.is_led_here
+            and self.leader_epoch in (-1, partition.leader_epoch)
+            and not partition.is_deleted
+            and not partition.is_offline
+        )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the session, if there is one, still has this partition."""
+        return self.session is None or self.session.partitions.get(self.key) is self.cached
+
+    def is_alone_in(self, sessions: FetchSessions) -> bool:
+        """Whether the session is not evicted, and has no other partition."""
+        session = self.session
+        return (
+            session is not None and len(session.partitions) == 1 and self.is_wanted and sessions.has(session)
+        )
+
+    def find(self, log: PartitionLog, leader: PartitionLeader, offset: int, bytes_max: int) -> "Found | None":
+        """What there is to read from `offset` on; None: ask the ordinary path."""
+        high_watermark = leader.high_watermark
+        try:
+            stable_offset = log.last_stable_offset(high_watermark)
+            end = stable_offset if self.is_committed else high_watermark
+            limit = min(self.max_bytes, bytes_max)
+            span = log.read(
+                offset,
+                max_bytes=max(0, min(self.partition_max_bytes, limit)),
+                limit_offset=end,
+                at_least_one=True,
+            )
+            if span is None:
+                return Found(None, False, high_watermark, stable_offset, log.log_start_offset)
+            if self.is_committed and log.aborted_transactions(offset, end):
+                return None
+            is_enough = span.size >= min(self.min_bytes, limit) or log.ends_in_later_segment(offset, end)
+        except FAULTS:
+            return None
+        return Found(span, is_enough, high_watermark, stable_offset, log.log_start_offset)
+
+    def answer(self, correlation: bytes | memoryview, found: "Found") -> Parts:
+        span = found.span
+        assert span is not None
+        if self.cached is not None:
+            self.cached.high_watermark = found.high_watermark
+            self.cached.log_start_offset = found.log_start_offset
+        length = encode_varint(span.size + 1) if self._is_flexible else _SIZES.pack(span.size)
+        head = b"".join(
+            (
+                _SIZES.pack(self._constant_bytes + len(length) + span.size),
+                correlation,
+                self._before,
+                _OFFSETS.pack(found.high_watermark, found.last_stable_offset, found.log_start_offset),
+                self._between,
+                length,
+            )
+        )
+        return [head, span, self._after] if self._after else [head, span]
+
+    def wanted_at(self, offset: int) -> FetchPartition:
+        """What the request says about its partition, as the ordinary path reads it."""
+        like = self.body.topics[0].partitions[0]
+        return FetchPartition(
+            partition=like.partition,
+            current_leader_epoch=like.current_leader_epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=like.last_fetched_epoch,
+            log_start_offset=like.log_start_offset,
+            partition_max_bytes=like.partition_max_bytes,
+        )
+
+
+class Found:
+    __slots__ = ("high_watermark", "is_enough", "last_stable_offset", "log_start_offset", "span")
+
+    def __init__(
+        self,
+        span: Span | None,
+        is_enough: bool,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+    ) -> None:
+        self.span = span
+        self.is_enough = is_enough
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+
+
+class ParkedFastFetch(Parked):
+    """A fetch that waits for records. What else happens meanwhile, the ordinary path tells the client."""
+
+    __slots__ = ("_at", "_correlation_id", "_fast_path", "_known", "_offset", "_started")
+
+    def __init__(
+        self, fast_path: "FetchFastPath", known: RememberedFetch, offset: int, correlation_id: int, now: Now
+    ) -> None:
+        # not the request of `Parked`: most of these fetches never need one
+        self.waiting = fast_path.waiting
+        self.waits_for = []
+        self.is_done = False
+        self.is_awake = False
+        self.moved = None
+        self._fast_path = fast_path
+        self._known = known
+        self._offset = offset
+        self._correlation_id = correlation_id
+        self._started = now
+        self._at = now.after_ms(known.max_wait_ms)
+        self.wait_for(known.partition)
+
+    def deadline(self) -> Instant:
+        return self._at
+
+    def woken(self, now: Now) -> None:
+        known = self._known
+        try:
+            found = self._fast_path.find(known, self._offset) if known.is_wanted else None
+            if found is None:
+                self._take_ordinary_path(now)
+            elif found.span is not None and found.is_enough:
+                known.route.metrics.observe(now.mono - self._started.mono)
+                self.waiting.send(self, known.answer(_SIZES.pack(self._correlation_id), found))
+        except Exception:
+            self.failed()
+            raise
+
+    def expired(self, now: Now) -> None:
+        try:
+            self._take_ordinary_path(now)
+        except Exception:
+            self.failed()
+            raise
+
+    def _take_ordinary_path(self, now: Now) -> None:
+        """Answer as the ordinary path would, whatever there is to tell."""
+        known, connection = self._known, self._fast_path.connection
+        route = known.route
+        self.request = Request(
+            self._started, connection, route, route.version, self._correlation_id, None, known.body
+        )
+        wanted = [(known.key[0], known.wanted_at(self._offset))]
+        plan = FetchPlan(known.session, wanted, known.session is not None)
+        gathering = self._fast_path.fetch.gathering(self.request, plan)
+        gathering.gather(now)
+        self.waiting.answer(now, self, gathering.response())
+
+    def failed(self) -> None:
+        self.waiting.give_up(self._fast_path.connection)
+
+
+class FetchFastPath:
+    """One connection's memory of its fetches, all of one version."""
+
+    __slots__ = (
+        "_access",
+        "_fetches",
+        "_places",
+        "_sessions",
+        "_settings",
+        "_version",
+        "connection",
+        "fetch",
+        "next",
+        "waiting",
+    )
+
+    may_queue = False  # a fetch behind another one is unusual
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        sessions: FetchSessions,
+        settings: LiveSettings,
+        access: Access,
+        waiting: Waiting,
+        connection: Connection,
+        version: int,
+    ) -> None:
+        self.fetch = fetch
+        self.waiting = waiting
+        self.connection = connection
+        self._sessions = sessions
+        self._settings = settings
+        self._access = access
+        self._version = version
+        self.next: FastPath | None = None
+        self._places: dict[int, tuple[int, int]] = {}  # by a frame's length: where epoch and offset are
+        self._fetches: dict[bytes, RememberedFetch] = {}
+
+    def serve(self, now: Now, frame: memoryview) -> Parts | None:
+        """The answer to a fetch that is recognised, or LATER; None: take the ordinary way, nothing has
+        happened.
+        """
+        places = self._places.get(len(frame))
+        if places is None:
+            return None
+        api_key, version, correlation_id = _START.unpack_from(frame)
+        if api_key != FETCH or version != self._version:
+            return None
+        epoch_at, offset_at = places
+        known = self._fetches.get(_key(frame, epoch_at, offset_at))
+        waiting = self.waiting
+        if known is None or self._access.authorizer is not None or waiting.quotas is not None:
+            return None
+        (epoch,) = _EPOCH.unpack_from(frame, epoch_at)
+        session = known.session
+        if session is None:
+            if epoch != FINAL_EPOCH:
+                return None
+        elif epoch != session.epoch or not known.is_alone_in(self._sessions):
+            return None
+        (offset,) = _OFFSET.unpack_from(frame, offset_at)
+        found = self.find(known, offset)
+        if found is None:
+            return None
+        must_wait = found.span is None or not found.is_enough
+        if must_wait and (known.max_wait_ms <= 0 or not waiting.has_room):
+            return None
+        known.route.metrics.requests += 1
+        if session is not None:
+            self._sessions.go_on(now, session)
+            assert known.cached is not None
+            known.cached.wanted = known.wanted_at(offset)
+        if must_wait:
+            waiting.park_on(self.connection, ParkedFastFetch(self, known, offset, correlation_id, now))
+            return LATER
+        return known.answer(frame[4:8], found)
+
+    def find(self, known: RememberedFetch, offset: int) -> Found | None:
+        partition = known.partition
+        log, leader = partition.log, partition.leader
+        if log is None or leader is None or not known.is_served_here():
+            return None
+        return known.find(log, leader, offset, self._settings.current.fetch_max_bytes)
+
+    def fits(self, version: int) -> bool:
+        return version == self._version
+
+    def knows(self, frame: memoryview, session: FetchSession | None) -> bool:
+        """Whether this fetch is remembered already: it was answered the ordinary way for another reason."""
+        places = self._places.get(len(frame))
+        known = None if places is None else self._fetches.get(_key(frame, *places))
+        return known is not None and known.session is session and not known.partition.is_deleted
+
+    def remember(self, frame: memoryview, epoch_at: int, offset_at: int, known: RememberedFetch) -> None:
+        if len(self._fetches) >= FETCHES_MAX:
+            self._fetches.clear()
+            self._places.clear()
+        self._places[len(frame)] = epoch_at, offset_at
+        self._fetches[_key(frame, epoch_at, offset_at)] = known
+
+
+def _joined(parts: list[Any]) -> bytes:
+    return b"".join(parts)
+
+
+def _key(frame: memoryview, epoch_at: int, offset_at: int) -> bytes:
+    """All bytes but those that change."""
+    return bytes(frame[8:epoch_at]) + frame[epoch_at + 4 : offset_at] + frame[offset_at + 8 :]
+
+
+class FetchFastPaths:
+    """Makes the fast paths of all connections, from fetches that were answered the ordinary way."""
+
+    __slots__ = ("_access", "_fetch", "_partitions", "_sessions", "_settings", "_waiting")
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        partitions: Partitions,
+        sessions: FetchSessions,
+        settings: LiveSettings,
+        access: Access,
+        waiting: Waiting,
+    ) -> None:
+        self._fetch = fetch
+        self._partitions = partitions
+        self._sessions = sessions
+        self._settings = settings
+        self._access = access
+        self._waiting = waiting
+
+    def learn(self, request: Request, parts: Parts | None, frame: memoryview, position: int) -> None:
+        """After a fetch of one partition was answered the ordinary way, or waits for records: remember it, if
+        the fast path can serve its like.
+        """
+        version, route, connection = request.version, request.route, request.connection
+        if version < VERSION_MIN or len(frame) > FETCH_BYTES_MAX:
+            return
+        session = None
+        if request.body.session_epoch != FINAL_EPOCH:
+            session = self._sessions.get(request.body.session_id)
+            if session is None or len(session.partitions) != 1:
+                return
+        elif request.body.session_id:
+            return  # the end of a session
+        path = connection.path_of(FetchFastPath)
+        if path is not None and path.fits(version) and path.knows(frame, session):
+            return
+        body: FetchRequest = route.decode(frame, position)  # the session, or the fetch, keeps the other one
+        wanted = body.topics[0].partitions[0]
+        state = body.replica_state
+        replica_id = body.replica_id if state is None else state.replica_id
+        if replica_id != CONSUMER or wanted.last_fetched_epoch >= 0:
+            return
+        topic = body.topics[0].topic_id if version >= IDS_VERSION_MIN else body.topics[0].topic
+        partition = self._partition(topic, wanted.partition)
+        if partition is None or (session is not None and (topic, wanted.partition) not in session.partitions):
+            return
+        places = _places(body, version, frame)
+        if places is None:
+            return
+        if path is None or not path.fits(version):
+            path = FetchFastPath(
+                self._fetch, self._sessions, self._settings, self._access, self._waiting, connection, version
+            )
+            connection.put_path(path)
+        path.remember(frame, *places, RememberedFetch(route, body, topic, partition, session))
+
+    def _partition(self, topic: str | bytes, index: int) -> Partition | None:
+        table = self._partitions
+        known = table.of_id(topic) if isinstance(topic, bytes) else table.of_name(topic)
+        return None if known is None else known.replicas.get(index)
+
+
+def _places(body: FetchRequest, version: int, frame: memoryview) -> tuple[int, int] | None:
+    """Where the session's epoch and the offset are in the frame; None: nobody can tell."""
+    wanted = body.topics[0].partitions[0]
+    said = body.session_epoch, wanted.fetch_offset
+    body.session_epoch, wanted.fetch_offset = _EPOCH_SENTINEL, _OFFSET_SENTINEL
+    encoded = request_codec(FETCH, version).encode(body)
+    body.session_epoch, wanted.fetch_offset = said
+    epoch, offset = _EPOCH.pack(_EPOCH_SENTINEL), _OFFSET.pack(_OFFSET_SENTINEL)
+    if encoded.count(epoch) != 1 or encoded.count(offset) != 1:
+        return None  # the topic, or the rack, is named like one of them
+    begins = len(frame) - len(encoded)
+    places = begins + encoded.index(epoch), begins + encoded.index(offset)
+    encoded = encoded.replace(epoch, _EPOCH.pack(said[0])).replace(offset, _OFFSET.pack(said[1]))
+    # the same can be said in other bytes, some left over at the end for example
+    return places if begins >= 0 and frame[begins:] == encoded else None
