@@ -111,3 +111,15 @@ def test_links_whose_far_end_hangs_up_as_the_node_goes_down_leave_no_socket_open
         lines.links.down(1)
         gc.collect()
         lines.links.up(1)
+
+
+def test_nobody_else_takes_the_port_of_a_node_that_is_down(lines: Lines) -> None:
+    lines.links.down(1)
+    with pytest.raises(ConnectionRefusedError):
+        lines.dial()
+    with NodeLinks(1) as others:
+        mine = {lines.links.broker_ports[1], lines.links.controller_ports[1]}
+        assert mine.isdisjoint({others.broker_ports[1], others.controller_ports[1]})
+    lines.links.up(1)
+    lines.dial().sendall(greeting(2))
+    lines.accept()

@@ -19,7 +19,8 @@ from typing import Any, Self
 from headrace.node.peers import CLIENT_ID_PREFIX
 
 CHUNK_BYTES = 65_536
-PORTS = range(20_000, 32_000)  # below those that the system gives to outgoing connections
+# Below those that the system gives to outgoing connections, and those that `headrace up --port 0` takes.
+PORTS = range(10_000, 19_000)
 
 # size, API key, version, correlation id, length of the client id
 _HEADER = struct.Struct(">ihhih")
@@ -33,18 +34,23 @@ def _is_accepting(task: asyncio.Task[Any]) -> bool:
     return "_accept_connection" in getattr(task.get_coro(), "__qualname__", "")
 
 
-def _unused_ports(count: int) -> list[int]:
-    found: list[int] = []
+def _hold_ports(count: int) -> list[socket.socket]:
+    """Sockets with a port each on which they do not listen: connections to it are refused, and nobody else
+    takes it while its node is down.
+    """
+    holders: list[socket.socket] = []
     for port in PORTS:
-        if len(found) == count:
+        if len(holders) == count:
             break
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found.append(port)
-    return found
+        holder = socket.socket()
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:
+            holder.close()
+            continue
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # now that it is ours: the proxy listens
+        holders.append(holder)
+    return holders
 
 
 @dataclass
@@ -60,7 +66,8 @@ class _Gate:
 
 class NodeLinks:
     def __init__(self, nodes: int) -> None:
-        ports = _unused_ports(2 * nodes)
+        self._holders = _hold_ports(2 * nodes)
+        ports = [holder.getsockname()[1] for holder in self._holders]
         self.broker_ports = {n + 1: ports[n] for n in range(nodes)}
         self.controller_ports = {n + 1: ports[nodes + n] for n in range(nodes)}
         self.passed_bytes = 0
@@ -115,6 +122,8 @@ class NodeLinks:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        for holder in self._holders:
+            holder.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
