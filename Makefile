@@ -41,7 +41,7 @@ $(VENV)/.tools: requirements.txt requirements-dev.txt
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(foreach package,records client/producer,$(wildcard src/headrace/$(package)/_[a-z]*.py src/headrace/$(package)/*.pxd))
+$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(foreach package,records protocol client/producer,$(wildcard src/headrace/$(package)/_[a-z]*.py src/headrace/$(package)/*.pxd))
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from headrace.base.time import Now
@@ -28,9 +29,12 @@ from headrace.protocol.messages.consumer_group_describe import ConsumerGroupDesc
 from headrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from headrace.protocol.messages.describe_groups import DescribeGroupsResponse
 from headrace.protocol.messages.list_groups import ListGroupsResponse
-from headrace.protocol.messages.offset_commit import OffsetCommitResponse
+from headrace.protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitResponsePartition
 from headrace.protocol.messages.offset_fetch import OffsetFetchResponse
-from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+from headrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+)
 from headrace.protocol.notation import Request
 
 
@@ -91,18 +95,22 @@ class Asked:
         return ConsumerGroupDescribeResponse(groups=groups)
 
     def _OffsetCommit(self, request: Any) -> Any:
+        request = in_columns(request)
         committer = offset_commit.committer_of(request, self.version)
         offsets = offset_commit.offsets_of(request, self.machine.topics)
         retention_ms = request.retention_time_ms
         codes = self.apply(self.machine.commit_offsets(self.now, committer, offsets, retention_ms))
-        return OffsetCommitResponse(topics=offset_commit.committed_topics(request.topics, codes))
+        topics = offset_commit.committed_topics(request.topics, codes)
+        return in_objects(OffsetCommitResponse(topics=topics), OffsetCommitResponsePartition)
 
     def _TxnOffsetCommit(self, request: Any) -> Any:
+        request = in_columns(request)
         writer = Writer(request.producer_id, request.producer_epoch)
         offsets = txn_offset_commit.offsets_of(request, self.machine.topics)
         committer = txn_offset_commit.committer_of(request)
         codes = self.apply(self.machine.commit_transactional(self.now, committer, writer, offsets))
-        return TxnOffsetCommitResponse(topics=txn_offset_commit.committed_topics(request.topics, codes))
+        topics = txn_offset_commit.committed_topics(request.topics, codes)
+        return in_objects(TxnOffsetCommitResponse(topics=topics), TxnOffsetCommitResponsePartition)
 
     def _OffsetFetch(self, request: Any) -> Any:
         groups = []
@@ -151,3 +159,24 @@ def response_of(answer: Joined | Synced | None) -> Any:
         return sync_group.respond(answer)
     assert answer is None
     return None
+
+
+def in_columns(request: Any) -> Any:
+    """The commit as its handler gets it: partitions in columns."""
+    asked = copy(request)
+    asked.topics = []
+    for each in request.topics:
+        topic = copy(each)
+        names = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
+        topic.partitions = tuple([getattr(one, name) for one in each.partitions] for name in names)
+        asked.topics.append(topic)
+    return asked
+
+
+def in_objects(response: Any, kind: type[Any]) -> Any:
+    """What a client gets of its answer."""
+    for topic in response.topics:
+        topic.partitions = [
+            kind(partition_index=index, error_code=code) for index, code in zip(*topic.partitions)
+        ]
+    return response

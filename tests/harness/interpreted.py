@@ -9,14 +9,15 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import headrace.client.producer
+import headrace.protocol
 import headrace.records
 
-PACKAGES = (headrace.records, headrace.client.producer)
+PACKAGES = (headrace.records, headrace.protocol, headrace.client.producer)
 
 
 def interpreted(*names: str) -> SimpleNamespace:
-    """These modules of records/ or client/producer/, which import each other and no compiled one; name each
-    after those that it imports.
+    """These modules of records/, protocol/ or client/producer/, which import each other and no compiled one;
+    name each after those that it imports.
     """
     modules = SimpleNamespace()
     with patch.dict(sys.modules):

@@ -41,7 +41,8 @@ class Writer(NamedTuple):
 @dataclass(slots=True)
 class Decision:
     reply: Any = None  # to whoever asked; None: it gets its answer later, or there was nobody
-    records: list[Record] = field(default_factory=list)  # appended together, or not at all
+    # appended together, or not at all; `OffsetCommits` stands for many records and is not changed
+    records: list[Record] = field(default_factory=list)
     answers: list[tuple[Ticket, Any]] = field(default_factory=list)  # to those who asked earlier
     effects: list[Any] = field(default_factory=list)  # what to do once the records are committed
     writer: Writer | None = None  # the records are part of its transaction
@@ -63,8 +64,10 @@ class CoordinatorMachine(Protocol):
     (`machines/metadata/controller/decision.py`).
     """
 
-    def replay(self, record: Record, writer: Writer | None = None, /) -> None:
-        """A record of the log, or one that was just appended. With a writer it counts once that commits."""
+    def replay(self, change: Any, writer: Writer | None = None, /) -> None:
+        """A record of the log, or one that was just appended; or several (see `Change`), in a machine whose
+        decisions have such. With a writer it counts once that commits.
+        """
         ...
 
     def replay_end(self, producer_id: int, is_committed: bool, /) -> None:

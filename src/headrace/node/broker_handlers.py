@@ -42,7 +42,10 @@ class BrokerHandlers:
     def register(self, routes: Routes) -> None:
         routes.serve(ApiKey.PRODUCE, BROKER, self.produce, learn=self.learn_produce, has_records=True)
         routes.serve(ApiKey.APPEND_AT, BROKER, self.append_at, has_records=True)
-        routes.serve(ApiKey.OFFSET_COMMIT, BROKER, self.offset_commit, learn=self.learn_commit)
+        routes.serve(
+            ApiKey.OFFSET_COMMIT, BROKER, self.offset_commit, learn=self.learn_commit, in_columns=True
+        )
+        routes.serve(ApiKey.TXN_OFFSET_COMMIT, BROKER, self.txn_offset_commit, in_columns=True)
         routes.serve(ApiKey.FETCH, BROKER, self.fetch, learn=self.learn_fetch)
         for api_key, make in (
             (ApiKey.LIST_OFFSETS, self.list_offsets),
@@ -74,7 +77,6 @@ class BrokerHandlers:
             (ApiKey.ADD_OFFSETS_TO_TXN, self.add_offsets_to_txn),
             (ApiKey.END_TXN, self.end_txn),
             (ApiKey.WRITE_TXN_MARKERS, self.write_txn_markers),
-            (ApiKey.TXN_OFFSET_COMMIT, self.txn_offset_commit),
             (ApiKey.DESCRIBE_TRANSACTIONS, self.describe_transactions),
             (ApiKey.LIST_TRANSACTIONS, self.list_transactions),
             (ApiKey.JOIN_SINK, self.join_sink),

@@ -21,7 +21,7 @@ from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.coordinators.shard import Shard
 from headrace.node.effects import Parts
 from headrace.node.error_codes import FAULTS
-from headrace.node.handlers.offset_commit import IDS_SINCE, committer_of, refused_topic
+from headrace.node.handlers.offset_commit import IDS_SINCE, answered_topic, committer_of
 from headrace.node.produce_fast_path import LATER, ParkedAnswer
 from headrace.node.routes import OFFSET_COMMIT, Request, Route
 from headrace.node.waiting import Waiting
@@ -34,7 +34,6 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from headrace.records.batch import ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CRC_AT, read_header
@@ -118,7 +117,7 @@ class RememberedCommit:
     def refusal(self, correlation_id: int, code: ErrorCode) -> Parts:
         """The followers did not get the commit, as far as this broker can know."""
         code = _REFUSALS.get(code, ErrorCode.NOT_COORDINATOR)
-        response = OffsetCommitResponse(topics=[refused_topic(self._topic, code)])
+        response = OffsetCommitResponse(topics=[answer_about(self._topic, code)])
         return answer_frame(self._codec, correlation_id, response)
 
 
@@ -220,10 +219,13 @@ class CommitFastPath:
 
 def joined_answer(route: Route, topic: OffsetCommitRequestTopic) -> bytes:
     """The answer to a commit of this one partition that was taken, with any correlation id."""
-    partition = OffsetCommitResponsePartition(partition_index=topic.partitions[0].partition_index)
-    named = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[partition])
-    parts: Parts = answer_frame(route.response, 0, OffsetCommitResponse(topics=[named]))
+    response = OffsetCommitResponse(topics=[answer_about(topic, ErrorCode.NONE)])
+    parts: Parts = answer_frame(route.response, 0, response)
     return b"".join(cast(list[bytes], parts))
+
+
+def answer_about(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+    return answered_topic(topic, [topic.partitions[0].partition_index], [code])
 
 
 class CommitFastPaths:
@@ -247,11 +249,10 @@ class CommitFastPaths:
         if len(frame) > COMMIT_BYTES_MAX or version < VERSION_MIN:
             return
         route = request.route
-        body: OffsetCommitRequest = request.body
-        if parts is None:  # it waits for followers, and keeps no views
-            body = route.decode(frame, position)
-            if version >= IDS_SINCE:
-                body.topics[0].name = self._topics.name_of(body.topics[0].topic_id) or ""
+        codec = request_codec(OFFSET_COMMIT, version)
+        body: OffsetCommitRequest = codec.decode(frame, position)  # not in columns
+        if version >= IDS_SINCE:
+            body.topics[0].name = self._topics.name_of(body.topics[0].topic_id) or ""
         shard = self._groups.shard_of(request.now, body.group_id)
         if isinstance(shard, ErrorCode):
             return
@@ -266,9 +267,7 @@ class CommitFastPaths:
         if parts is not None and b"".join(cast(list[bytes], parts))[8:] != answer[8:]:
             return  # it was refused, maybe with the offset that was there already
         partition.committed_offset, partition.committed_leader_epoch = _PLACE_SENTINEL
-        before, after = (
-            request_codec(OFFSET_COMMIT, version).encode(body).split(_PLACE.pack(*_PLACE_SENTINEL))
-        )
+        before, after = codec.encode(body).split(_PLACE.pack(*_PLACE_SENTINEL))
         said = before + _PLACE.pack(*place) + after
         if frame[len(frame) - len(said) :] != said:
             return  # the same can be said in other bytes, some left over at the end for example

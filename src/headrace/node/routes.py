@@ -192,6 +192,7 @@ class Served(NamedTuple):
     make: Callable[[], Handle]
     make_learn: Callable[[], Learn] | None
     has_records: bool
+    in_columns: bool
 
 
 class Routes:
@@ -217,10 +218,13 @@ class Routes:
         *,
         learn: Callable[[], Learn] | None = None,
         has_records: bool = False,
+        in_columns: bool = False,
     ) -> None:
-        """A role answers this API on listeners of these kinds."""
+        """A role answers this API on listeners of these kinds. `in_columns`: its handler takes and makes
+        arrays of flat structs as columns.
+        """
         assert api_key in SERVED or (api_key in SERVED_TO_NODES and listeners is Listener.CONTROLLER)
-        served = Served(listeners, make, learn, has_records)
+        served = Served(listeners, make, learn, has_records, in_columns)
         others = self._served.setdefault(api_key, [])
         assert not others or not any(one.listeners & listeners for one in others)
         others.append(served)
@@ -259,8 +263,8 @@ class Routes:
                 api_key,
                 version,
                 handle,
-                request_codec(api_key, version),
-                response_codec(api_key, version),
+                request_codec(api_key, version, in_columns=served.in_columns),
+                response_codec(api_key, version, in_columns=served.in_columns),
                 self._metrics.apis.setdefault(api_key, ApiMetrics()),
                 has_records=served.has_records,
                 learn=learn,

@@ -242,16 +242,20 @@ _requests: dict[int, dict[int, Codec[Any]]] = {api.key: {} for api in _TABLE}
 _responses: dict[int, dict[int, Codec[Any]]] = {api.key: {} for api in _TABLE}
 
 
-def request_codec(api_key: int, version: int) -> Codec[Any]:
+def request_codec(api_key: int, version: int, *, in_columns: bool = False) -> Codec[Any]:
     """The codec of a request's body; UnsupportedVersion if Kafka 4.3 would not serve it."""
+    if in_columns:
+        return codec(_load(api_key, version)[0].message, version, in_columns=True)
     try:
         return _requests[api_key][version]
     except KeyError:
         return _load(api_key, version)[0]
 
 
-def response_codec(api_key: int, version: int) -> Codec[Any]:
+def response_codec(api_key: int, version: int, *, in_columns: bool = False) -> Codec[Any]:
     """The codec of a response's body; UnsupportedVersion if Kafka 4.3 would not serve it."""
+    if in_columns:
+        return codec(_load(api_key, version)[1].message, version, in_columns=True)
     try:
         return _responses[api_key][version]
     except KeyError:

@@ -3,6 +3,8 @@
 `codec(ProduceRequest, 9).decode(frame, position)` gives a message, `.encode(message)` bytes, and
 `.encode_parts(message)` a list in which every `records` value stands untouched as its own part.
 `.decode_steps(frame, position)` is a generator that pauses now and then, and returns the message.
+
+A codec in columns differs in arrays of flat structs: each is a tuple of lists (`protocol/columns.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
+from headrace.protocol._flat_structs import read_columns, write_columns
+from headrace.protocol.columns import read_in_steps
 from headrace.protocol.decoder import Decoder
 from headrace.protocol.encoder import Encoder
 from headrace.protocol.errors import MalformedMessage, UnencodableMessage, UnsupportedVersion
@@ -41,15 +45,18 @@ _RUNTIME: dict[str, Any] = {
     "ONE_BYTE": ONE_BYTE,
     "Unencodable": UnencodableMessage,
     "ZERO_UUID": ZERO_UUID,
+    "columns_in_steps": read_in_steps,
     "join": b"".join,
     "long_varint": decode_long_varint,
     "new": object.__new__,
     "pack": struct.pack,
     "part_size": part_size,
+    "read_columns": read_columns,
     "skip_tags": skip_tags,
     "struct_error": struct.error,
     "unpack_from": struct.unpack_from,
     "uuid": _uuid,
+    "write_columns": write_columns,
 }
 
 
@@ -63,6 +70,7 @@ class Codec(Generic[M]):
         "encode_parts",
         "flexible",
         "header_version",
+        "in_columns",
         "message",
         "version",
     )
@@ -76,9 +84,10 @@ class Codec(Generic[M]):
     encode: Callable[[M], bytes]
     encode_parts: Callable[[M], list[Part]]
 
-    def __init__(self, message: type[M], version: int) -> None:
+    def __init__(self, message: type[M], version: int, *, in_columns: bool = False) -> None:
         self.message = message
         self.version = version
+        self.in_columns = in_columns
         self.flexible = version in message.FLEXIBLE
         self.header_version = _header_version(message, flexible=self.flexible)
 
@@ -98,9 +107,21 @@ class Codec(Generic[M]):
         """The Python source of one of the functions; puts the constants that it needs into `scope`."""
         if name in ("decode", "decode_steps"):
             scope["varint"] = decode_varint
-            return Decoder(self.message, self.version, scope, in_steps=name == "decode_steps").source
+            return Decoder(
+                self.message,
+                self.version,
+                scope,
+                in_steps=name == "decode_steps",
+                in_columns=self.in_columns,
+            ).source
         scope["varint"] = encode_varint
-        return Encoder(self.message, self.version, scope, in_parts=name == "encode_parts").source
+        return Encoder(
+            self.message,
+            self.version,
+            scope,
+            in_parts=name == "encode_parts",
+            in_columns=self.in_columns,
+        ).source
 
     def __repr__(self) -> str:
         return f"Codec({self.message.__name__}, {self.version})"
@@ -113,15 +134,15 @@ def _header_version(message: type[Message], *, flexible: bool) -> int:
     return 1 if flexible and issubclass(message, Response) and message.KEY != API_VERSIONS_KEY else 0
 
 
-_codecs: dict[tuple[type[Message], int], Codec[Any]] = {}
+_codecs: dict[tuple[type[Message], int, bool], Codec[Any]] = {}
 
 
-def codec(message: type[M], version: int) -> Codec[M]:
+def codec(message: type[M], version: int, *, in_columns: bool = False) -> Codec[M]:
     """The codec of a message type in one version; UnsupportedVersion if the type does not have it."""
     try:
-        return _codecs[message, version]
+        return _codecs[message, version, in_columns]
     except KeyError:
         if version not in message.VERSIONS:
             raise UnsupportedVersion(message.KEY, version) from None
-        made = _codecs[message, version] = Codec(message, version)
+        made = _codecs[message, version, in_columns] = Codec(message, version, in_columns=in_columns)
         return made

@@ -12,6 +12,7 @@ from struct import Struct as Layout
 from typing import Any
 
 from headrace.base.limits import ELEMENTS_PER_REQUEST_MAX
+from headrace.protocol.columns import is_flat, layout_of
 from headrace.protocol.notation import (
     RECORDS,
     STRING,
@@ -69,9 +70,16 @@ class Decoder:
     """
 
     def __init__(
-        self, message: type[Message], version: int, constants: dict[str, Any], *, in_steps: bool = False
+        self,
+        message: type[Message],
+        version: int,
+        constants: dict[str, Any],
+        *,
+        in_steps: bool = False,
+        in_columns: bool = False,
     ) -> None:
         self.in_steps = in_steps
+        self.in_columns = in_columns
         self.version = version
         self.flexible = version in message.FLEXIBLE
         self.constants = constants
@@ -251,7 +259,9 @@ class Decoder:
         if self.counts_elements:
             self._line(f"elements_left -= {count}")
             self._line(f"if elements_left < 0: raise Malformed('{self.name}: too many {what}')")
-        if isinstance(element, Primitive) and element.width:
+        if self.in_columns and not isinstance(element, Primitive) and is_flat(element, self.version):
+            self._columns(element, target, count)
+        elif isinstance(element, Primitive) and element.width:
             self._fixed_elements(element, target, count)
         else:
             items = self._fresh("items")
@@ -277,6 +287,22 @@ class Decoder:
         else:
             self._line(f"{target} = list(unpack_from(f'>{{{count}}}{element.code}', b, p))")
         self._line("p = q")
+
+    def _columns(self, element: type[Struct], target: str, count: str) -> None:
+        """A list for each field of a flat struct; those that this version lacks have their default."""
+        layout = self._constant("layout", layout_of(element, self.version))
+        read = "yield from columns_in_steps" if self.in_steps else "read_columns"
+        columns = self._fresh("columns")
+        self._line(f"{columns}, p = {read}(b, p, {count}, {layout}, {self.flexible})")
+        fields = []
+        carried = 0
+        for field in element.__fields__:
+            if field.stands_in(self.version):
+                fields.append(f"{columns}[{carried}]")
+                carried += 1
+            else:
+                fields.append(f"[{self._default(field)}] * {count}")
+        self._line(f"{target} = ({', '.join(fields)},)")
 
     # Tagged fields
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from struct import Struct as Layout
 from typing import Any
 
+from headrace.protocol.columns import is_flat, layout_of
 from headrace.protocol.notation import RECORDS, STRING, UUID, Array, Field, Message, Primitive, Struct
 from headrace.protocol.varint import encode_varint
 
@@ -19,8 +20,15 @@ class Encoder:
     """Collects the lines of `encode(m)` or `encode_parts(m)` and the constants they use."""
 
     def __init__(
-        self, message: type[Message], version: int, constants: dict[str, Any], *, in_parts: bool
+        self,
+        message: type[Message],
+        version: int,
+        constants: dict[str, Any],
+        *,
+        in_parts: bool,
+        in_columns: bool = False,
     ) -> None:
+        self.in_columns = in_columns
         self.version = version
         self.flexible = version in message.FLEXIBLE
         self.constants = constants
@@ -191,6 +199,12 @@ class Encoder:
         items, count = self._fresh("items"), self._fresh("n")
         self._line(f"{items} = {source}")
         one = " + 1" if self.flexible else ""
+        if self.in_columns and not isinstance(element, Primitive) and is_flat(element, self.version):
+            assert not nullable
+            self._line(f"{count} = len({items}[0]){one}")
+            self._length(count, "i")
+            self._columns(element, items)
+            return
         if nullable:
             null = "0" if self.flexible else "-1"
             self._line(f"if {items} is None: {items} = (); {count} = {null}")
@@ -215,6 +229,13 @@ class Encoder:
             self._struct(element, item)
         self._flush()
         self.indent -= 1
+
+    def _columns(self, element: type[Struct], items: str) -> None:
+        """Columns of numbers, which is what responses have."""
+        layout = layout_of(element, self.version)
+        assert not layout.strip(b"hi"), f"{self.name}: columns of {layout!r} are only read"
+        self._flush_packs()
+        self.pieces.append(f"write_columns({items}, {layout!r}, {self.flexible})")
 
     # Tagged fields
 

@@ -82,6 +82,35 @@ def build_batch(
     )
 
 
+def batch_of(
+    encoded: bytes,
+    count: int,
+    timestamp: int,
+    *,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """One batch of records that are encoded already, all of them with this timestamp."""
+    return _assemble(
+        encoded,
+        count=count,
+        base_offset=0,
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        leader_epoch=-1,
+        codec=Codec.NONE,
+        level=None,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        transactional=transactional,
+        control=False,
+        append_time=NO_TIMESTAMP,
+    )
+
+
 def rebuild_batch(
     rows: Sequence[Row],
     *,

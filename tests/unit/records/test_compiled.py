@@ -34,8 +34,12 @@ print(compiled.COMPILED)
 
 
 def test_the_flag_tells_the_truth() -> None:
-    """Of all compiled modules, those of the producer too: they are built together or not at all."""
-    for path in [*SOURCE.glob("records/_[a-z]*.py"), *SOURCE.glob("client/producer/_[a-z]*.py")]:
+    """Of all compiled modules: they are built together or not at all."""
+    for path in (
+        path
+        for package in ("records", "protocol", "client/producer")
+        for path in SOURCE.glob(f"{package}/_[a-z]*.py")
+    ):
         name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
         assert str(import_module(name).__file__).endswith(".py") is not compiled.COMPILED
 

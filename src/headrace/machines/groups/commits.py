@@ -7,7 +7,7 @@ commit while the group has no members.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision, Writer
@@ -16,7 +16,8 @@ from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.group import Committer, PartitionCheck
 from headrace.machines.groups.offsets import NO_EXPIRY, tombstone
 from headrace.protocol.coordinator_records import Record
-from headrace.protocol.coordinator_records.groups import OffsetCommitKey, OffsetCommitValue
+from headrace.protocol.coordinator_records.groups import OffsetCommitValue
+from headrace.protocol.coordinator_records.offset_commits import OffsetCommits, TopicColumns
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.notation import ZERO_UUID
 
@@ -27,10 +28,6 @@ NO_OFFSET = -1
 
 # The partitions of a topic.
 TopicPartitions = tuple[str, Sequence[int]]
-
-# Topic, its id (zero: there is no such topic), partition, offset, leader epoch, metadata. A commit may have
-# thousands: each is one plain tuple.
-NewOffset = tuple[str, bytes, int, int, int, str]
 
 
 class FetchedOffset(NamedTuple):
@@ -45,12 +42,12 @@ FetchedTopic = tuple[str, list[FetchedOffset]]
 
 
 def commit(
-    machine: Groups, now: Now, committer: Committer, offsets: Sequence[NewOffset], retention_ms: int
+    machine: Groups, now: Now, committer: Committer, topics: Sequence[TopicColumns], retention_ms: int
 ) -> Decision:
     """The reply is an error code for each offset."""
     refusal = _refusal(machine, now, committer)
     expires_ms = NO_EXPIRY if retention_ms == NO_EXPIRY else now.wall_ms + retention_ms
-    return _commit(machine, now, committer.group_id, refusal, offsets, expires_ms)
+    return _commit(machine, now, committer.group_id, refusal, topics, expires_ms)
 
 
 def _commit(
@@ -58,34 +55,61 @@ def _commit(
     now: Now,
     group_id: str,
     refusal: ErrorCode | PartitionCheck,
-    offsets: Sequence[NewOffset],
+    topics: Sequence[TopicColumns],
     expires_ms: int = NO_EXPIRY,
     writer: Writer | None = None,
 ) -> Decision:
-    """With a writer the offsets are part of its transaction."""
-    wall_ms, metadata_max = now.wall_ms, machine.settings.offset_metadata_max_bytes
-    records: list[Record] = []
+    """With a writer the offsets are part of its transaction. Where Kafka leaves topic ids out, in a
+    transaction, they are written all the same.
+    """
+    metadata_max = machine.settings.offset_metadata_max_bytes
+    accepted: list[TopicColumns] = []
     errors: list[ErrorCode] = []
-    for topic, topic_id, partition, offset, leader_epoch, metadata in offsets:
+    for topic in topics:
+        if refusal is ErrorCode.NONE and not any(topic.metadata):  # the usual case
+            found = [ErrorCode.NONE] * len(topic.partitions)
+        else:
+            found = _errors(topic, refusal, metadata_max, writer)
+        errors += found
+        if any(found):
+            topic = _without_errors(topic, found)
+        if topic.partitions:
+            accepted.append(topic)
+    if not accepted:
+        return Decision(errors, writer=writer)
+    records = OffsetCommits(group_id, accepted, now.wall_ms, expires_ms)
+    return Decision(errors, cast(list[Record], records), writer=writer)
+
+
+def _errors(
+    columns: TopicColumns,
+    refusal: ErrorCode | PartitionCheck,
+    metadata_max: int,
+    writer: Writer | None,
+) -> list[ErrorCode]:
+    topic, topic_id = columns.topic, columns.topic_id
+    errors: list[ErrorCode] = []
+    for partition, metadata in zip(columns.partitions, columns.metadata):
         error = refusal if isinstance(refusal, ErrorCode) else refusal(topic, topic_id, partition)
         if error:
             if writer is not None and error is ErrorCode.STALE_MEMBER_EPOCH:
                 error = ErrorCode.ILLEGAL_GENERATION  # producers know no member epochs
-        elif len(metadata) > metadata_max:
+        elif metadata is not None and len(metadata) > metadata_max:
             error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        else:
-            value = OffsetCommitValue(
-                offset=offset,
-                leader_epoch=leader_epoch,
-                metadata=metadata,
-                commit_timestamp=wall_ms,
-                expire_timestamp=expires_ms,
-                topic_id=topic_id,  # also in a transaction, where Kafka leaves it out
-            )
-            key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
-            records.append(Record(key, value))
         errors.append(error)
-    return Decision(errors, records, writer=writer)
+    return errors
+
+
+def _without_errors(columns: TopicColumns, errors: Sequence[ErrorCode]) -> TopicColumns:
+    rows = [row for row, error in enumerate(errors) if error is ErrorCode.NONE]
+    return TopicColumns(
+        columns.topic,
+        columns.topic_id,
+        [columns.partitions[row] for row in rows],
+        [columns.offsets[row] for row in rows],
+        [columns.leader_epochs[row] for row in rows],
+        [columns.metadata[row] for row in rows],
+    )
 
 
 def commit_again(
@@ -133,7 +157,7 @@ def _keep_alive(machine: Groups, now: Now, group: ClassicGroup, member_id: str) 
 
 
 def commit_transactional(
-    machine: Groups, now: Now, committer: Committer, writer: Writer, offsets: Sequence[NewOffset]
+    machine: Groups, now: Now, committer: Committer, writer: Writer, topics: Sequence[TopicColumns]
 ) -> Decision:
     """The reply is an error code for each offset."""
     refusal: ErrorCode | PartitionCheck
@@ -142,7 +166,7 @@ def commit_transactional(
         refusal = group.check_commit(committer, is_transactional=True)
     else:
         refusal = ErrorCode.NONE if committer.epoch < 0 else ErrorCode.ILLEGAL_GENERATION
-    return _commit(machine, now, committer.group_id, refusal, offsets, writer=writer)
+    return _commit(machine, now, committer.group_id, refusal, topics, writer=writer)
 
 
 def fetch(

@@ -25,7 +25,7 @@ from headrace.machines.groups import commits, consumer, expiry, undo
 from headrace.machines.groups.classic import departure, rebalance, sync
 from headrace.machines.groups.classic.group import ClassicGroup
 from headrace.machines.groups.classic.requests import Join, Joined, Leaving, Left, Sync, Synced
-from headrace.machines.groups.commits import FetchedTopic, NewOffset, TopicPartitions
+from headrace.machines.groups.commits import FetchedTopic, TopicPartitions
 from headrace.machines.groups.consumer import ConsumerGroup, classic_members
 from headrace.machines.groups.consumer.heartbeat import Heartbeat, HeartbeatResult
 from headrace.machines.groups.describe import (
@@ -39,7 +39,7 @@ from headrace.machines.groups.group import Committer, Group, ListedGroup
 from headrace.machines.groups.invariants import check_groups
 from headrace.machines.groups.offsets import NO_EXPIRY, Offsets, tombstone
 from headrace.machines.groups.settings import GroupSettings
-from headrace.protocol.coordinator_records import Record
+from headrace.protocol.coordinator_records import Change, Record
 from headrace.protocol.coordinator_records.groups import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
@@ -47,6 +47,7 @@ from headrace.protocol.coordinator_records.groups import (
     LegacyOffsetCommitKey,
     OffsetCommitKey,
 )
+from headrace.protocol.coordinator_records.offset_commits import CommittedTopic, TopicColumns
 from headrace.protocol.errors import ErrorCode
 
 EXPIRY = ("offsets expiry", "", "")
@@ -293,10 +294,10 @@ class Groups:
         self,
         now: Now,
         committer: Committer,
-        offsets: Sequence[NewOffset],
+        topics: Sequence[TopicColumns],
         retention_ms: int = NO_EXPIRY,
     ) -> Decision:
-        return commits.commit(self, now, committer, offsets, retention_ms)
+        return commits.commit(self, now, committer, topics, retention_ms)
 
     def commit_again(
         self, now: Now, committer: Committer, before: Record, offset: int, leader_epoch: int
@@ -304,9 +305,9 @@ class Groups:
         return commits.commit_again(self, now, committer, before, offset, leader_epoch)
 
     def commit_transactional(
-        self, now: Now, committer: Committer, writer: Writer, offsets: Sequence[NewOffset]
+        self, now: Now, committer: Committer, writer: Writer, topics: Sequence[TopicColumns]
     ) -> Decision:
-        return commits.commit_transactional(self, now, committer, writer, offsets)
+        return commits.commit_transactional(self, now, committer, writer, topics)
 
     def fetch_offsets(
         self,
@@ -371,10 +372,13 @@ class Groups:
 
     # --- replay -----------------------------------------------------------------------------------------
 
-    def replay(self, record: Record, writer: Writer | None = None) -> None:
+    def replay(self, change: Change, writer: Writer | None = None) -> None:
+        if isinstance(change, CommittedTopic):
+            self._replay_commits(change, writer)
+            return
         key: Any
         value: Any
-        key, value = record
+        key, value = change
         kind = type(key)
         if kind is OffsetCommitKey or kind is LegacyOffsetCommitKey:
             self.offsets.replay(
@@ -385,7 +389,13 @@ class Groups:
         elif kind is GroupMetadataKey:
             self._replay_classic(key.group, value)
         elif kind in consumer.CONSUMER_GROUP_KEYS:
-            self._replay_consumer(record)
+            self._replay_consumer(change)
+
+    def _replay_commits(self, change: CommittedTopic, writer: Writer | None) -> None:
+        group_id = change.group
+        self.offsets.replay_topic(change, None if writer is None else writer.producer_id)
+        if group_id not in self.groups:
+            self.groups[group_id] = ClassicGroup(group_id)  # a simple group
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from headrace.protocol._offset_commits import NO_EXPIRY as NO_EXPIRY
+from headrace.protocol._offset_commits import Committed as Committed
+from headrace.protocol._offset_commits import gone_partitions
 from headrace.protocol.coordinator_records import Record
 from headrace.protocol.coordinator_records.groups import (
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from headrace.protocol.coordinator_records.offset_commits import CommittedTopic
 from headrace.protocol.notation import ZERO_UUID
 
-# Offset, leader epoch, metadata, time of the commit, time of its expiry (-1: by retention), topic id.
-Committed = tuple[int, int, str, int, int, bytes]
 # Group, topic, partition.
 OffsetKey = tuple[str, str, int]
-
-NO_EXPIRY = -1
 
 
 class Offsets:
@@ -71,6 +71,25 @@ class Offsets:
                 self._overtake((group_id, topic, partition), None)
         else:
             self._put_pending((group_id, topic, partition), committed, producer_id)
+
+    def replay_topic(self, change: CommittedTopic, producer_id: int | None) -> None:
+        """The same for several offsets of one group and topic."""
+        group_id, topic, committed = change
+        if producer_id is not None:
+            for partition, offset in committed.items():
+                self._put_pending((group_id, topic, partition), offset, producer_id)
+            return
+        topics = self._committed.get(group_id)
+        if topics is None:
+            topics = self._committed[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            topics[topic] = committed.copy()
+        else:
+            partitions.update(committed)
+        if self._open:
+            for partition in committed:
+                self._overtake((group_id, topic, partition), None)
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         """The producer's transaction has ended."""
@@ -178,10 +197,8 @@ class Offsets:
         keys: dict[str, dict[OffsetKey, None]] = {}
         for group_id, topics in self._committed.items():
             for topic, partitions in topics.items():
-                id = id_of(topic)
-                for partition, committed in partitions.items():
-                    if is_gone(committed, id):
-                        keys.setdefault(group_id, {})[group_id, topic, partition] = None
+                for partition in gone_partitions(partitions, id_of(topic)):
+                    keys.setdefault(group_id, {})[group_id, topic, partition] = None
         for pending in self._pending.values():
             for key, (_, waiting) in pending.items():
                 if waiting is not None and is_gone(waiting, id_of(key[1])):

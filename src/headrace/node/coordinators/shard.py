@@ -30,10 +30,9 @@ from headrace.node.partition import Partition
 from headrace.node.ports import Alarm, Once, Ports
 from headrace.node.routes import Request
 from headrace.node.waiting import Parked, Waiter, Waiting
-from headrace.protocol.coordinator_records import Kinds, encode
+from headrace.protocol.coordinator_records import Kinds, changes, encode_batch
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import read_header
-from headrace.records.builder import build_batch
 from headrace.storage.errors import StaleProducerEpoch, StorageError
 from headrace.storage.log import PartitionLog
 
@@ -309,14 +308,10 @@ class Shard(Waiter, Generic[M]):
             self._discard(now)
             return self._lack_replicas(now)
         writer = decision.writer
-        wall_ms = now.wall_ms
-        rows = [(wall_ms, *encode(record), ()) for record in decision.records]
         if writer is None:
-            batch = build_batch(rows)
+            batch = encode_batch(decision.records, now.wall_ms)
         else:
-            batch = build_batch(
-                rows, producer_id=writer.producer_id, producer_epoch=writer.epoch, transactional=True
-            )
+            batch = encode_batch(decision.records, now.wall_ms, writer.producer_id, writer.epoch)
         try:
             # its own work needs no checking
             header = read_header(batch)
@@ -328,8 +323,8 @@ class Shard(Waiter, Generic[M]):
             self.fail(now, fault)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         replay = self.machine.replay
-        for record in decision.records:
-            replay(record, writer)
+        for change in changes(decision.records):
+            replay(change, writer)
         return ErrorCode.NONE
 
     # --- what waits for the high watermark -----------------------------------------------------------------

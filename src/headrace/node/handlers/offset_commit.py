@@ -1,24 +1,23 @@
-"""OffsetCommit, key 8, versions 2–10: how far a group has read. Version 10 names topics by id."""
+"""OffsetCommit, key 8, versions 2–10: how far a group has read. Version 10 names topics by id.
 
-from collections.abc import Sequence
+The partitions of a topic are columns, in the request and in the response (`protocol/columns.py`).
+"""
+
 from typing import Any
 
 from headrace.machines.coordination import Topics
-from headrace.machines.groups.commits import NewOffset
 from headrace.machines.groups.group import Committer
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.routes import Request
+from headrace.protocol.coordinator_records.offset_commits import TopicColumns
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from headrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
 from headrace.protocol.notation import ZERO_UUID
 
 EPOCHS_SINCE = 9  # the first version that has member epochs and their errors
@@ -60,7 +59,7 @@ class OffsetCommit:
         committer = committer_of(body, request.version)
         decision = shard.machine.commit_offsets(request.now, committer, offsets, body.retention_time_ms)
         topics = body.topics
-        request.is_usual = len(topics) == 1 and len(topics[0].partitions) == 1
+        request.is_usual = len(offsets) == 1 and len(offsets[0].partitions) == 1
 
         def respond(codes: list[ErrorCode]) -> OffsetCommitResponse:
             return OffsetCommitResponse(topics=committed_topics(topics, codes) + rest)
@@ -94,61 +93,39 @@ def committer_of(body: OffsetCommitRequest, version: int) -> Committer:
     )
 
 
-def offsets_of(body: OffsetCommitRequest, topics: Topics) -> list[NewOffset]:
+def offsets_of(body: OffsetCommitRequest, topics: Topics) -> list[TopicColumns]:
     """Of topics that have a name; those that were named by id have both."""
-    offsets: list[NewOffset] = []
+    columns: list[TopicColumns] = []
     for topic in body.topics:
         topic_id = topic.topic_id
         if topic_id == ZERO_UUID:
             topic_id = topics.id_of(topic.name) or ZERO_UUID
-        offsets += new_offsets(topic.name, topic_id, topic.partitions)
-    return offsets
-
-
-def new_offsets(
-    topic: str,
-    topic_id: bytes,
-    partitions: Sequence[OffsetCommitRequestPartition] | Sequence[TxnOffsetCommitRequestPartition],
-) -> list[NewOffset]:
-    return [
-        (
-            topic,
-            topic_id,
-            partition.partition_index,
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            partition.committed_metadata or "",
-        )
-        for partition in partitions
-    ]
+        partitions: Any = topic.partitions  # columns
+        columns.append(TopicColumns(topic.name, topic_id, *partitions))
+    return columns
 
 
 def committed_topics(
     topics: list[OffsetCommitRequestTopic], codes: list[ErrorCode]
 ) -> list[OffsetCommitResponseTopic]:
     """With an error code for each partition of the topics, in their order."""
-    rest = iter(codes)
-    return [
-        OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                OffsetCommitResponsePartition(
-                    partition_index=partition.partition_index, error_code=next(rest)
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    made = []
+    start = 0
+    for topic in topics:
+        partitions: Any = topic.partitions  # columns
+        stop = start + len(partitions[0])
+        made.append(answered_topic(topic, partitions[0], codes[start:stop]))
+        start = stop
+    return made
 
 
 def refused_topic(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-            for partition in topic.partitions
-        ],
-    )
+    partitions: Any = topic.partitions  # columns
+    return answered_topic(topic, partitions[0], [code] * len(partitions[0]))
+
+
+def answered_topic(
+    topic: OffsetCommitRequestTopic, partitions: list[int], codes: list[ErrorCode]
+) -> OffsetCommitResponseTopic:
+    columns: Any = (partitions, codes)
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=columns)

@@ -9,7 +9,6 @@ from typing import Any
 
 from headrace.base.time import Now
 from headrace.machines.coordination import Decision, Topics, Writer
-from headrace.machines.groups.commits import NewOffset
 from headrace.machines.groups.group import Committer
 from headrace.machines.groups.groups import Groups
 from headrace.node.authorization import Access, Operation, Resource
@@ -17,15 +16,14 @@ from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.coordinators.permits import CommitPermit, Permits
 from headrace.node.coordinators.shard import Shard, Ticket
 from headrace.node.error_codes import Refused
-from headrace.node.handlers.offset_commit import new_offsets
 from headrace.node.routes import Request
 from headrace.node.waiting import Waiting
+from headrace.protocol.coordinator_records.offset_commits import TopicColumns
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from headrace.protocol.notation import ZERO_UUID
@@ -100,31 +98,26 @@ def committer_of(body: TxnOffsetCommitRequest) -> Committer:
     return Committer(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
 
 
-def offsets_of(body: TxnOffsetCommitRequest, topics: Topics) -> list[NewOffset]:
-    offsets: list[NewOffset] = []
+def offsets_of(body: TxnOffsetCommitRequest, topics: Topics) -> list[TopicColumns]:
+    columns: list[TopicColumns] = []
     for topic in body.topics:
-        topic_id = topics.id_of(topic.name) or ZERO_UUID
-        offsets += new_offsets(topic.name, topic_id, topic.partitions)
-    return offsets
+        partitions: Any = topic.partitions  # columns
+        columns.append(TopicColumns(topic.name, topics.id_of(topic.name) or ZERO_UUID, *partitions))
+    return columns
 
 
 def committed_topics(
     topics: list[TxnOffsetCommitRequestTopic], codes: list[ErrorCode]
 ) -> list[TxnOffsetCommitResponseTopic]:
     """With an error code for each partition of the topics, in their order."""
-    rest = iter(codes)
-    return [
-        TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                TxnOffsetCommitResponsePartition(
-                    partition_index=partition.partition_index, error_code=next(rest)
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    made = []
+    start = 0
+    for topic in topics:
+        partitions: Any = topic.partitions  # columns
+        stop = start + len(partitions[0])
+        made.append(answered_topic(topic, partitions[0], codes[start:stop]))
+        start = stop
+    return made
 
 
 class Permitted(Ticket):
@@ -180,10 +173,12 @@ class Permitted(Ticket):
 
 
 def refused_topic(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-            for partition in topic.partitions
-        ],
-    )
+    partitions: Any = topic.partitions  # columns
+    return answered_topic(topic, partitions[0], [code] * len(partitions[0]))
+
+
+def answered_topic(
+    topic: TxnOffsetCommitRequestTopic, partitions: list[int], codes: list[ErrorCode]
+) -> TxnOffsetCommitResponseTopic:
+    columns: Any = (partitions, codes)
+    return TxnOffsetCommitResponseTopic(name=topic.name, partitions=columns)

@@ -6,22 +6,20 @@ then the body in that version; a null value is a tombstone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import NamedTuple
+from typing import TypeAlias
 
 from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import groups, sinks, transactions
+from headrace.protocol.coordinator_records.offset_commits import CommittedTopic, OffsetCommits
+from headrace.protocol.coordinator_records.record import Record as Record
 from headrace.protocol.notation import Data
 from headrace.protocol.versioned import version_of
+from headrace.records.builder import batch_of, build_batch
 
-
-class Record(NamedTuple):
-    """One change of a coordinator's state; without a value, what the key names is gone."""
-
-    key: Data
-    value: Data | None
-
+# What a machine replays: a record, or several at once.
+Change: TypeAlias = Record | CommittedTopic
 
 Kinds = dict[int, tuple[type[Data], type[Data]]]
 
@@ -72,6 +70,33 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     version = written_version(value)
     head, encode_body = _writer(type(value), version, version)
     return encoded_key, head + encode_body(value)
+
+
+def encode_batch(
+    records: Iterable[Record], timestamp: int, producer_id: int = -1, producer_epoch: int = -1
+) -> bytes:
+    """All records in one batch; with a producer, as part of its transaction."""
+    is_transactional = producer_id >= 0
+    if isinstance(records, OffsetCommits):
+        return batch_of(
+            records.encoded(),
+            len(records),
+            timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=is_transactional,
+        )
+    return build_batch(
+        [(timestamp, *encode(record), ()) for record in records],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=is_transactional,
+    )
+
+
+def changes(records: Iterable[Record]) -> Iterable[Change]:
+    """What a machine replays once they are appended."""
+    return records.changes() if isinstance(records, OffsetCommits) else records
 
 
 @cache

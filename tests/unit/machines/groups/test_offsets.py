@@ -16,6 +16,7 @@ from headrace.protocol.coordinator_records.groups import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from headrace.protocol.coordinator_records.offset_commits import TopicColumns
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -142,8 +143,8 @@ def test_metadata_has_a_limit(length: int, error: ErrorCode) -> None:
 def test_offsets_of_a_transaction_are_written_in_it() -> None:
     shard = GroupShard()
     topic_id = shard.topics.id_of("t") or ZERO_UUID
-    offset = ("t", topic_id, 0, 9, -1, "")
-    decision = shard.machine.commit_transactional(shard.now, Committer("g"), Writer(7, 2), [offset])
+    offsets = TopicColumns("t", topic_id, [0], [9], [-1], [""])
+    decision = shard.machine.commit_transactional(shard.now, Committer("g"), Writer(7, 2), [offsets])
     assert decision.writer == Writer(7, 2)
     assert decision.records == [
         Record(

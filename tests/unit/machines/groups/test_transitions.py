@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.group_requests import in_columns
 from harness.group_shard import GroupShard
 from headrace.machines.coordination import Caller, Decision
 from headrace.machines.groups.classic.group import ClassicGroup, State
@@ -100,7 +101,7 @@ def test_commit(
         (commit_request(follower, 0), of_former_generation),
     ):
         committer = offset_commit.committer_of(request, 8)
-        offsets = offset_commit.offsets_of(request, shard.topics)
+        offsets = offset_commit.offsets_of(in_columns(request), shard.topics)
         decision = shard.machine.commit_offsets(shard.now, committer, offsets)
         assert decision.reply == [expected]
         assert len(decision.records) == (expected is NONE)
