@@ -6,6 +6,7 @@
 
 cimport cython
 
+cimport headrace.protocol.untracked as untracked
 from headrace.records._codec cimport Cursor
 
 cdef bytes _NO_TOPIC_ID

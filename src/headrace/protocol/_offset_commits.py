@@ -11,6 +11,7 @@ knows the usual records only; whatever else a log has is handed on as it is, for
 
 from typing import Any
 
+import headrace.protocol.untracked as untracked
 from headrace.protocol.errors import UnencodableMessage
 from headrace.records._codec import Cursor, check_base_offset
 
@@ -130,7 +131,9 @@ def committed_by_partition(
         text = metadata[row]
         if text is None:
             text = ""
-        kept[partition] = (offsets[row], leader_epochs[row], text, commit_ms, expires_ms, topic_id)
+        committed = (offsets[row], leader_epochs[row], text, commit_ms, expires_ms, topic_id)
+        untracked.untrack(committed)
+        kept[partition] = committed
     return kept
 
 
@@ -302,7 +305,9 @@ class CommitReader:
         if commit_ms != self._commit_ms_read or not self._commit_ms:
             self._commit_ms = commit_ms
             self._commit_ms_read = commit_ms
-        return (offset, leader_epoch, metadata, self._commit_ms, expires_ms, topic_id)
+        committed = (offset, leader_epoch, metadata, self._commit_ms, expires_ms, topic_id)
+        untracked.untrack(committed)
+        return committed
 
 
 def gone_partitions(kept: dict[int, Committed], topic_id: bytes | None) -> list[int]:

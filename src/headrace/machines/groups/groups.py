@@ -7,7 +7,7 @@ over, possibly in the same decision; then `reply` is None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -329,8 +329,8 @@ class Groups:
         """Topics were deleted: their offsets mean nothing any more."""
         return expiry.forget_topics(self, names)
 
-    def forget_gone_topics(self, now: Now) -> list[Decision]:
-        """The same, for topics that were deleted before the log was replayed."""
+    def forget_gone_topics(self, now: Now) -> Iterator[list[Decision]]:
+        """The same in steps, for topics that were deleted before the log was replayed."""
         return expiry.forget_gone_topics(self)
 
     # --- admin ------------------------------------------------------------------------------------------

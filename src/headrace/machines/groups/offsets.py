@@ -190,20 +190,29 @@ class Offsets:
                 keys.setdefault(key[0], {})[key] = None
         return {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
 
-    def keys_of_gone(self, id_of: Callable[[str], bytes | None]) -> dict[str, list[OffsetKey]]:
+    def keys_of_gone(
+        self, id_of: Callable[[str], bytes | None], offsets_max: int
+    ) -> Iterator[dict[str, list[OffsetKey]]]:
         """Where, by group, something is committed or pending for a topic that is gone, though another one
-        may have its name. `id_of` tells the id of the topic with a name.
+        may have its name. `id_of` tells the id of the topic with a name. A step looks at about so many
+        offsets; between two of them offsets may change.
         """
         keys: dict[str, dict[OffsetKey, None]] = {}
-        for group_id, topics in self._committed.items():
-            for topic, partitions in topics.items():
-                for partition in gone_partitions(partitions, id_of(topic)):
-                    keys.setdefault(group_id, {})[group_id, topic, partition] = None
         for pending in self._pending.values():
             for key, (_, waiting) in pending.items():
                 if waiting is not None and is_gone(waiting, id_of(key[1])):
                     keys.setdefault(key[0], {})[key] = None
-        return {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
+        left = offsets_max
+        for group_id in sorted(self._committed):
+            for topic, partitions in self._committed.get(group_id, {}).items():
+                left -= len(partitions)
+                for partition in gone_partitions(partitions, id_of(topic)):
+                    keys.setdefault(group_id, {})[group_id, topic, partition] = None
+            if left <= 0:
+                yield {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
+                keys = {}
+                left = offsets_max
+        yield {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
 
     def keys_of_group(self, group_id: str) -> list[OffsetKey]:
         """Where the group has something committed or pending."""

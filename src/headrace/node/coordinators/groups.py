@@ -2,25 +2,26 @@
 members.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.ids import TopicId
 from headrace.base.randomness import Randomness
-from headrace.base.time import Now
+from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Decision
 from headrace.machines.groups.settings import GroupSettings
 from headrace.machines.metadata.image import GROUP_RESOURCE, ClusterImage
 from headrace.node.authorization import Access, Resource
 from headrace.node.coordinators.coordinator import Coordinator, Keys, segment_bytes, take_over
+from headrace.node.coordinators.loader import PAUSE_SECONDS
 from headrace.node.coordinators.shard import Shard
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
-from headrace.node.ports import Ports
+from headrace.node.ports import Once, Ports
 from headrace.node.settings import LiveSettings, Settings
 from headrace.node.topic_creation import TopicCreation, TopicCreations
 from headrace.protocol.coordinator_records import GROUP_RECORDS
@@ -124,9 +125,25 @@ class GroupCoordinator(Coordinator["Groups"]):
         broker: what is committed for a topic that is unknown here is of one that is gone.
         """
         if shard.can_write:
-            self._forget(now, shard, shard.machine.forget_gone_topics(now))
+            machine = shard.machine
+            self._forget_gone(now, shard, machine, machine.forget_gone_topics(now))
         else:
             shard.postponed.add(now, "gone topics", partial(self.shard_loaded, shard=shard))
+
+    def _forget_gone(
+        self, now: Now, shard: Shard["Groups"], machine: "Groups", steps: Iterator[list[Decision]]
+    ) -> None:
+        """The next step; there may be millions of offsets, so others are served in between."""
+        if shard.current is not machine or self._lifecycle.is_stopping:
+            return
+        if not shard.can_write:
+            self.shard_loaded(now, shard)
+            return
+        decisions = next(steps, None)
+        if decisions is not None:
+            self._forget(now, shard, decisions)
+            go_on = partial(self._forget_gone, shard=shard, machine=machine, steps=steps)
+            Once(self._deadlines, Instant(now.mono + PAUSE_SECONDS), go_on)
 
     @staticmethod
     def _forget(now: Now, shard: Shard["Groups"], decisions: list[Decision]) -> None:

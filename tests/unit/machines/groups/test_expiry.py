@@ -186,5 +186,19 @@ def test_offsets_of_topics_that_were_deleted_while_nobody_looked_go() -> None:
     shard.machine.replay(
         Record(pending, OffsetCommitValue(offset=1, metadata="", commit_timestamp=0)), Writer(5, 0)
     )
-    keys = shard.machine.offsets.keys_of_gone(ids.get)
+    (keys,) = shard.machine.offsets.keys_of_gone(ids.get, 100)
     assert keys == {"g": [("g", "gone", 0), ("g", "gone", 1), ("g", "other", 0)]}
+
+
+def test_offsets_of_gone_topics_are_looked_for_in_steps() -> None:
+    """What changes between two steps is not removed: a commit for the new topic of that name, for example."""
+    shard = new_shard()
+    steps = shard.machine.offsets.keys_of_gone({"gone": b"n" * 16}.get, 1)
+    value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=0, topic_id=b"o" * 16)
+    for group in ("a", "b", "c"):
+        shard.machine.replay(Record(OffsetCommitKey(group=group, topic="gone", partition=0), value))
+    assert next(steps) == {"a": [("a", "gone", 0)]}
+    value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=0, topic_id=b"n" * 16)
+    shard.machine.replay(Record(OffsetCommitKey(group="b", topic="gone", partition=0), value))
+    shard.machine.replay(Record(OffsetCommitKey(group="c", topic="gone", partition=0), None))
+    assert list(steps) == [{}, {}]

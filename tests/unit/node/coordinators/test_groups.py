@@ -6,7 +6,7 @@ import pytest
 
 from harness.node_groups import SETTINGS, commit, committed, find, join, member_of
 from headrace.node.coordinators.coordinator import java_hash
-from headrace.node.coordinators.loader import RECORDS_PER_SLICE
+from headrace.node.coordinators.loader import OFFSETS_PER_COST, SLICE_COST
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
@@ -153,7 +153,7 @@ def test_clients_cannot_write_to_the_coordinators_topic() -> None:
 
 def test_others_are_served_while_a_coordinator_loads() -> None:
     host = ManualHost({**SETTINGS, "offsets.topic.num.partitions": "1"})
-    host.create_topic("t", 1_000)
+    host.create_topic("t", 10_000)
     find(host, "g")
     request = OffsetCommitRequest(
         group_id="g",
@@ -164,7 +164,7 @@ def test_others_are_served_while_a_coordinator_loads() -> None:
                     OffsetCommitRequestPartition(
                         partition_index=index, committed_offset=index, committed_metadata=""
                     )
-                    for index in range(1_000)
+                    for index in range(10_000)
                 ],
             )
         ],
@@ -178,8 +178,8 @@ def test_others_are_served_while_a_coordinator_loads() -> None:
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         after.advance(0.000_1)
         turns += 1
-    assert turns >= 1_000 / RECORDS_PER_SLICE - 1, "each slice gives way to others"
-    assert [one.committed_offset for one in answer.topics[0].partitions] == list(range(1_000))
+    assert turns >= 10_000 / OFFSETS_PER_COST / SLICE_COST - 1, "each slice gives way to others"
+    assert [one.committed_offset for one in answer.topics[0].partitions] == list(range(10_000))
 
 
 @pytest.mark.parametrize("version", range(1, 8))
