@@ -91,7 +91,7 @@ spark: setup $(VENV)/.spark  ## test PySpark (needs a JDK 17) on Headrace and on
 	HEADRACE_KILL_SEEDS=$(KILL_SEEDS) $(PYTEST) tests/spark --timeout=3600 --durations=10 $(if $(BRIEF),-m "brief and not on_kafka")
 
 sim: setup  ## run the simulator (node and client with a seeded clock, network and disk) on all cores; SEEDS=1000, or SEED=7 PLAY=logs to repeat one
-	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY)) $(if $(JOBS),--jobs $(JOBS))
+	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS))
 
 fuzz: setup  ## test random examples, frames and batches, failing disk calls and stops at any moment, for longer than `make test`; CASES=200000 ROUNDS=10
 	@echo "tests/property, $(ROUNDS) times with new examples"

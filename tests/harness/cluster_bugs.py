@@ -18,9 +18,10 @@ from headrace.base.ids import BrokerId, Offset
 from headrace.base.time import Instant, Now
 from headrace.machines.raft.leader import Leader
 from headrace.machines.replication import follower as following_machine
+from headrace.machines.replication.follower import PartitionFollower
 from headrace.machines.replication.leader import UNKNOWN, PartitionLeader, Progress, ReplicaFetched
 from headrace.machines.replication.lineage import Divergence, Lineage, find_replica_divergence
-from headrace.node import produce_fast_path, quorum_driver
+from headrace.node import produce_fast_path, quorum_driver, replica_feeds
 from headrace.node.broker import Broker
 from headrace.node.broker_lifecycle import BrokerLifecycle
 from headrace.node.commit_queue import CommitQueue
@@ -196,6 +197,20 @@ def corrupt_batch_replicated() -> Iterator[None]:
         yield
 
 
+@bug(23, "truncation_spares_the_committed", "acked_never_lost", "offsets_keep_their_value")
+def follower_fetches_before_its_flush() -> Iterator[None]:
+    """With flush.messages=1 a fetch says that what came before is flushed. While only one host is lost at a
+    time nobody notices.
+    """
+    begin = PartitionFollower.__init__
+
+    def begin_unflushed(self: PartitionFollower, *arguments: Any, **more: Any) -> None:
+        begin(self, *arguments, **more | {"flushes_each": False})
+
+    with patch.object(PartitionFollower, "__init__", begin_unflushed):
+        yield
+
+
 @bug(3, "producer_state_agrees")
 def producer_state_lost_at_truncation() -> Iterator[None]:
     truncate = PartitionProducers.truncate
@@ -338,6 +353,31 @@ def high_watermark_of_a_new_leader_at_its_log_end() -> Iterator[None]:
         begin(self, now, start_offset, max(start_offset, high_watermark))
 
     with patch.object(PartitionLeader, "begin", begin_at_end):
+        yield
+
+
+@bug(3, "progress_after_healing")
+def first_batch_beyond_the_limit_is_not_sent() -> Iterator[None]:
+    """A follower whose `replica.fetch.max.bytes` are smaller than the next batch gets nothing."""
+    answer = replica_feeds.answer_for
+
+    def answer_within(now: Now, entry: Any, bytes_max: int, *, at_least_one: bool) -> Any:
+        return answer(now, entry, bytes_max, at_least_one=False)
+
+    with patch.object(replica_feeds, "answer_for", answer_within):
+        yield
+
+
+@bug(11, "deleted_stays_deleted")
+def deletion_told_before_followers_know_it() -> Iterator[None]:
+    with patch.object(Partition, "lowest_start", lambda self, log: log.log_start_offset):
+        yield
+
+
+@bug(11, "progress_after_healing")
+def batch_that_begins_before_the_log_is_refused() -> Iterator[None]:
+    """Where records were deleted, the first batch of a log that starts over begins before its start."""
+    with patch.object(replicating, "_is_empty", lambda log: False):
         yield
 
 

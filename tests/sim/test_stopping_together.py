@@ -49,7 +49,7 @@ def test_every_node_stops(seed: int) -> None:
     apart_s = world.rng.choice((0.0, 0.01, 0.3))
     for host in cluster.hosts.values():
         host.restarts = False
-        host.is_slow = world.chance(0.2)
+        host.delays.is_slow = world.chance(0.2)
         world.after(world.between(0.0, apart_s), host.shut_down)
     has_ended = cluster.when(lambda: not cluster.nodes(), STOP_S_MAX)
     assert has_ended, {number: cluster.hosts[number].reports[-3:] for number in cluster.nodes()}

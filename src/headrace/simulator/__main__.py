@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import closing
 
+from headrace.simulator.cluster_fault_profiles import PROFILES
 from headrace.simulator.many_runs import collect_seldom, outcomes
 from headrace.simulator.report import Tally, failure_line, failure_text
 from headrace.simulator.run import ALL_PLAYS, DEFAULT, PLAYS, Options
@@ -28,6 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
         help="what is played; all plays of one node by default",
     )
     parser.add_argument(
+        "--profile",
+        choices=list(PROFILES),
+        help="faults of a cluster, in place of those that the number of a seed chooses",
+    )
+    parser.add_argument(
         "--jobs", type=_count, default=os.cpu_count() or 1, help="processes; as many as cores by default"
     )
     parser.add_argument(
@@ -45,8 +51,14 @@ def main(arguments: list[str] | None = None) -> int:
     jobs = min(chosen.jobs, len(seeds))
     if jobs == 1:
         collect_seldom()
+    profile = PROFILES[chosen.profile] if chosen.profile else None
     return max(
-        _run_all(seeds, Options(seconds=chosen.seconds, play=play), jobs, keeps_going=chosen.keep_going)
+        _run_all(
+            seeds,
+            Options(seconds=chosen.seconds, play=play, cluster_profile=profile),
+            jobs,
+            keeps_going=chosen.keep_going,
+        )
         for play in plays
     )
 

@@ -4,6 +4,7 @@ The number of a seed decides which it uses, so that the number alone repeats the
 """
 
 from dataclasses import dataclass
+from random import Random
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,6 +41,11 @@ class ClusterProfile:
     depose: int = 0  # a leader that clients wait for
     overwrite: int = 0  # what a leader that was deposed has not sent yet
     outlive: int = 0  # a request that arrives in the next run of its sender
+    late_queue: int = 0  # jobs of one queue are late, the others are not
+    has_small_fetches: bool = False  # followers get a few batches at a time
+    flushes_each: bool = False  # flush.messages=1 everywhere: any number of hosts may be lost at once
+    power_cut: int = 0  # several hosts are lost at once, or all
+    has_deletions: bool = False  # a client deletes records of a topic of its own
     min_in_sync: int = 0  # min.insync.replicas of one topic; 0: as usual
     pause_s: tuple[float, float] = (0.1, 1.0)  # between faults
 
@@ -86,8 +92,27 @@ LATE = ClusterProfile(
     outlive=14,
     pause_s=(0.1, 0.9),
 )
-HARDER_EVERY = 4  # of so many seeds in a row one has a harder profile, and one the late one
+# parts of a node that are late while the rest goes on, followers that need many fetches to catch up, and
+# promises that only fsyncs can keep
+UNEVEN: dict[str, ClusterProfile] = {
+    "admin": ClusterProfile(
+        topple=6, cut_off_controller=4, late_queue=10, has_deletions=True, pause_s=(0.1, 0.8)
+    ),
+    "backlog": ClusterProfile(
+        kill=4, pause=6, cut_link=4, slow_jobs=1, late_queue=16, has_small_fetches=True, pause_s=(0.1, 0.8)
+    ),
+    "power": ClusterProfile(
+        lose=6, topple=6, torn_write=2, late_queue=4, power_cut=16, flushes_each=True, pause_s=(0.2, 1.2)
+    ),
+}
+HARDER_EVERY = (
+    4  # of so many seeds in a row one has a harder profile, one the late one, and one an uneven one
+)
 LATE_REST = 2
+UNEVEN_REST = 3
+UNEVEN_TURNS = ("backlog", "power", "admin", "backlog")
+
+PROFILES: dict[str, ClusterProfile] = {"usual": USUAL, "late": LATE, **HARDER, **UNEVEN}
 
 
 def cluster_profile_of(seed: int) -> tuple[str, ClusterProfile]:
@@ -95,7 +120,22 @@ def cluster_profile_of(seed: int) -> tuple[str, ClusterProfile]:
     number, rest = divmod(seed, HARDER_EVERY)
     if rest == LATE_REST:
         return "late", LATE
-    if rest:
+    if rest not in (0, UNEVEN_REST):
         return "usual", USUAL
-    name = sorted(HARDER)[number % len(HARDER)]
-    return name, HARDER[name]
+    names = UNEVEN_TURNS if rest else sorted(HARDER)
+    name = names[number % len(names)]
+    return name, PROFILES[name]
+
+
+def settings_of(seed: int, profile: ClusterProfile) -> dict[str, str]:
+    """Settings of the nodes that a profile asks for. They are chosen apart from all other choices of the
+    seed, which stay the same.
+    """
+    rng = Random(f"settings of {seed}")
+    settings = {}
+    if profile.has_small_fetches:  # a batch has up to 2,000 bytes, and the first one always comes whole
+        settings["replica.fetch.max.bytes"] = rng.choice(("0", "1", "200", "1000"))
+        settings["replica.fetch.response.max.bytes"] = rng.choice(("0", "1", "300", "3000"))
+    if profile.flushes_each:
+        settings["log.flush.interval.messages"] = "1"
+    return settings

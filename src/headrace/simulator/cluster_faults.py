@@ -2,7 +2,7 @@
 
 Each fault lasts for a while and ends by itself. The loss of a host's memory is limited to one host at a time:
 with it another may be lost only when all replicas are in sync again, because two copies of a record that were
-only in memory are gone together otherwise, as in Kafka.
+only in memory are gone together otherwise, as in Kafka. With flush.messages=1 there is no such limit.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,21 @@ from headrace.simulator.cluster_fault_profiles import ClusterProfile
 from headrace.simulator.cluster_late_faults import ClusterLateFaults
 from headrace.simulator.history import FaultStruck
 from headrace.simulator.host import Host
+from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
 
 HOUR_MS = 3_600_000
+QUORUM_QUEUE = "quorum"
+FLUSH_QUEUE = "flush"
+QUEUES = (
+    FLUSH_QUEUE,
+    FLUSH_QUEUE,
+    QUORUM_QUEUE,
+    "metadata",
+    "snapshot",
+    CHECKPOINT_QUEUE,
+    "removal",
+    "loading",
+)
 
 
 class Connected(Protocol):
@@ -74,6 +87,8 @@ class ClusterFaults:
             (disks.rot, profile.rot),
             (disks.empty, profile.empty_disk),
             (disks.restore, profile.stale_disk),
+            (self._late_queue, profile.late_queue),
+            (self._power_cut, profile.power_cut),
             *zip(late.scripts, (profile.depose, profile.overwrite, profile.outlive), strict=True),
         ]
 
@@ -137,6 +152,30 @@ class ClusterFaults:
             return "no host is lost"
         host.crash("lost")
         return f"host {host.id} is lost"
+
+    def _power_cut(self) -> str:
+        """Several hosts are lost at once, or all, while the flushes of some are late. Only where each record
+        is flushed: otherwise it may have been in the memory of these hosts alone.
+        """
+        if not self._profile.flushes_each:
+            return "no host is without power"
+        hosts = list(self._cluster.hosts.values())
+        late = [host for host in hosts if self._world.chance(0.4)]
+        if self._world.chance(0.3):
+            hosts = self._world.rng.sample(hosts, self._world.rng.randint(1, len(hosts)))
+        for host in late:
+            host.delays.late_queue = FLUSH_QUEUE
+
+        def cut() -> None:
+            for host in late:
+                host.delays.late_queue = ""
+            for host in hosts:
+                if host.node is not None:
+                    host.crash("lost")
+
+        self._later(0.2, 1.2, cut)
+        lost = [host.id for host in hosts]
+        return f"{lost} will be without power, until then flushes of {[host.id for host in late]} are late"
 
     def _stop_cleanly(self) -> str:
         host = self._any()
@@ -330,13 +369,43 @@ class ClusterFaults:
 
     def _slow_jobs(self) -> str:
         host = self._any()
-        host.is_slow = True
+        host.delays.is_slow = True
 
         def end() -> None:
-            host.is_slow = False
+            host.delays.is_slow = False
 
         self._later(0.3, 2.0, end)
         return f"jobs of {host.id} are slow"
+
+    def _late_queue(self) -> str:
+        """What one kind of job has to do is late, and the node goes on with everything else. Often it ends
+        before the job does.
+        """
+        host, queue = self._any(), self._world.rng.choice(QUEUES)
+        host.delays.late_queue = queue
+        deed = self._world.rng.randrange(6)
+        controller = self._cluster.controller_id
+        if queue == QUORUM_QUEUE and controller in self._cluster.hosts and controller != host.id:
+            self._cluster.hosts[controller].kill()  # so that it votes
+            deed = 0
+
+        def harm() -> None:
+            if deed == 0:
+                host.kill()
+            elif deed == 1:
+                host.shut_down()
+            elif host.node is not None and self._may_lose():
+                host.crash("lost")
+
+        if deed < 4:
+            self._later(0.2, 2.0, harm)
+
+        def end() -> None:
+            if host.delays.late_queue == queue:
+                host.delays.late_queue = ""
+
+        self._later(0.5, 5.0, end)
+        return f"jobs of queue {queue} of {host.id} are late"
 
     def _disk_full(self) -> str:
         host, room = self._any(), self._world.rng.choice((0, 61, 300, 1_000))

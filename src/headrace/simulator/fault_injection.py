@@ -12,7 +12,8 @@ from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.simulator.fault_profiles import FaultProfile
 from headrace.simulator.history import FaultStruck
-from headrace.simulator.host import Host, Step
+from headrace.simulator.host import Host
+from headrace.simulator.job_queues import Step
 from headrace.simulator.operator import Operator
 from headrace.simulator.stranded_end import PATIENCE_S, strand_an_end
 from headrace.storage.faulty_disk import Fail, Fault, Operation
@@ -176,10 +177,10 @@ class FaultInjector:
     # --- the disk ---------------------------------------------------------------------------------
 
     def _slow_jobs(self) -> str:
-        self._host.is_slow = True
+        self._host.delays.is_slow = True
 
         def end() -> None:
-            self._host.is_slow = False
+            self._host.delays.is_slow = False
 
         self._world.after(self._world.between(0.3, 2.0), end)
         return "jobs are slow"

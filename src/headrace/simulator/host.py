@@ -6,11 +6,10 @@ remains; after a crash of the host, everything that was fsynced and a random par
 """
 
 import errno
-from collections import deque
 from collections.abc import Callable
 from random import Random
 from struct import Struct
-from typing import Any, Literal, Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from headrace.base.randomness import Randomness
 from headrace.base.time import Now
@@ -31,6 +30,7 @@ from headrace.simulator.history import (
     NodeStopped,
     PartitionKey,
 )
+from headrace.simulator.job_queues import JobDelays, JobQueues, Step
 from headrace.simulator.late_answers import LateAnswers, rotten
 from headrace.simulator.network import Network
 from headrace.simulator.rebuilding import broken_invariants, differences
@@ -39,9 +39,6 @@ from headrace.storage.disk import Disk
 from headrace.storage.errors import StorageError
 from headrace.storage.faulty_disk import CHANGES, OPENS, Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import CrashKind, MemoryDisk
-
-# Of a job: it was ordered; it has run, and nobody was told; its result was told.
-Step = Literal["ordered", "run", "told"]
 
 NODE = "node-"  # begins the address of another node
 
@@ -100,7 +97,7 @@ class Host:
         self.node: Node | None = None
         self.starts = 0
         self.reports: list[str] = []
-        self.is_slow = False  # jobs take long
+        self.delays = JobDelays(world)  # of jobs
         self.restarts = True  # somebody starts it again when it is down
         self.dies_by: CrashKind = "killed"  # what a scripted crash of a disk means
         self.has_broken_disk = False  # a disk was told to fail for another reason than want of space
@@ -122,7 +119,7 @@ class Host:
         self._boot = 0
         self._flushed: dict[PartitionKey, int] = {}
         self._wires: dict[int, NodeEnd] = {}  # by connection id
-        self._queues: dict[tuple[str, str], deque[Run]] = {}
+        self._jobs: JobQueues | None = None  # of the process that runs
         self._wakes_at: float | None = None
         self._connections = 0
         self._calls = 0
@@ -136,7 +133,7 @@ class Host:
             return
         self.starts += 1
         self.disks = {name: self._attached(name, disk) for name, disk in self._disks.items()}
-        self._queues, self._wakes_at = {}, None
+        self._jobs, self._wakes_at = JobQueues(self.world, self.delays, self), None
         self._is_leaving = False
         self.has_broken_disk = bool(self.hidden) or any(
             one.times and one.operation in ("sync", "sync_dir")
@@ -223,7 +220,8 @@ class Host:
         if self._paused_until > self.world.mono:
             self._paused_until = self.world.mono
             self.world.after(0.0, self._go_on)
-        self.is_slow = self.reads_late = False
+        self.delays.heal()
+        self.reads_late = False
         self.release_answers()
         self.rotten_reads = 0.0
         self.drift(1.0)
@@ -251,6 +249,8 @@ class Host:
         else:
             self.history.add(NodeLife(self.id, f"stopped, {how}"))
         self.node = None
+        if self._jobs is not None:
+            self._jobs.end()
         wires, self._wires = list(self._wires.values()), {}
         for wire in wires:
             wire.broke()
@@ -408,7 +408,8 @@ class Host:
             case Proceed():
                 pass  # wires never stop reading from their clients
             case Run():
-                self._queue(effect)
+                assert self._jobs is not None
+                self._jobs.add(effect)
             case Mute(connection, until):
                 wire = self._wires.get(connection.id)
                 if wire is not None:
@@ -470,46 +471,23 @@ class Host:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    def _queue(self, run: Run) -> None:
-        queue = self._queues.setdefault((run.directory, run.queue), deque())
-        queue.append(run)
-        if len(queue) == 1:
-            self._begin(queue)
-        self._passed("ordered", run)
-
-    def _passed(self, step: Step, run: Run) -> None:
-        if self.step_seen is not None:
-            self.step_seen(step, run)
-
-    def _begin(self, queue: deque[Run]) -> None:
-        node = self.node
-        delay = self.world.between(0.1, 2.0) if self.is_slow else self.world.short_delay()
-        self.world.after(delay, lambda: self._run_job(node, queue))
-
-    def _run_job(self, node: Node | None, queue: deque[Run]) -> None:
-        if node is None or self.node is not node:
-            return
-        run = queue[0]
+    def run_job(self, run: Run) -> tuple[Any] | None:
         try:
-            result: Any = run.job.run(self.disks[run.directory])
+            return (run.job.run(self.disks[run.directory]),)
         except DiskCrashed:
             self.crash(self.dies_by)
-            return
+            return None
         except OSError as error:
-            result = error
-        # what it did is on the disk; that it did it is not known before it is told
-        self._passed("run", run)
-        self.world.after(self.world.short_delay(), lambda: self._job_done(node, queue, result))
+            return (error,)
 
-    def _job_done(self, node: Node, queue: deque[Run], result: Any) -> None:
-        if self.node is not node:
-            return
-        run = queue.popleft()
-        if queue:
-            self._begin(queue)
+    def job_told(self, run: Run, result: Any) -> None:
         self._call(lambda node, now: node.completed(now, run.ticket, result))
         self._look_at_high_watermarks()
-        self._passed("told", run)
+        self.job_passed("told", run)
+
+    def job_passed(self, step: Step, run: Run) -> None:
+        if self.step_seen is not None:
+            self.step_seen(step, run)
 
     def _look_at_high_watermarks(self) -> None:
         """Nobody but a follower may hold one back, whatever became of the flush that it waited for."""

@@ -1,5 +1,6 @@
 """Output of many runs: progress lines, and failures with the command that repeats them."""
 
+from headrace.simulator.cluster_fault_profiles import PROFILES, cluster_profile_of
 from headrace.simulator.run import Outcome
 
 
@@ -47,5 +48,12 @@ def failure_line(outcome: Outcome) -> str:
         f"fails at {outcome.simulated_s:.3f} s, "
         f"event {failure.event_number}:\n"
         f"  {failure.judge}: {failure.sentence[:1000]}\n"
-        f"replay: make sim SEED={outcome.seed} PLAY={outcome.play}"
+        f"replay: make sim SEED={outcome.seed} PLAY={outcome.play}{_given_profile(outcome)}"
     )
+
+
+def _given_profile(outcome: Outcome) -> str:
+    """Of a cluster, if it is not the seed's own."""
+    if outcome.profile not in PROFILES or outcome.profile == cluster_profile_of(outcome.seed)[0]:
+        return ""
+    return f" PROFILE={outcome.profile}"

@@ -13,8 +13,14 @@ from headrace.base.time import Now
 from headrace.node.node import Node
 from headrace.node.settings import Settings
 from headrace.simulator.cluster import Cluster
-from headrace.simulator.cluster_fault_profiles import ClusterProfile, cluster_profile_of
+from headrace.simulator.cluster_fault_profiles import (
+    PROFILES,
+    ClusterProfile,
+    cluster_profile_of,
+    settings_of,
+)
 from headrace.simulator.cluster_judges import cluster_judges
+from headrace.simulator.cluster_judges.deleted_stays_deleted import DeletedStaysDeleted
 from headrace.simulator.fault_profiles import FaultProfile, profile_of
 from headrace.simulator.history import History, JudgedWrong
 from headrace.simulator.host import Host
@@ -106,12 +112,15 @@ def simulate(seed: int, options: Options = DEFAULT) -> Outcome:
 
 def simulate_cluster(seed: int, options: Options) -> Outcome:
     world = World(seed)
-    history = History(world, judges_of_clients())
+    deletions = DeletedStaysDeleted()
+    history = History(world, [*judges_of_clients(), deletions])
     play = CLUSTER_PLAYS[options.play](world)
-    cluster = Cluster(world, history, play.nodes, play.settings, cluster_judges())
-    name, profile = (
-        cluster_profile_of(seed) if options.cluster_profile is None else ("given", options.cluster_profile)
-    )
+    name, profile = cluster_profile_of(seed)
+    if options.cluster_profile is not None:
+        profile = options.cluster_profile
+        name = next((known for known, one in PROFILES.items() if one is profile), "given")
+    settings = play.settings | settings_of(seed, profile)
+    cluster = Cluster(world, history, play.nodes, settings, [*cluster_judges(), deletions])
 
     def live() -> None:
         play.live(cluster, profile, options.seconds)

@@ -242,6 +242,28 @@ class TestDeletedRecords:
         starts = [brokers.partition(id).opened(brokers.clock.now()).log_start_offset for id in brokers.ids]
         assert starts == [1, 1, 1]
 
+    def test_the_answer_tells_what_all_followers_have_deleted(self, brokers: ReplicaBrokers) -> None:
+        """A deletion that is not answered yet has moved the leader's start further: followers that do not
+        know it begin elsewhere, and may lead next.
+        """
+        for value in (b"a", b"b", b"c"):
+            brokers.produce(1, value)
+        brokers.advance(1.0)
+        host = brokers.hosts[1]
+        first, unknown, nothing = host.connect(), host.connect(), host.connect()
+        host.send(first, deletion(1), 2)
+        brokers.exchange()
+        assert host.receive(first).topics[0].partitions[0].low_watermark == 1
+        brokers.separate(1, 3)
+        host.send(unknown, deletion(3), 2)
+        brokers.exchange()
+        assert brokers.partition(1).opened(brokers.clock.now()).log_start_offset == 3
+        for offset in (1, 0):
+            host.send(nothing, deletion(offset), 2)
+            (result,) = host.receive(nothing).topics[0].partitions
+            assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 1)
+        assert host.receive(unknown) is None
+
     def test_a_follower_that_is_further_behind_starts_over(self, brokers: ReplicaBrokers) -> None:
         brokers.separate(1, 3)
         for number in range(5):

@@ -53,8 +53,11 @@ class Deletion:
             self.result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.is_deleted or partition.is_offline or partition.log is None:
             self.result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        elif partition.lowest_start(partition.log) < self.offset:
-            return False
+        else:
+            lowest = partition.lowest_start(partition.log)
+            if lowest < self.offset:
+                return False
+            self.result.low_watermark = lowest  # what every replica that is alive has deleted
         return True
 
     def settle(self, now: Now, outcome: Any, directories: LogDirectories, waiting: Waiting) -> None:
@@ -76,7 +79,6 @@ class Deletion:
             result.error_code = code_of(fault)
             directories.storage_failed(now, partition, fault)
             return
-        result.low_watermark = log.log_start_offset
         for feed in partition.feeds:
             feed.log_start_moved()
         waiting.wake(partition)  # a fetch that waits below the new start learns of it
@@ -155,7 +157,8 @@ def delete(
             return failed(partition.index, ErrorCode.OFFSET_OUT_OF_RANGE)
     except FAULTS as fault:
         return failed(partition.index, code_of(fault))
-    result = DeleteRecordsPartitionResult(partition_index=partition.index, low_watermark=log.log_start_offset)
+    lowest = max(partition.lowest_start(log), 0)  # -1: a follower has not told where it begins
+    result = DeleteRecordsPartitionResult(partition_index=partition.index, low_watermark=lowest)
     if offset > 0:  # also below a start that retention has moved: that one need not be durable yet
         result.low_watermark = NO_LOW_WATERMARK
         deletions.append(Deletion(partition, offset, result))

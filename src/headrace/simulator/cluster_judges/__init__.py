@@ -5,6 +5,7 @@ has seen of all nodes.
 from headrace.simulator.cluster import ClusterJudge
 from headrace.simulator.cluster_judges.appended_batches_are_sound import AppendedBatchesAreSound
 from headrace.simulator.cluster_judges.coordinators_are_led import CoordinatorsAreLed
+from headrace.simulator.cluster_judges.flushed_is_durable import FlushedIsDurable
 from headrace.simulator.cluster_judges.high_watermark_within_isr import HighWatermarkWithinIsr
 from headrace.simulator.cluster_judges.metadata_agrees import MetadataAgrees
 from headrace.simulator.cluster_judges.one_leader_per_epoch import OneLeaderPerEpoch
@@ -32,6 +33,7 @@ def cluster_judges() -> list[ClusterJudge]:
         MetadataAgrees(),
         ProducerIdsGivenOnce(),
         AppendedBatchesAreSound(),
+        FlushedIsDurable(),
         TruncationSparesTheCommitted(),
         HighWatermarkWithinIsr(),
         ReplicasAgree(),

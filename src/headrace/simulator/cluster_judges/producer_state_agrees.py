@@ -1,5 +1,6 @@
 """Replicas whose logs end with the same record know the same of their producers, whatever has become of the
-log before: failover, a restart from a snapshot, truncation.
+log before: failover, a restart from a snapshot, truncation. A replica that begins behind the last record of a
+producer need not know it.
 """
 
 from headrace.node.node import Node
@@ -10,6 +11,7 @@ from headrace.storage.log import PartitionLog
 
 Place = tuple[bytes, int]  # topic id and partition
 Known = tuple[tuple[int, ...], ...]  # what is known of each producer
+LAST_OFFSET = 3
 
 
 class ProducerStateAgrees:
@@ -20,6 +22,7 @@ class ProducerStateAgrees:
         self._known: dict[
             tuple[Place, int, int], tuple[Known, int]
         ] = {}  # by end and epoch: and whose it was
+        self._starts: dict[Place, int] = {}  # the highest start of a log
 
     def look(self, host: Host, node: Node, changes: Changes, /) -> None:
         for partition in changes.partitions:
@@ -47,8 +50,14 @@ class ProducerStateAgrees:
             )
             key = (place, log.log_end_offset, log.epoch_at(log.log_end_offset - 1))
             first, whose = self._known.setdefault(key, (known, host.id))
-            if first != known:
+            start = self._starts[place] = max(log.log_start_offset, self._starts.get(place, 0))
+            if first != known and behind(first, start) != behind(known, start):
                 raise Violation(
                     f"the log of {partition.topic}-{partition.index} ends at {log.log_end_offset} as on node "
                     f"{whose}, which knew {first} of the producers; this one knows {known}"
                 )
+
+
+def behind(known: Known, start: int) -> Known:
+    """Of the producers that have records behind the start of the log."""
+    return tuple(one for one in known if one[LAST_OFFSET] >= start)

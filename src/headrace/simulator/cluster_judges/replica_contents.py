@@ -68,18 +68,22 @@ def data_of(log: PartitionLog, start: int, end: int) -> Iterator[bytes]:
 
 def contents_of(cluster: Cluster, key: PartitionKey) -> tuple[int, list[tuple[int, bytes]]]:
     """Log start and records of a partition. All replicas have the same ones, as far as each knows that they
-    are committed.
+    are committed; what was deleted may be left on some of them.
     """
-    longest: tuple[int, int, list[tuple[int, bytes]]] = (0, 0, [])
-    for number, node in cluster.nodes().items():
-        partition = node.broker.partitions.at(key.topic, key.number)
-        if partition is None or partition.log is None:
-            continue
-        rows = rows_of(partition)
-        known = longest[2]
+    replicas = [
+        (number, partition, partition.log.log_start_offset)
+        for number, node in cluster.nodes().items()
+        if (partition := node.broker.partitions.at(key.topic, key.number)) is not None
+        and partition.log is not None
+    ]
+    start = max((start for _, _, start in replicas), default=0)
+    longest: tuple[int, list[tuple[int, bytes]]] = (0, [])
+    for number, partition, _ in replicas:
+        rows = [row for row in rows_of(partition) if row[0] >= start]
+        known = longest[1]
         both = min(len(rows), len(known))
         if rows[:both] != known[:both]:
             raise Violation(f"{key}: replicas {longest[0]} and {number} differ in their first {both} records")
         if len(rows) >= len(known):
-            longest = (number, partition.log.log_start_offset, rows)
-    return longest[1:]
+            longest = (number, rows)
+    return start, longest[1]

@@ -6,6 +6,7 @@ reported, and everything that was acknowledged must be readable, in the same ord
 """
 
 from headrace.simulator.clients.creator import Creator
+from headrace.simulator.clients.deleter import Deleter
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.cluster import Cluster
 from headrace.simulator.cluster_fault_profiles import ClusterProfile
@@ -43,14 +44,23 @@ class ClusterOfLogs:
         explorers = [
             Explorer(cluster, f"explorer{n}", topic, is_committed=bool(n)) for n, topic in enumerate(topics)
         ]
+        deleters = []
+        if profile.has_deletions:
+            pruned = Topic("pruned", 1, configs)
+            topics.append(pruned)
+            senders.append(Sender(cluster, "filler", pruned, acks=-1, is_idempotent=True))
+            explorers.append(Explorer(cluster, "pruner", pruned, is_committed=True))
+            deleters.append(Deleter(cluster, "deleter", pruned))
         programs = [*senders, *explorers]
 
         def are_in_sync() -> bool:
             return in_sync(cluster, topics)
 
         def may_lose() -> bool:
-            """With fewer than three nodes a record is acknowledged when one of them has it in memory."""
-            return self.nodes >= 3 and are_in_sync()
+            """With fewer than three nodes a record is acknowledged when one of them has it in memory, unless
+            it is flushed before.
+            """
+            return profile.flushes_each or (self.nodes >= 3 and are_in_sync())
 
         faults = ClusterFaults(cluster, programs, profile, may_lose)
         cluster.start()
@@ -61,10 +71,14 @@ class ClusterOfLogs:
             raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}")
         for program in programs:
             program.begin()
+        for deleter in deleters:
+            deleter.begin()
         faults.begin()
         world.run(world.mono + seconds)
 
         faults.stop()
+        for deleter in deleters:
+            deleter.is_stopping = True
         for program in programs:
             program.is_careful = True
         for sender in senders:
@@ -74,6 +88,8 @@ class ClusterOfLogs:
         world.run(world.mono + STALL_S_MAX + CALM_S)
         if not cluster.when(are_in_sync, RECOVERY_S):
             raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}", RECOVERY_S)
+        if not cluster.when(lambda: all(one.is_over for one in deleters), HEALING_S):
+            raise stuck(cluster, "a deletion is not answered")
         if not cluster.when(lambda: all(one.is_idle for one in senders), HEALING_S):
             raise stuck(cluster, "producers do not tell what became of their records")
         world.run(world.mono + CALM_S)  # the high watermark reaches all followers
@@ -90,7 +106,9 @@ class ClusterOfLogs:
         ends = finished.ends
         if not cluster.when(lambda: all(one.has_read(ends) for one in explorers), HEALING_S):
             raise stuck(cluster, "not everything is shown to those who read")
-        cluster.history.add(ContentsKnown(finished.contents, {}))
+        # of what was deleted nobody knows any more whether somebody skipped it
+        whole = {key: rows for key, rows in finished.contents.items() if not finished.starts[key]}
+        cluster.history.add(ContentsKnown(whole, {}))
 
 
 def in_sync(cluster: Cluster, topics: list[Topic]) -> bool:

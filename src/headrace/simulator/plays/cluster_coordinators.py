@@ -99,8 +99,10 @@ class ClusterCoordinators:
             return in_sync(cluster, topics)
 
         def may_lose() -> bool:
-            """With fewer than three nodes a record is acknowledged when one of them has it in memory."""
-            return self.nodes >= 3 and are_all_in_sync(cluster)
+            """With fewer than three nodes a record is acknowledged when one of them has it in memory, unless
+            it is flushed before.
+            """
+            return profile.flushes_each or (self.nodes >= 3 and are_all_in_sync(cluster))
 
         faults = ClusterFaults(cluster, programs, profile, may_lose)
         cluster.start()

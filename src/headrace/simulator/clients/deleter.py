@@ -1,0 +1,54 @@
+"""Client that deletes the records before a random offset of a partition, mostly one inside a batch, by
+whichever node leads it.
+"""
+
+from typing import Any
+
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from headrace.simulator.clients.consumer import LATEST, list_offset
+from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
+from headrace.simulator.clients.topics import Topic
+from headrace.simulator.history import DeletionAsked, PartitionKey, RecordsDeleted
+from headrace.simulator.nodes import Nodes
+
+DELETE_RECORDS = 21
+TIMEOUT_MS = 2_000
+KEPT_MAX = 40  # records that are left of what there was
+
+
+class Deleter(Script):
+    def __init__(self, nodes: Nodes, name: str, topic: Topic) -> None:
+        super().__init__(nodes, name)
+        self._topic = topic
+        self.is_stopping = False
+
+    def story(self) -> Story:
+        while not self.is_stopping:
+            key = self.world.rng.choice(self._topic.keys)
+            latest = yield list_offset(self.history, key, LATEST)
+            told = latest.topics[0].partitions[0] if latest is not None else None
+            if told is not None and told.error_code == ErrorCode.NONE and not self.is_stopping:
+                yield self._delete(key, max(told.offset - self.world.rng.randrange(KEPT_MAX), 0))
+                yield Pause(self.world.between(0.1, 0.8))
+            else:
+                self.hang_up()  # another node may lead it
+                yield Pause(0.05)
+
+    def _delete(self, key: PartitionKey, offset: int) -> Ask:
+        self.history.add(DeletionAsked(key, offset))
+        partition = DeleteRecordsPartition(partition_index=key.number, offset=offset)
+        body = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=key.topic, partitions=[partition])], timeout_ms=TIMEOUT_MS
+        )
+
+        def promised(answer: Any) -> None:
+            result = answer.topics[0].partitions[0]
+            if result.error_code == ErrorCode.NONE:
+                self.history.add(RecordsDeleted(key, result.low_watermark))
+
+        return Ask(DELETE_RECORDS, 2, body, promised)
