@@ -21,7 +21,7 @@ from headrace.node.connection import Connection, FastPath
 from headrace.node.effects import Parts
 from headrace.node.error_codes import FAULTS
 from headrace.node.fetch_sessions import FINAL_EPOCH, CachedPartition, FetchPlan, FetchSession, FetchSessions
-from headrace.node.handlers.fetch import CONSUMER, IDS_VERSION_MIN, Fetch
+from headrace.node.handlers.fetch import CONSUMER, IDS_VERSION_MIN, Fetch, replica_id_of
 from headrace.node.partition import READ_COMMITTED, Partition
 from headrace.node.partitions import Partitions
 from headrace.node.produce_fast_path import LATER
@@ -370,6 +370,7 @@ class FetchFastPath:
             self._sessions.go_on(now, session)
             assert known.cached is not None
             known.cached.wanted = known.wanted_at(offset)
+            session.busy[known.key] = known.cached
         if must_wait:
             waiting.park_on(self.connection, ParkedFastFetch(self, known, offset, correlation_id, now))
             return LATER
@@ -448,9 +449,7 @@ class FetchFastPaths:
             return
         body: FetchRequest = route.decode(frame, position)  # the session, or the fetch, keeps the other one
         wanted = body.topics[0].partitions[0]
-        state = body.replica_state
-        replica_id = body.replica_id if state is None else state.replica_id
-        if replica_id != CONSUMER or wanted.last_fetched_epoch >= 0:
+        if replica_id_of(body) != CONSUMER or wanted.last_fetched_epoch >= 0:
             return
         topic = body.topics[0].topic_id if version >= IDS_VERSION_MIN else body.topics[0].topic
         partition = self._partition(topic, wanted.partition)

@@ -1,9 +1,13 @@
 """Incremental fetch sessions (KIP-227): a client need not list the same partitions in each request.
 
 A session stores the partitions that its client fetches, and the last answer for each; an incremental answer
-has only partitions with changes. Sessions are a cache: if it is full, it evicts a session that was idle for
-long, or else answers with session 0, after which the client sends full requests. The limit counts partitions
-of all sessions, because a client may name any number that do not exist.
+has only partitions with changes. Nor need the broker look at all of them: a partition that was read to its
+end is quiet until it changes, and wakes the session then. So a fetch costs as much as there are partitions
+with news, not as the session has partitions.
+
+Sessions are a cache: if it is full, it evicts a session that was idle for long, or else answers with session
+0, after which the client sends full requests. The limit counts partitions of all sessions, because a client
+may name any number that do not exist.
 """
 
 from collections.abc import Iterator
@@ -12,6 +16,7 @@ from typing import Any
 from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX
 from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
+from headrace.node.waiting import Parked, Waitable, Waiter
 from headrace.protocol.errors import ErrorCode
 
 FINAL_EPOCH = -1
@@ -32,39 +37,127 @@ class SessionRefused(Exception):
 class CachedPartition:
     """One partition of a session: what the client fetches, and what it knows already."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "topic", "wanted")
+    __slots__ = ("high_watermark", "key", "log_start_offset", "source", "topic", "wanted")
 
     def __init__(self, topic: str | bytes, wanted: Any) -> None:
+        self.key: Key = (topic, wanted.partition)
         self.topic = topic
         self.wanted = wanted  # the request's FetchPartition
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.source: Waitable | None = None  # the partition that wakes the session
 
 
-class FetchSession:
-    __slots__ = ("epoch", "id", "last_used", "partitions", "uses_ids")
+class FetchSession(Waiter):
+    """It is woken by its partitions, whether one of its fetches waits or not. Each wakes it once: then the
+    next fetch looks at that partition.
+    """
+
+    __slots__ = (
+        "busy",
+        "epoch",
+        "fetches",
+        "id",
+        "is_evicted",
+        "last_used",
+        "partitions",
+        "reader",
+        "sources",
+        "uses_ids",
+    )
 
     def __init__(self, id: int, uses_ids: bool, last_used: Instant) -> None:
+        self.is_done = False
+        self.is_awake = False
+        self.moved: dict[Waitable, None] = {}
         self.id = id
         self.epoch = 1
         self.uses_ids = uses_ids
         self.last_used = last_used
         self.partitions: dict[Key, CachedPartition] = {}
+        self.busy: dict[Key, CachedPartition] = {}  # those that are not quiet: a fetch looks at them
+        self.sources: dict[Waitable, CachedPartition] = {}  # that wake it
+        self.reader: Any = None  # for whom they are quiet
+        self.fetches: dict[Parked, None] = {}  # that wait
+        self.is_evicted = False
 
     def update(self, topics: Iterator[tuple[str | bytes, Any]], forgotten: Iterator[Key]) -> None:
         for topic, wanted in topics:
             key = (topic, wanted.partition)
             known = self.partitions.get(key)
             if known is None:
-                self.partitions[key] = CachedPartition(topic, wanted)
+                known = self.partitions[key] = CachedPartition(topic, wanted)
             else:
                 known.wanted = wanted
+            self.busy[key] = known
         for key in forgotten:
-            self.partitions.pop(key, None)
+            gone = self.partitions.pop(key, None)
+            if gone is not None:
+                self.busy.pop(key, None)
+                self._leave_source(gone)
+
+    def read_by(self, reader: Any) -> None:
+        """How it is read now: what is quiet at one isolation level may not be so at another."""
+        if reader != self.reader:
+            self.reader = reader
+            self.busy = dict(self.partitions)
+
+    def wait_on(self, key: Key, partition: Waitable, read: Any) -> None:
+        """A fetch has looked at the partition, which wakes the session when it changes. `read` is what the
+        fetch found, if that was the end: the partition is quiet once the client knows it.
+        """
+        known = self.partitions.get(key)
+        if known is None:
+            return  # forgotten while the fetch was parked
+        if known.source is not partition:
+            self._leave_source(known)
+            known.source = partition
+            self.sources[partition] = known
+            partition.waiters[self] = None
+        if (
+            read is not None
+            and read.high_watermark == known.high_watermark
+            and read.log_start_offset == known.log_start_offset
+        ):
+            self.busy.pop(key, None)
+
+    def _leave_source(self, known: CachedPartition) -> None:
+        source, known.source = known.source, None
+        if source is not None:
+            source.waiters.pop(self, None)
+            self.sources.pop(source, None)
+            self.moved.pop(source, None)
+
+    def look_at_moved(self) -> None:
+        """What has changed is not quiet any more."""
+        moved, self.moved = self.moved, {}
+        for source in moved:
+            known = self.sources.get(source)
+            if known is not None:
+                self._leave_source(known)
+                self.busy[known.key] = known
+
+    def woken(self, now: Now) -> None:
+        self.look_at_moved()
+        for parked in list(self.fetches):
+            if not parked.is_done:
+                parked.woken(now)
+
+    def fetch_ended(self, parked: Parked) -> None:
+        self.fetches.pop(parked, None)
+        if self.is_evicted:
+            self.evict()
+
+    def evict(self) -> None:
+        """No fetch of it will come any more. Those that wait are still woken."""
+        self.is_evicted = True
+        if not self.fetches:
+            for known in self.partitions.values():
+                self._leave_source(known)
 
 
 class FetchPlan:
-    """The partitions of one request, completed from its session."""
+    """The partitions that one request looks at: those that it names, or those of its session with news."""
 
     __slots__ = ("is_incremental", "session", "wanted")
 
@@ -78,6 +171,15 @@ class FetchPlan:
     @property
     def session_id(self) -> int:
         return self.session.id if self.session is not None else NO_SESSION
+
+    @property
+    def is_empty(self) -> bool:
+        return self.session is None and not self.wanted
+
+    def look_again(self) -> None:
+        """The session was woken: partitions may have come to have news."""
+        if self.session is not None and self.is_incremental:
+            self.wanted = _busy(self.session)
 
     def has_news(self, topic: str | bytes, data: Any) -> bool:
         """Stores what the answer contains. In an incremental answer: whether it differs from the last one."""
@@ -99,10 +201,14 @@ class FetchPlan:
         known.log_start_offset = data.log_start_offset
         if data.error_code:
             known.high_watermark = -1  # an error is told again until it is over
-        if has_records and self.is_incremental:
-            # who was served goes to the end, so that a busy partition does not starve the others
-            self.session.partitions[key] = self.session.partitions.pop(key)
+        if has_records and key in self.session.busy:
+            # who was served goes to the end, so that one with many records does not starve the others
+            self.session.busy[key] = self.session.busy.pop(key)
         return is_news or not self.is_incremental
+
+
+def _busy(session: FetchSession) -> list[tuple[str | bytes, Any]]:
+    return [(known.topic, known.wanted) for known in session.busy.values()]
 
 
 class FetchSessions:
@@ -147,7 +253,9 @@ class FetchSessions:
         uses_ids: bool,
         wanted: list[tuple[str | bytes, Any]],
         forgotten: list[Key],
+        reader: Any = None,
     ) -> FetchPlan:
+        """`reader` says how the partitions are read, as far as it changes what there is to read."""
         if epoch == FINAL_EPOCH:
             self._forget(session_id)
             return FetchPlan(None, wanted, False)
@@ -155,6 +263,7 @@ class FetchSessions:
             self._forget(session_id)
             session = self._new_session(now, uses_ids, len(wanted)) if wanted else None
             if session is not None:
+                session.reader = reader
                 self._update(session, wanted, [])
             return FetchPlan(session, wanted, False)
         session = self._by_id.get(session_id)
@@ -172,8 +281,9 @@ class FetchSessions:
         if self._remembered > self._partitions_max:
             self._forget(session_id)
             raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client starts over without one
-        every = [(known.topic, known.wanted) for known in session.partitions.values()]
-        return FetchPlan(session, every, True)
+        session.look_at_moved()
+        session.read_by(reader)
+        return FetchPlan(session, _busy(session), True)
 
     def _update(self, session: FetchSession, wanted: list[tuple[str | bytes, Any]], gone: list[Key]) -> None:
         before = len(session.partitions)
@@ -184,6 +294,7 @@ class FetchSessions:
         session = self._by_id.pop(session_id, None)
         if session is not None:
             self._remembered -= len(session.partitions)
+            session.evict()
 
     def _new_session(self, now: Now, uses_ids: bool, size: int) -> FetchSession | None:
         while len(self._by_id) >= self._slots or self._remembered + size > self._partitions_max:

@@ -163,6 +163,7 @@ class Housekeeping:
                 log_start_offset=log.log_start_offset,
             )
             partition.remove_later(now, doomed)
+            partition.log_start_moved()
         self._recompress(partition)
 
     def _recompress(self, partition: Partition) -> None:

@@ -443,6 +443,12 @@ class Partition(Waitable):
                 now, self.config.file_delete_delay_ms, self.directory, one.remove_job()
             )
 
+    def log_start_moved(self) -> None:
+        """Records at the beginning were deleted: followers, and fetches from there, learn of it."""
+        for feed in self.feeds:
+            feed.log_start_moved()
+        self._waiting.wake(self)
+
     def visible_end(self, isolation: int) -> int:
         """What a consumer may see: below the high watermark, or below the last stable offset."""
         high_watermark = self.high_watermark

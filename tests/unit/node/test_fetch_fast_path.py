@@ -24,6 +24,7 @@ from headrace.protocol.messages.delete_records import (
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.records.builder import build_batch
 from headrace.simulator.frames import request_bytes
@@ -99,6 +100,7 @@ def pair(version: int, *, uses_session: bool, **configs: str) -> tuple[Reader, R
     for forgets in (False, True):
         host = ManualHost(seed=5)
         host.create_topic("t", 2, **configs)
+        host.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x0"]), 4)
         readers.append(Reader(host, version, uses_session=uses_session, forgets=forgets))
     return readers[0], readers[1]
 
@@ -141,8 +143,9 @@ def actions(rng: Random, host: ManualHost) -> list[Callable[[], None]]:
         begun = host.ask(
             InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=10_000), 4, connection
         )
-        if begun.error_code:
+        if begun.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
             return
+        assert begun.error_code == 0
         who: dict[str, Any] = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
         host.ask(
             AddPartitionsToTxnRequest(
@@ -154,7 +157,7 @@ def actions(rng: Random, host: ManualHost) -> list[Callable[[], None]]:
             3,
             connection,
         )
-        records = batch(b"t", **who, base_sequence=0, is_transactional=True)
+        records = batch(b"t", **who, base_sequence=0, transactional=True)
         request = host.produce_request("t", records)
         request.transactional_id = name
         host.ask(request, 9, connection)

@@ -60,7 +60,7 @@ class Deletion:
             self.result.low_watermark = lowest  # what every replica that is alive has deleted
         return True
 
-    def settle(self, now: Now, outcome: Any, directories: LogDirectories, waiting: Waiting) -> None:
+    def settle(self, now: Now, outcome: Any, directories: LogDirectories) -> None:
         """The start is durable, or `outcome` says why it is not."""
         self.is_settled = True
         partition, result = self.partition, self.result
@@ -79,9 +79,7 @@ class Deletion:
             result.error_code = code_of(fault)
             directories.storage_failed(now, partition, fault)
             return
-        for feed in partition.feeds:
-            feed.log_start_moved()
-        waiting.wake(partition)  # a fetch that waits below the new start learns of it
+        partition.log_start_moved()
 
 
 class DeleteRecords:
@@ -209,7 +207,7 @@ class ParkedDeletion(Parked):
                 # not the directory where the partition lies by now: it may have moved
                 self._directories.job_failed(now, directory, outcome)
             for deletion in group:
-                deletion.settle(now, outcome, self._directories, self.waiting)
+                deletion.settle(now, outcome, self._directories)
             self.waiting.wake(kept)
 
         starts: dict[tuple[str, int], int] = {}

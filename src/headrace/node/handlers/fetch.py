@@ -14,7 +14,14 @@ from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.error_codes import FAULTS, code_of
-from headrace.node.fetch_sessions import INITIAL_EPOCH, NO_SESSION, FetchPlan, FetchSessions, SessionRefused
+from headrace.node.fetch_sessions import (
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchPlan,
+    FetchSession,
+    FetchSessions,
+    SessionRefused,
+)
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import READ_COMMITTED, Partition
 from headrace.node.partitions import Partitions
@@ -87,14 +94,17 @@ class Fetch:
                     for topic in body.forgotten_topics_data
                     for index in topic.partitions
                 ],
+                (body.isolation_level, replica_id_of(body)),
             )
         except SessionRefused as refused:
             return FetchResponse(error_code=refused.code, session_id=NO_SESSION)
         request.is_usual = len(plan.wanted) == 1 and len(wanted) == 1 and body.session_epoch != INITIAL_EPOCH
         gathering = self.gathering(request, plan)
         gathering.gather(request.now)
-        if body.max_wait_ms <= 0 or gathering.is_enough or not plan.wanted or not self._waiting.has_room:
+        if body.max_wait_ms <= 0 or gathering.is_enough or plan.is_empty or not self._waiting.has_room:
             return gathering.response()
+        if plan.session is not None and plan.is_incremental:
+            return ParkedSessionFetch(self._waiting, request, gathering, plan.session)
         return ParkedFetch(self._waiting, request, gathering)
 
     def gathering(self, request: Request, plan: FetchPlan) -> "Gathering":
@@ -121,6 +131,8 @@ class Gathering:
         "_metadata",
         "_partitions",
         "_plan",
+        "_read",
+        "_replica_id",
         "_request",
         "_total",
         "min_bytes",
@@ -143,6 +155,7 @@ class Gathering:
         self._request = request
         self._body: FetchRequest = request.body
         self._plan = plan
+        self._replica_id = replica_id_of(self._body)
         self._limit = min(self._body.max_bytes, bytes_max)
         self.min_bytes = min(self._body.min_bytes, self._limit)  # more would never fit
         self._found: list[tuple[str | bytes, PartitionData]] = []
@@ -151,6 +164,7 @@ class Gathering:
         self._leaders: list[int] = []  # of partitions that were refused for being led elsewhere, or later
         self.wanted: dict[Partition, Any] = {}  # what is asked of each partition that was found
         self.sizes: dict[Partition, int] = {}  # bytes found in each, unless there are none
+        self._read: dict[Partition, PartitionData] = {}  # those that have been read to their end
 
     @property
     def is_enough(self) -> bool:
@@ -164,6 +178,7 @@ class Gathering:
         self._leaders = []
         self.wanted = {}
         self.sizes = {}
+        self._read = {}
         uses_ids = self._request.version >= IDS_VERSION_MIN
         table = self._partitions
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if uses_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -191,7 +206,7 @@ class Gathering:
             assert leader is not None
             high_watermark = leader.high_watermark
             stable_offset = log.last_stable_offset(high_watermark)
-            replica_id = self._replica_id()
+            replica_id = self._replica_id
             isolation = self._body.isolation_level
             if replica_id == CONSUMER:
                 end = stable_offset if isolation == READ_COMMITTED else high_watermark
@@ -232,6 +247,8 @@ class Gathering:
             self._fail(topic, wanted, code_of(fault_raised))
             return
         self.wanted[partition] = wanted
+        if wanted.fetch_offset >= end and wanted.last_fetched_epoch < 0 and replica_id == CONSUMER:
+            self._read[partition] = data
         self._found.append((topic, data))
 
     def measure(self, partition: Partition) -> int | None:
@@ -242,7 +259,7 @@ class Gathering:
             log is None
             or partition.is_deleted
             or partition.is_offline
-            or self._replica_id() != CONSUMER
+            or self._replica_id != CONSUMER
             or wanted.last_fetched_epoch >= 0
             or partition.leadership_fault(wanted.current_leader_epoch) is not None
         ):
@@ -261,13 +278,27 @@ class Gathering:
             return 0
         return None if log.ends_in_later_segment(wanted.fetch_offset, end) else span.size
 
+    def look_again(self, now: Now) -> None:
+        """At what its session has by now."""
+        self._plan.look_again()
+        self.gather(now)
+
     def forget(self) -> None:
         """It has to wait: what was found so far is looked up again when it is answered."""
         self._found = []
 
-    def _replica_id(self) -> int:
-        state = self._body.replica_state
-        return state.replica_id if state is not None else self._body.replica_id
+    def settle(self, *, waits: bool) -> None:
+        """Let the session be woken by what is quiet, or by all that was found if the fetch has to wait."""
+        session = self._plan.session
+        if session is None:
+            return
+        uses_ids = session.uses_ids
+        has_rights = self._access.authorizer is None  # else they are checked at each fetch
+        for partition in self.wanted:
+            data = self._read.get(partition) if has_rights else None
+            if data is not None or waits:
+                key = (partition.topic_id if uses_ids else partition.topic, partition.index)
+                session.wait_on(key, partition, data)
 
     def _fail(self, topic: str | bytes, wanted: Any, code: ErrorCode) -> PartitionData:
         self._is_complete = True
@@ -310,6 +341,7 @@ class Gathering:
                 last_topic = topic
                 topics.append(last)
             last.partitions.append(data)
+        self.settle(waits=False)
         response = FetchResponse(session_id=plan.session_id, responses=topics)
         if self._leaders and self._request.version >= ENDPOINTS_VERSION_MIN:
             listener = self._request.connection.listener
@@ -366,6 +398,51 @@ class Tally:
         return must_look or self.is_enough
 
 
+def replica_id_of(body: FetchRequest) -> int:
+    return body.replica_id if body.replica_state is None else body.replica_state.replica_id
+
+
+def _shrink(body: FetchRequest) -> None:
+    """The plan holds what is needed of a fetch that waits; the rest are texts and lists of any length."""
+    body.topics, body.forgotten_topics_data, body.rack_id, body.cluster_id = [], [], "", None
+
+
+class ParkedSessionFetch(Parked):
+    """A fetch that names only what has changed; its session is woken when a partition has news."""
+
+    __slots__ = ("_at", "_gathering", "_session")
+
+    def __init__(
+        self, waiting: Waiting, request: Request, gathering: Gathering, session: FetchSession
+    ) -> None:
+        super().__init__(waiting, request)
+        self._at = request.now.after_ms(min(request.body.max_wait_ms, FETCH_WAIT_MS_MAX))
+        self._gathering = gathering
+        self._session = session
+        _shrink(request.body)
+        session.fetches[self] = None
+        self._wait()
+
+    def _wait(self) -> None:
+        self._gathering.settle(waits=True)
+        self._gathering.forget()
+
+    def deadline(self) -> Instant:
+        return self._at
+
+    def reply(self, now: Now, *, is_expired: bool) -> FetchResponse | None:
+        gathering = self._gathering
+        gathering.look_again(now)
+        if is_expired or gathering.is_enough:
+            return gathering.response()
+        self._wait()
+        return None
+
+    def forget(self) -> None:
+        super().forget()
+        self._session.fetch_ended(self)
+
+
 class ParkedFetch(Parked):
     __slots__ = ("_at", "_gathering", "_tally")
 
@@ -377,9 +454,7 @@ class ParkedFetch(Parked):
         if len(gathering.wanted) > FEW_PARTITIONS:
             self._tally = Tally(gathering)
             self.moved = {}
-        # the plan holds what is needed of them; the others are texts and lists of any length
-        body: FetchRequest = request.body
-        body.topics, body.forgotten_topics_data, body.rack_id, body.cluster_id = [], [], "", None
+        _shrink(request.body)
         gathering.forget()
         for partition in gathering.wanted:
             self.wait_for(partition)
