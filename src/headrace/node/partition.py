@@ -293,11 +293,6 @@ class Partition(Waitable):
         starts = (self._replica_starts.get(replica, -1) for replica in others if replica in live)
         return min((log.log_start_offset, *starts))
 
-    @property
-    def is_alone_in_sync(self) -> bool:
-        """What is appended here is committed at once."""
-        return self.leader is not None and len(self.leader.isr) == 1
-
     def leadership_fault(self, known_epoch: int = NO_EPOCH) -> ErrorCode | None:
         """KIP-320: only the leader answers, and only to clients of its own epoch (-1: not checked)."""
         if not self.is_led_here:
@@ -333,9 +328,8 @@ class Partition(Waitable):
         return log
 
     def cut_damage(self) -> bool:
-        """Cut the open log before what is damaged in it: other replicas have the records. A later flush would
-        count damaged bytes as flushed, and no start looks at those again. Only before the broker is
-        registered: then the controller takes it out of the in-sync set.
+        """Cut the open log before what is damaged in it, of which other replicas have copies: a later flush
+        would vouch for damaged bytes. Only before the broker is registered and taken out of the in-sync set.
         """
         log = self.log
         damage = log.first_damage() if log is not None and len(self.replicas) > 1 else None
