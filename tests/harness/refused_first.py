@@ -141,9 +141,9 @@ class RefusedTransactions(Transactions):
         decide = SameIds(fresh_id, lambda fresh: end(now, request, fresh))
         return refused_first(self, request.transactional_id, decide)
 
-    def markers_written(self, now: Any, order: Any) -> Decision:
+    def markers_written(self, now: Any, *orders: Any) -> Decision:
         written = super().markers_written
-        return refused_first(self, order.transactional_id, lambda: written(now, order))
+        return refused_first(self, orders[0].transactional_id, lambda: written(now, *orders))
 
 
 class RefusedSinks(Sinks):
@@ -163,6 +163,6 @@ class RefusedSinks(Sinks):
         reset = super().reset
         return refused_first(self, app_id, lambda: reset(now, app_id))
 
-    def markers_written(self, now: Any, order: Any) -> Decision:
+    def markers_written(self, now: Any, *orders: Any) -> Decision:
         written = super().markers_written
-        return refused_first(self, order.transactional_id, lambda: written(now, order))
+        return refused_first(self, orders[0].transactional_id, lambda: written(now, *orders))

@@ -16,23 +16,25 @@ It decides and never writes: each method returns a Decision, and `replay` of its
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from headrace.base.time import Instant, Now
 from headrace.machines.coordination import WRITE_AGAIN_MS, Decision, Ticket, Writer, restore
-from headrace.machines.sinks.sink import Attempt, FreshId, Sink, Status, recorded
+from headrace.machines.sinks import sink_records
+from headrace.machines.sinks.sink import Attempt, FreshId, Sink, Status
 from headrace.machines.transactions.effects import WriteMarkers
 from headrace.machines.transactions.timeouts import Timeouts
 from headrace.machines.transactions.transaction import TopicPartition
 from headrace.protocol.coordinator_records import Record
-from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX, SinkKey, SinkValue
+from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
 from headrace.protocol.errors import ErrorCode
 
 # Every end has an epoch of its own (KIP-890), so that nothing late can touch the producer's next attempt.
 TRANSACTION_VERSION = 2
 
 # Attempts of one batch, those that are being ended with them: tasks of the largest jobs, some tried again.
-# Each lies in every record of the sink, with some 30 bytes and the partitions it wrote to.
+# Each has a record of some 50 bytes, with the partitions it wrote to.
 ATTEMPTS_MAX = 10_000
 
 # How long a sink that writes only once is remembered: whoever lost the answer to its commit asks again soon.
@@ -127,7 +129,7 @@ class Sinks:
                 fresh_id,
                 is_passing=request.is_passing,
             )
-            known = moved.attempts[-1]
+            known = next(reversed(moved.attempts.values()))
             if request.is_passing:
                 self._passing.set(request.app_id, now.after_ms(PASSING_KEPT_MS))
         self._timeouts.set(request.app_id, now.after_ms(request.timeout_ms))
@@ -200,7 +202,7 @@ class Sinks:
         sink = self._sinks.get(transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX))
         if sink is None:
             return _added(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        attempt = sink.attempt_of(producer_id)
+        attempt = sink.attempts.get(producer_id)
         if attempt is None or attempt.producer_epoch != epoch or not attempt.is_open:
             return _added(partitions, ErrorCode.PRODUCER_FENCED)
         if verify_only:
@@ -208,7 +210,7 @@ class Sinks:
         decision = _added(partitions, ErrorCode.NONE)
         self._timeouts.set(sink.app_id, now.after_ms(sink.timeout_ms))
         if not attempt.partitions.issuperset(partitions):
-            decision.records = [sink.added(now.wall_ms, producer_id, partitions).record()]
+            decision.records = sink_records.written(sink, sink.added(now.wall_ms, producer_id, partitions))
         return decision
 
     def sinks(self) -> list[Sink]:
@@ -218,15 +220,18 @@ class Sinks:
     # --- the ends of attempts ---------------------------------------------------------------------------
 
     def _moved(self, before: Sink, after: Sink) -> Decision:
-        """The record of a move, and the markers of all attempts that it ends."""
+        """The records of a move, and the markers of all attempts that it ends."""
         if after is before:
             return Decision()
-        were_ending = {each.producer for each in before.ending_attempts}
-        ending = [each for each in after.ending_attempts if each.producer not in were_ending]
-        if not after.open_attempts:
+        ending = [
+            each
+            for producer_id, each in after.attempts.items()
+            if not each.is_open and before.attempts.get(producer_id) is not each
+        ]
+        if not after.has_open_attempts:
             self._timeouts.cancel(after.app_id)
         return Decision(
-            records=[after.record()],
+            records=sink_records.written(before, after),
             effects=[self._order_markers(after.app_id, attempt) for attempt in ending],
         )
 
@@ -247,18 +252,22 @@ class Sinks:
         """Whether the order still counts: this machine gave it, and the attempt's end is not complete."""
         return self._writing.get(order.producer_id) is order
 
-    def markers_written(self, now: Now, order: WriteMarkers) -> Decision:
-        """Nobody waits for it; an order that does not count any more changes nothing."""
-        if not self.is_writing(order):
+    def markers_written(self, now: Now, *orders: WriteMarkers) -> Decision:
+        """Of attempts of one sink. Nobody waits for it; an order that does not count any more changes
+        nothing.
+        """
+        ended = [order.producer_id for order in orders if self.is_writing(order)]
+        if not ended:
             return Decision()
-        del self._writing[order.producer_id]
-        sink = self._sinks[order.transactional_id]
-        return Decision(records=[sink.ended(now.wall_ms, order.producer_id).record()])
+        for producer_id in ended:
+            del self._writing[producer_id]
+        sink = self._sinks[orders[0].transactional_id]
+        return Decision(records=sink_records.written(sink, sink.ended(now.wall_ms, ended)))
 
     def decide_or_undo(self, key: str, decide: Callable[[], Decision]) -> Decision:
         sink = self._sinks.get(key)
         due, passing_due = self._timeouts.get(key), self._passing.get(key)
-        producers = () if sink is None else [each.producer_id for each in sink.attempts]
+        producers = () if sink is None else list(sink.attempts)
         orders = {producer_id: self._writing.get(producer_id) for producer_id in producers}
         decision = decide()
         if decision.records:
@@ -274,13 +283,7 @@ class Sinks:
 
     def replay(self, record: Record, writer: Writer | None = None) -> None:
         assert writer is None, "the coordinator's own records are part of no transaction"
-        key, value = record
-        assert isinstance(key, SinkKey)
-        if value is None:
-            self._sinks.pop(key.app_id, None)
-            return
-        assert isinstance(value, SinkValue)
-        self._sinks[key.app_id] = recorded(key.app_id, value)
+        sink_records.replay(self._sinks, record)
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         """A marker in the coordinator's own log, where WriteTxnMarkers and AddPartitionsToTxn 4 can write:
@@ -294,7 +297,7 @@ class Sinks:
         effects = []
         for sink in self._sinks.values():
             effects += [self._order_markers(sink.app_id, each) for each in sink.ending_attempts]
-            if sink.open_attempts:
+            if sink.has_open_attempts:
                 self._timeouts.set(sink.app_id, now.after_ms(sink.timeout_ms))
             if sink.is_passing:
                 kept_ms = max(0, sink.updated_ms + PASSING_KEPT_MS - now.wall_ms)
@@ -330,7 +333,10 @@ class Sinks:
 
     def state(self) -> dict[str, Sink]:
         """All that was replayed, to compare."""
-        return dict(self._sinks)
+        return {
+            name: replace(sink, attempts=sink.attempts.copy(), spares=sink.spares.copy())
+            for name, sink in self._sinks.items()
+        }
 
     def check(self) -> None:
         """What holds between two decisions: every attempt that ends has the order that ends it, and every
@@ -339,7 +345,7 @@ class Sinks:
         for name, sink in self._sinks.items():
             for attempt in sink.ending_attempts:
                 assert attempt.producer_id in self._writing, f"{name}: nobody ends {attempt}"
-            assert not sink.open_attempts or name in self._timeouts, f"{name}: open without a deadline"
+            assert not sink.has_open_attempts or name in self._timeouts, f"{name}: open without a deadline"
 
 
 def _of_run(sink: Sink, now_ms: int, query_id: str, run_id: str) -> Sink:
@@ -384,8 +390,9 @@ def _refusal_to_commit(
 
 def _joined_before(sink: Sink, request: SinkJoin) -> Attempt | None:
     """The same attempt asks again: its answer was lost, or it needs more time and says who it is."""
-    for attempt in sink.open_attempts:
-        if attempt.name == (request.task, request.attempt):
+    name = request.task, request.attempt
+    for attempt in sink.attempts.values():
+        if attempt.is_open and attempt.name == name:
             is_itself = request.producer_id < 0 or attempt.producer == (
                 request.producer_id,
                 request.producer_epoch,

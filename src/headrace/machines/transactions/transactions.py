@@ -228,12 +228,15 @@ class Transactions:
         """Whether the order still counts: this machine gave it, and its transaction is not complete."""
         return self._writing.get(order.transactional_id) is order
 
-    def markers_written(self, now: Now, order: WriteMarkers) -> Decision:
-        """Nobody waits for it; an order that does not count any more changes nothing."""
-        if not self.is_writing(order):
+    def markers_written(self, now: Now, *orders: WriteMarkers) -> Decision:
+        """Of one transactional id, for which one order counts. Nobody waits for it; orders that do not count
+        any more change nothing.
+        """
+        if not any(map(self.is_writing, orders)):
             return Decision()
-        del self._writing[order.transactional_id]
-        return Decision(records=[self._transactions[order.transactional_id].completed(now.wall_ms).record()])
+        transactional_id = orders[0].transactional_id
+        del self._writing[transactional_id]
+        return Decision(records=[self._transactions[transactional_id].completed(now.wall_ms).record()])
 
     def decide_or_undo(self, key: str, decide: Callable[[], Decision]) -> Decision:
         due, order, bumped_from = self._timeouts.get(key), self._writing.get(key), self._bumped_from.get(key)

@@ -80,8 +80,8 @@ class GroupCoordinator(Coordinator["Groups"]):
             self._memory = MemberMemory(self.members_bytes)
         return Groups(self._group_settings, self._topics, self._rng, self._memory)
 
-    def _nothing(self, now: Now, shard: Shard["Groups"], effect: Any) -> None:
-        raise AssertionError(f"groups ask for no {effect}")
+    def _nothing(self, now: Now, shard: Shard["Groups"], effects: Any) -> None:
+        raise AssertionError(f"groups ask for no {effects}")
 
     def configured(self) -> None:
         """The broker's or a group's settings changed. All shards share one object, changed in place."""

@@ -10,7 +10,8 @@ Before every attempt the coordinator is asked whether the order is still valid. 
 protocol use one epoch for all their transactions: a late marker would end the producer's next transaction.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.base.time import Now
@@ -89,27 +90,50 @@ class Markers:
             LANE, ANSWER_TIMEOUT_MS, question, answered, metadata, settings, ports
         )
 
-    def write(self, now: Now, shard: "Shard[Any]", order: "WriteMarkers") -> None:
-        """Carries out the order of a coordinator's machine, and reports to it when all markers are written.
+    def write(self, now: Now, shard: "Shard[Any]", orders: "Sequence[WriteMarkers]") -> None:
+        """Carries out the orders of one decision of a coordinator's machine, and reports to it when all
+        markers of an order are written. What is written at once, on this broker, is reported together: a
+        batch of a sink has an order for each task.
 
-        The order is dropped if the machine was rebuilt from the log: the new machine gives its own order.
+        An order is dropped if the machine was rebuilt from the log: the new machine gives its own order.
         """
+        at_once: dict[str, list[WriteMarkers]] = {}  # by id
+        is_over = False
 
-        def is_wanted() -> bool:
-            return shard.current is not None and shard.current.is_writing(order)
-
-        def written(now: Now) -> None:
-            if not is_wanted():
-                return
-            decision = shard.decide(now, order.transactional_id, shard.machine.markers_written, order)
-            if isinstance(decision, ErrorCode):
-                shard.postponed.add(now, order, written)
+        def written(order: "WriteMarkers", now: Now) -> None:
+            if is_over:
+                self._report(now, shard, [order])
             else:
-                shard.carry_out(now, decision)
+                at_once.setdefault(order.transactional_id, []).append(order)
 
-        MarkersUnderWay(
-            self, order, is_wanted, written, self._partitions, self._directories, self._metadata, self._ports
-        ).expired(now)
+        for order in orders:
+            MarkersUnderWay(
+                self,
+                order,
+                partial(self._is_wanted, shard, order),
+                partial(written, order),
+                self._partitions,
+                self._directories,
+                self._metadata,
+                self._ports,
+            ).expired(now)
+        is_over = True
+        for together in at_once.values():
+            self._report(now, shard, together)
+
+    @staticmethod
+    def _is_wanted(shard: "Shard[Any]", order: "WriteMarkers") -> bool:
+        return shard.current is not None and shard.current.is_writing(order)
+
+    def _report(self, now: Now, shard: "Shard[Any]", orders: "Sequence[WriteMarkers]") -> None:
+        """Tells the machine that all markers of these orders are written, which have the same id."""
+        if not any(self._is_wanted(shard, order) for order in orders):
+            return
+        decision = shard.decide(now, orders[0].transactional_id, shard.machine.markers_written, *orders)
+        if isinstance(decision, ErrorCode):
+            shard.postponed.add(now, orders[0], partial(self._report, shard=shard, orders=orders))
+        else:
+            shard.carry_out(now, decision)
 
     def append(self, now: Now, partition: Partition, markers: "WriteMarkers") -> Written:
         """Writes the end of the transaction into one partition that this broker leads."""

@@ -133,7 +133,7 @@ class Shard(Waiter, Generic[M]):
         self.epoch = partition.leader_epoch  # the leader epoch in which it lives
         self.kinds = kinds
         self._make = make
-        self._act = act  # carries out an effect, once what it follows from is committed
+        self._act = act  # carries out the effects of a decision, once it is committed
         self.commit_timeout_ms = commit_timeout_ms
         # end offset, what waits for it, and until when clients do
         self._backlog: deque[tuple[int, Decision, Instant]] = deque()
@@ -396,8 +396,8 @@ class Shard(Waiter, Generic[M]):
             except Exception as error:
                 # a mistake of ours costs this one answer, and neither the others nor what follows from them
                 Once(self._deadlines, now.mono, partial(raised, error))
-        for effect in decision.effects:
-            self._act(now, self, effect)
+        if decision.effects:
+            self._act(now, self, decision.effects)
 
     # --- trouble -------------------------------------------------------------------------------------------
 

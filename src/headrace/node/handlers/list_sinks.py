@@ -48,7 +48,7 @@ def respond(sink: Sink) -> ListedSink:
         batch_id=sink.batch_id,
         open_attempts=len(sink.open_attempts),
         ending_attempts=len(sink.ending_attempts),
-        producer_ids=sorted(attempt.producer_id for attempt in sink.attempts),
+        producer_ids=sorted(sink.attempts),
         updated_ms=sink.updated_ms,
     )
 

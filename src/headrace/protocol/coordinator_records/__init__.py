@@ -43,13 +43,17 @@ TRANSACTION_RECORDS: Kinds = {
     transactions.TransactionLogKey.KEY: (transactions.TransactionLogKey, transactions.TransactionLogValue)
 }
 
-SINK_RECORDS: Kinds = {sinks.SinkKey.KEY: (sinks.SinkKey, sinks.SinkValue)}
+SINK_RECORDS: Kinds = {
+    sinks.SinkKey.KEY: (sinks.SinkKey, sinks.SinkValue),
+    sinks.SinkProducerKey.KEY: (sinks.SinkProducerKey, sinks.SinkProducerValue),
+}
 
 # The version in which a value is written: what Kafka 4.3 writes. Every version is read.
 WRITTEN_VERSIONS: dict[type[Data], int] = {
     groups.OffsetCommitValue: 4,
     groups.GroupMetadataValue: 3,
     transactions.TransactionLogValue: 1,
+    sinks.SinkValue: 1,
 }
 
 

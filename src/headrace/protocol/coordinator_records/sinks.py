@@ -1,4 +1,7 @@
-"""Records of `__sink_sessions`, which only Headrace has: one per sink, the newest is its state."""
+"""Records of `__sink_sessions`, which only Headrace has: one for a sink, and one for each of its producers.
+
+Before version 1 the sink's record had its producers in it, and replaced all that was said before.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,32 @@ class SpareProducer(Struct):
     producer_epoch: int = field(INT16)
 
 
-class SinkValue(Data, key=0, versions="0", flexible="0+"):
+class SinkValue(Data, key=0, versions="0-1", flexible="0+"):
     query_id: str = field(STRING)
     run_id: str = field(STRING)
     past_run_ids: list[str] = field(array(STRING))
     committed_batch_id: int = field(INT64)
     batch_id: int = field(INT64)
-    attempts: list[SinkAttempt] = field(array(SinkAttempt))
-    spare_producers: list[SpareProducer] = field(array(SpareProducer))
+    attempts: list[SinkAttempt] | None = field(array(SinkAttempt), "0", default=None, ignorable=True)
+    spare_producers: list[SpareProducer] | None = field(
+        array(SpareProducer), "0", default=None, ignorable=True
+    )
     timeout_ms: int = field(INT32)
     updated_ms: int = field(INT64)
     is_passing: bool = field(BOOL)
+
+
+class SinkProducerKey(Data, key=1, versions="0"):
+    app_id: str = field(STRING)
+    producer_id: int = field(INT64)
+
+
+class SinkProducerValue(Data, key=1, versions="0", flexible="0+"):
+    """A producer of the sink: with an attempt, or a spare one, which has no task."""
+
+    producer_epoch: int = field(INT16)
+    status: int = field(INT8)
+    task: int = field(INT32)
+    attempt: int = field(INT64)
+    topics: list[SinkPartitions] = field(array(SinkPartitions))
+    updated_ms: int = field(INT64)

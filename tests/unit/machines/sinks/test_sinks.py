@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import astuple
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,9 +12,19 @@ import pytest
 from harness.refused_first import RefusedSinks
 from headrace.base.time import ManualClock
 from headrace.machines.coordination import Decision
+from headrace.machines.sinks import sink as sink_module
 from headrace.machines.sinks import sinks as sinks_module
 from headrace.machines.sinks.sinks import PASSING_KEPT_MS, SinkJoin, SinkJoined, SinkResult, Sinks
-from headrace.protocol.coordinator_records.sinks import TRANSACTIONAL_ID_PREFIX
+from headrace.protocol.compiler import codec
+from headrace.protocol.coordinator_records import SINK_RECORDS, Record, decode, encode
+from headrace.protocol.coordinator_records.sinks import (
+    TRANSACTIONAL_ID_PREFIX,
+    SinkAttempt,
+    SinkKey,
+    SinkPartitions,
+    SinkValue,
+    SpareProducer,
+)
 from headrace.protocol.errors import ErrorCode
 
 TIMEOUT_MS_MAX = 60_000
@@ -26,13 +38,29 @@ class Shard:
         self.machine = RefusedSinks(TIMEOUT_MS_MAX, coordinator_epoch=5)
         self.clock = ManualClock()
         self.began = self.clock.mono
-        self._ids = iter(range(100, 200))
+        self._ids = iter(range(100, 2_000))
+        self.log: list[tuple[bytes, bytes | None]] = []
 
     def done(self, decision: Decision) -> Decision:
         for record in decision.records:
             self.machine.replay(record)
+            self.log.append(encode(record))
         self.machine.check()
         return decision
+
+    def loaded(self, log: Iterable[tuple[bytes, bytes | None]] | None = None) -> Sinks:
+        """Another machine, made from the log; of the next leader epoch."""
+        again = Sinks(TIMEOUT_MS_MAX, coordinator_epoch=6)
+        for key, value in self.log if log is None else log:
+            record = decode(SINK_RECORDS, key, value)
+            assert record is not None
+            again.replay(record)
+        return again
+
+    def compacted(self) -> list[tuple[bytes, bytes | None]]:
+        """What the cleaner leaves, once tombstones are gone, too."""
+        last = {key: number for number, (key, _) in enumerate(self.log)}
+        return [(key, value) for number, (key, value) in enumerate(self.log) if last[key] == number and value]
 
     def join(self, **changes: Any) -> SinkJoined:
         wanted: dict[str, Any] = {
@@ -122,7 +150,8 @@ def test_only_open_attempts_of_a_known_sink_write(shard: Shard) -> None:
     assert code_in(shard.add((producer[0] + 1, producer[1]))) is ErrorCode.PRODUCER_FENCED
     assert code_in(shard.add((producer[0], producer[1] + 1))) is ErrorCode.PRODUCER_FENCED
     assert code_in(shard.add(producer, verify_only=True)) is ErrorCode.TRANSACTION_ABORTABLE
-    assert shard.machine.sinks()[0].attempts[0].partitions == frozenset(), "nothing of it was written"
+    (attempt,) = shard.machine.sinks()[0].attempts.values()
+    assert attempt.partitions == frozenset(), "nothing of it was written"
     first, again = shard.add(producer), shard.add(producer)
     assert code_in(first) is code_in(again) is ErrorCode.NONE
     assert (len(first.records), again.records) == (1, []), "the second time nothing is new"
@@ -155,7 +184,7 @@ def test_a_commit_orders_markers_of_every_attempt(shard: Shard) -> None:
         assert not shard.machine.is_writing(order)
         late = shard.machine.markers_written(shard.clock.now(), order)
         assert late == Decision(), "an order counts once"
-    assert shard.machine.sinks()[0].attempts == ()
+    assert shard.machine.sinks()[0].attempts == {}
     assert shard.commit(0, producers[0]) == Decision(SinkResult()), "the answer was lost"
 
 
@@ -165,9 +194,7 @@ def test_a_machine_that_was_loaded_orders_what_may_be_missing(shard: Shard) -> N
     shard.add(producer)
     ordered = shard.commit(0, producer)
     shard.join(batch_id=1, timeout_ms=3_000)
-    (record,) = [sink.record() for sink in shard.machine.sinks()]
-    again = Sinks(TIMEOUT_MS_MAX, coordinator_epoch=6)
-    again.replay(record)
+    again = shard.loaded()
     assert again.state() == shard.machine.state()
     (order,) = again.loaded(shard.clock.now()).effects
     assert astuple(order) == ("app", producer[0], producer[1] + 1, 6, True, [PLACE], 2)
@@ -215,10 +242,8 @@ class TestASinkThatWritesOnce:
         joined = shard.join(is_passing=True)
         (order,) = shard.commit(0, (joined.producer_id, joined.producer_epoch)).effects
         shard.done(shard.machine.markers_written(shard.clock.now(), order))
-        (record,) = [sink.record() for sink in shard.machine.sinks()]
         shard.clock.advance(1_000.0)
-        again = Sinks(TIMEOUT_MS_MAX, coordinator_epoch=6)
-        again.replay(record)
+        again = shard.loaded()
         again.loaded(shard.clock.now())
         deadline = again.deadline()
         assert deadline is not None
@@ -228,10 +253,8 @@ class TestASinkThatWritesOnce:
         shard.join(is_passing=True)
         shard.done(shard.machine.reset(shard.clock.now(), "app"))
         for sink in shard.machine.sinks():
-            for attempt in sink.attempts:
-                orders = [
-                    one for one in shard.machine._writing.values() if one.producer_id == attempt.producer_id
-                ]
+            for producer_id in list(sink.attempts):
+                orders = [one for one in shard.machine._writing.values() if one.producer_id == producer_id]
                 shard.done(shard.machine.markers_written(shard.clock.now(), orders[0]))
         assert shard.machine.sinks() == []
         assert shard.wake() == []
@@ -246,3 +269,104 @@ def test_a_run_that_is_over_stays_over(shard: Shard) -> None:
     assert shard.machine.abort(shard.clock.now(), "nothing", "q", "r1") == Decision(SinkResult())
     unknown = shard.machine.reset(shard.clock.now(), "nothing").reply
     assert unknown == SinkResult(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "the sink 'nothing' does not exist")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_log_says_all_of_a_sink_before_and_after_its_compaction(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens to the sinks: a record for each producer, and one for the sink."""
+    monkeypatch.setattr(sink_module, "SPARES_MAX", 2)
+    shard, rng = Shard(), Random(seed)
+    for _ in range(60):
+        app_id = rng.choice(("app", "app", "other"))
+        now = shard.clock.now()
+        act = rng.choice(("join", "join", "join", "add", "commit", "abort", "reset", "markers", "wake"))
+        sink = next((one for one in shard.machine.sinks() if one.app_id == app_id), None)
+        if act == "join":
+            batch_id = rng.randrange(4) if sink is None else max(sink.batch_id, rng.randrange(4))
+            shard.join(app_id=app_id, run_id=f"r{rng.randrange(3)}", batch_id=batch_id, task=rng.randrange(5))
+        elif act == "add" and sink is not None and sink.attempts:
+            shard.add(rng.choice(list(sink.attempts.values())).producer, app_id)
+        elif act == "commit" and sink is not None:
+            named = [each.producer for each in sink.open_attempts if rng.random() < 0.8]
+            committed = shard.machine.commit(now, app_id, "q", sink.run_id, sink.batch_id, named)
+            shard.done(committed)
+        elif act == "abort" and sink is not None:
+            shard.done(shard.machine.abort(now, app_id, "q", sink.run_id))
+        elif act == "reset" and rng.random() < 0.2:
+            shard.done(shard.machine.reset(now, app_id))
+        elif act == "markers":
+            mine = [one for one in shard.machine._writing.values() if one.transactional_id == app_id]
+            some = rng.sample(mine, rng.randint(0, len(mine)))
+            if some:
+                shard.done(shard.machine.markers_written(now, *some))
+        elif act == "wake" and rng.random() < 0.2 and shard.machine.deadline() is not None:
+            shard.wake()
+        shard.clock.advance(0.01)
+        assert shard.loaded().state() == shard.machine.state()
+        assert shard.loaded(shard.compacted()).state() == shard.machine.state()
+
+
+def test_a_batch_costs_as_much_as_it_has_tasks() -> None:
+    def bytes_of(tasks: int) -> int:
+        shard = Shard()
+        producers = []
+        for task in range(tasks):
+            joined = shard.join(task=task)
+            producers.append((joined.producer_id, joined.producer_epoch))
+            shard.add(producers[-1])
+        orders = shard.commit(0, *producers).effects
+        shard.done(shard.machine.markers_written(shard.clock.now(), *orders))
+        assert shard.machine.sinks()[0].attempts == {}
+        return sum(len(key) + len(value or b"") for key, value in shard.log)
+
+    assert bytes_of(400) < 2.1 * bytes_of(200)
+
+
+def test_a_log_of_version_0_is_read_and_written_again_record_by_record(shard: Shard) -> None:
+    """In version 0 one record said all of a sink, and each replaced the one before."""
+    key = encode(Record(SinkKey(app_id="app"), None))[0]
+
+    def said(attempts: list[SinkAttempt], spares: list[SpareProducer]) -> tuple[bytes, bytes]:
+        value = SinkValue(
+            query_id="q",
+            run_id="r1",
+            committed_batch_id=4,
+            batch_id=5,
+            attempts=attempts,
+            spare_producers=spares,
+            timeout_ms=1_000,
+            updated_ms=7,
+        )
+        return key, b"\0\0" + codec(SinkValue, 0).encode(value)
+
+    places = [SinkPartitions(topic="t", partitions=[0])]
+    open_one = SinkAttempt(producer_id=8, producer_epoch=1, task=2, attempt=3, status=0, topics=places)
+    ending = SinkAttempt(producer_id=9, producer_epoch=4, task=1, attempt=0, status=2, topics=places)
+    gone = SinkAttempt(producer_id=10, producer_epoch=4, task=1, attempt=0, status=1)
+    spare = SpareProducer(producer_id=11, producer_epoch=2)
+    shard.log = [said([gone], []), said([open_one, ending], [spare])]
+    before = shard.machine = RefusedSinks(TIMEOUT_MS_MAX, coordinator_epoch=5)
+    for each in shard.log:
+        record = decode(SINK_RECORDS, *each)
+        assert record is not None
+        before.replay(record)
+    (order,) = before.loaded(shard.clock.now()).effects
+    assert order.producer_id == 9
+    (sink,) = before.sinks()
+    assert (sink.committed_batch_id, sink.batch_id, sink.run_id) == (4, 5, "r1")
+    assert (list(sink.attempts), sink.spares) == ([8, 9], {11: 2})
+
+    joined = shard.join(batch_id=5, task=7)
+    assert (joined.producer_id, joined.producer_epoch) == (11, 2)
+    shard.commit(5, (8, 1), (11, 2))
+    assert shard.loaded().state() == before.state()
+    assert shard.loaded(shard.compacted()).state() == before.state()
+    (sink,) = before.sinks()
+    assert (sorted(sink.attempts), sink.spares) == ([8, 9, 11], {})
+    shard.clock.advance(1.0)
+    shard.done(before.markers_written(shard.clock.now(), order))
+    (sink,) = before.sinks()
+    assert (sorted(sink.attempts), sink.spares) == ([8, 11], {9: 5})
+    assert sink.updated_ms == shard.clock.now().wall_ms
