@@ -11,6 +11,7 @@ from benchmarks import (
     clusters,
     coordination,
     earlier,
+    fetching,
     growth,
     lag,
     python_clients,
@@ -41,7 +42,7 @@ ALONE = {
     "hostile": bystander_bench.run,
     "G4": coordination.load,
 }
-ROWS = (*TOGETHER, *ALONE, *sorted(coordination.ROWS))
+ROWS = (*TOGETHER, *ALONE, *sorted(fetching.ROWS), *sorted(coordination.ROWS))
 
 
 def parsed() -> argparse.Namespace:
@@ -78,6 +79,8 @@ def main() -> None:
     for row, run in ALONE.items():
         if row in rows:
             run(bench)
+    if rows & fetching.ROWS:
+        fetching.run(bench, rows)
     if rows & coordination.ROWS:
         coordination.run(bench, rows)
     bench.measures.sort(key=lambda measure: ROWS.index(measure.row))

@@ -19,6 +19,8 @@ TIMEOUT_S = 600
 
 Figures = dict[str, float]
 
+SHARED = "wire.go"  # what Go generators have in common
+
 
 class Served(Protocol):
     """A broker, or a cluster of them."""
@@ -30,12 +32,13 @@ class Served(Protocol):
 def built(source: str) -> Path:
     """The generator's binary, built again when its source is newer."""
     path = HERE / source
+    sources = [path] if source in ("perf.c", "frames.go") else [path, HERE / SHARED]
     binary = BIN / path.stem
-    if binary.exists() and binary.stat().st_mtime >= path.stat().st_mtime:
+    if binary.exists() and binary.stat().st_mtime >= max(one.stat().st_mtime for one in sources):
         return binary
     BIN.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".go":
-        command = ["go", "build", "-o", str(binary), str(path)]
+        command = ["go", "build", "-o", str(binary), *map(str, sources)]
     else:
         if not Path("/usr/include/librdkafka/rdkafka.h").exists():
             subprocess.run(["apt-get", "update", "-qq"], check=True)
@@ -72,6 +75,23 @@ def ping_pong(
     """Raw one-record produce requests, or fetches of one batch at random offsets below `fetch_below`."""
     arguments = ["-b", broker.bootstrap, "-t", topic, "-n", requests, "-c", connections]
     return call("pingpong.go", *arguments, "-fetch", fetch_below)
+
+
+def fetching(
+    broker: Served,
+    topic: str,
+    rounds: int,
+    *,
+    partitions: int = 1,
+    busy: int = 1,
+    readers: int = 1,
+    waits: bool = False,
+) -> Figures:
+    """Readers in fetch sessions of so many partitions, of which `busy` ones get a record in each round. They
+    ask for it when it is there, or wait for it.
+    """
+    arguments = ["-b", broker.bootstrap, "-t", topic, "-n", rounds, "-p", partitions, "-busy", busy]
+    return call("fetching.go", *arguments, "-c", readers, f"-wait={str(waits).lower()}")
 
 
 def frames(broker: Served, file: Path, requests: int) -> Figures:
