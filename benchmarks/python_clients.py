@@ -48,14 +48,14 @@ class Contest:
 
 
 CONTESTS = (
-    Contest("send", ("headrace", "send"), ("confluent-kafka", "send"), 0.7),
+    Contest("send", ("headrace", "send"), ("confluent-kafka", "send"), 1.0),
     Contest("send", ("headrace", "send"), ("kafka-python", "send")),
     Contest("send, asyncio", ("headrace.aio", "send"), ("aiokafka", "send")),
-    Contest("send_arrow", ("headrace", "send_arrow"), ("confluent-kafka", "send"), 3),
-    Contest("poll", ("headrace", "read"), ("confluent-kafka", "read"), 1.5),
+    Contest("send_arrow", ("headrace", "send_arrow"), ("confluent-kafka", "send"), 5),
+    Contest("poll", ("headrace", "read"), ("confluent-kafka", "read"), 2.5),
     Contest("poll", ("headrace", "read"), ("kafka-python", "read")),
     Contest("poll, asyncio", ("headrace.aio", "read"), ("aiokafka", "read")),
-    Contest("poll_arrow", ("headrace", "read_arrow"), ("confluent-kafka", "read"), 6),
+    Contest("poll_arrow", ("headrace", "read_arrow"), ("confluent-kafka", "read"), 7),
 )
 
 

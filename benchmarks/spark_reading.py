@@ -21,7 +21,7 @@ def run(bench: Bench) -> None:
     sides = spark_turns.sides(bench, "T13")
     count = bench.amount(RECORDS)
     for kind in bench.kinds:
-        rate, cost = spark_turns.measures(bench, "T13", f"batch read of {kind}", 2)
+        rate, cost = spark_turns.measures(bench, "T13", f"batch read of {kind}", 3)
         with bench.only(kind, SETTINGS) as broker:
             create_topic(broker, TOPIC, PARTITIONS)
             generators.produce(broker, TOPIC, count, RECORD_BYTES, partition=-PARTITIONS)

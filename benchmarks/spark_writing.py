@@ -31,7 +31,7 @@ def run(bench: Bench) -> None:
     count = bench.amount(RECORDS)
     for kind in bench.kinds:
         what = "exactly-once write to headrace" if kind == "headrace" else f"write to {kind}"
-        rate, cost = spark_turns.measures(bench, "T14", what, 1)
+        rate, cost = spark_turns.measures(bench, "T14", what, 2.5)
         with bench.only(kind, SETTINGS) as broker:
             for repeat in range(bench.repeats):
                 for side in sides:
