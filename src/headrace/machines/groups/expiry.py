@@ -8,7 +8,7 @@ each commit. Offsets that an open transaction may still change do not expire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.base.time import Now
@@ -76,11 +76,16 @@ def forget_topics(machine: Groups, names: Iterable[str]) -> list[Decision]:
     return _forget(machine.offsets.keys_of_topics(set(names)))
 
 
-def forget_gone_topics(machine: Groups) -> Iterator[list[Decision]]:
+def forget_gone_topics(machine: Groups) -> Generator[list[Decision], None, list[Decision]]:
     """Removes the offsets of topics that were deleted while nobody coordinated these groups. Each step has
-    what is decided about some of them, and is to be carried out before the next.
+    what is decided about some of them, and is to be carried out before the next. The last one returns.
     """
-    for keys_by_group in machine.offsets.keys_of_gone(machine.topics.id_of, OFFSETS_PER_STEP):
+    steps = machine.offsets.keys_of_gone(machine.topics.id_of, OFFSETS_PER_STEP)
+    while True:
+        try:
+            keys_by_group = next(steps)
+        except StopIteration as end:
+            return _forget(end.value)
         yield _forget(keys_by_group)
 
 

@@ -7,7 +7,7 @@ over, possibly in the same decision; then `reply` is None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -329,7 +329,7 @@ class Groups:
         """Topics were deleted: their offsets mean nothing any more."""
         return expiry.forget_topics(self, names)
 
-    def forget_gone_topics(self, now: Now) -> Iterator[list[Decision]]:
+    def forget_gone_topics(self, now: Now) -> Generator[list[Decision], None, list[Decision]]:
         """The same in steps, for topics that were deleted before the log was replayed."""
         return expiry.forget_gone_topics(self)
 

@@ -7,7 +7,7 @@ pending one replaces it, whichever of the two becomes visible later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from headrace.protocol._offset_commits import NO_EXPIRY as NO_EXPIRY
 from headrace.protocol._offset_commits import Committed as Committed
@@ -192,10 +192,10 @@ class Offsets:
 
     def keys_of_gone(
         self, id_of: Callable[[str], bytes | None], offsets_max: int
-    ) -> Iterator[dict[str, list[OffsetKey]]]:
+    ) -> Generator[dict[str, list[OffsetKey]], None, dict[str, list[OffsetKey]]]:
         """Where, by group, something is committed or pending for a topic that is gone, though another one
         may have its name. `id_of` tells the id of the topic with a name. A step looks at about so many
-        offsets; between two of them offsets may change.
+        offsets; between two of them offsets may change. The last step returns.
         """
         keys: dict[str, dict[OffsetKey, None]] = {}
         for pending in self._pending.values():
@@ -212,7 +212,7 @@ class Offsets:
                 yield {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
                 keys = {}
                 left = offsets_max
-        yield {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
+        return {group_id: sorted(keys[group_id]) for group_id in sorted(keys)}
 
     def keys_of_group(self, group_id: str) -> list[OffsetKey]:
         """Where the group has something committed or pending."""

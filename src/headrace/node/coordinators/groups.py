@@ -139,11 +139,14 @@ class GroupCoordinator(Coordinator["Groups"]):
         if not shard.can_write:
             self.shard_loaded(now, shard)
             return
-        decisions = next(steps, None)
-        if decisions is not None:
-            self._forget(now, shard, decisions)
-            go_on = partial(self._forget_gone, shard=shard, machine=machine, steps=steps)
-            Once(self._deadlines, Instant(now.mono + PAUSE_SECONDS), go_on)
+        try:
+            decisions = next(steps)
+        except StopIteration as end:
+            self._forget(now, shard, end.value)
+            return
+        self._forget(now, shard, decisions)
+        go_on = partial(self._forget_gone, shard=shard, machine=machine, steps=steps)
+        Once(self._deadlines, Instant(now.mono + PAUSE_SECONDS), go_on)
 
     @staticmethod
     def _forget(now: Now, shard: Shard["Groups"], decisions: list[Decision]) -> None:
