@@ -41,7 +41,7 @@ class Writer(NamedTuple):
 @dataclass(slots=True)
 class Decision:
     reply: Any = None  # to whoever asked; None: it gets its answer later, or there was nobody
-    # appended together, or not at all; `OffsetCommits` stands for many records and is not changed
+    # appended together, or not at all; `CompactRecords` are read like a list, and not changed
     records: list[Record] = field(default_factory=list)
     answers: list[tuple[Ticket, Any]] = field(default_factory=list)  # to those who asked earlier
     effects: list[Any] = field(default_factory=list)  # what to do once the records are committed
@@ -65,8 +65,8 @@ class CoordinatorMachine(Protocol):
     """
 
     def replay(self, change: Any, writer: Writer | None = None, /) -> None:
-        """A record of the log, or one that was just appended; or several (see `Change`), in a machine whose
-        decisions have such. With a writer it counts once that commits.
+        """A record of the log, or one that was just appended; or what the machine's own `CompactRecords` say.
+        With a writer it counts once that commits.
         """
         ...
 

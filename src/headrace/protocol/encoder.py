@@ -256,6 +256,13 @@ class Encoder:
         for field, test in zip(tagged, tests):
             self._line(f"if {test}:")
             self.indent += 1
+            if isinstance(field.kind, Primitive) and field.kind.width and field.kind is not UUID:
+                # tag, size and value in one piece
+                value = (field.kind.code, f"{source}.{field.name}")
+                piece = self._packed([("B", str(field.tag)), ("B", str(field.kind.width)), value])
+                self._line(f"{count} += 1; {bodies}.append({piece})")
+                self.indent -= 1
+                continue
             self.sink = self._fresh("body")
             self._line(f"{self.sink} = []")
             self._tagged(field, f"{source}.{field.name}")

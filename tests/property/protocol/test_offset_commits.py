@@ -71,7 +71,7 @@ def test_a_commit_is_read_again(
         value = at_rest.decode(at_rest.encode(value))
         expected.pop((key.group, key.topic, key.partition), None)
         expected[key.group, key.topic, key.partition] = committed(value)
-    encoded = records.encoded()
+    encoded = records.encoded(records.commit_ms)
     found: dict[tuple[str, str, int], Any] = {}
     reader = form.CommitReader(encoded, len(records), 7, records.commit_ms, 7 + skipped)
     while (entries := reader.read(slice_records)) is not None:

@@ -25,6 +25,7 @@ from headrace.machines.transactions.initialization import (
     refusal,
 )
 from headrace.machines.transactions.listing import Filters
+from headrace.machines.transactions.move import records_of
 from headrace.machines.transactions.settings import TransactionSettings
 from headrace.machines.transactions.timeouts import Timeouts
 from headrace.machines.transactions.transaction import (
@@ -100,7 +101,7 @@ class Transactions:
         else:
             self._bumped_from[transaction.transactional_id] = held.epoch
         reply = ProducerEpoch(transaction.producer_id, transaction.producer_epoch)
-        return Decision(reply=reply, records=[transaction.record()])
+        return Decision(reply=reply, records=records_of(transaction))
 
     def add_partitions(
         self,
@@ -181,7 +182,7 @@ class Transactions:
             self._timeouts.set(transactional_id, now.after_ms(transaction.timeout_ms))
         elif partitions <= transaction.partitions:
             return []
-        return [transaction.added(now.wall_ms, partitions, transaction_version).record()]
+        return records_of(transaction.added(now.wall_ms, partitions, transaction_version))
 
     def end(self, now: Now, request: End, fresh_id: FreshId) -> Decision:
         """Reply: the ProducerEpoch of the next transaction, or an ErrorCode."""
@@ -196,20 +197,18 @@ class Transactions:
             outcome = end_version_1(transaction, now.wall_ms, request)
         if isinstance(outcome, Transaction):
             decision = self._prepared(outcome)
-            next_one = outcome.completed(now.wall_ms)
-        elif outcome is ErrorCode.NONE:
-            decision, next_one = Decision(), transaction
-        else:
-            return Decision(reply=outcome)
-        decision.reply = ProducerEpoch(next_one.producer_id, next_one.producer_epoch)
-        return decision
+            decision.reply = ProducerEpoch(*outcome.producer_after_end)
+            return decision
+        if outcome is ErrorCode.NONE:
+            return Decision(reply=ProducerEpoch(transaction.producer_id, transaction.producer_epoch))
+        return Decision(reply=outcome)
 
     def _fenced(self, now: Now, transaction: Transaction) -> Decision:
         return self._prepared(transaction.fenced(now.wall_ms, self._settings.transaction_version))
 
     def _prepared(self, transaction: Transaction) -> Decision:
         self._timeouts.cancel(transaction.transactional_id)
-        return Decision(records=[transaction.record()], effects=[self._order_markers(transaction)])
+        return Decision(records=records_of(transaction), effects=[self._order_markers(transaction)])
 
     def _order_markers(self, transaction: Transaction) -> WriteMarkers:
         order = WriteMarkers(
@@ -236,7 +235,7 @@ class Transactions:
             return Decision()
         transactional_id = orders[0].transactional_id
         del self._writing[transactional_id]
-        return Decision(records=[self._transactions[transactional_id].completed(now.wall_ms).record()])
+        return Decision(records=records_of(self._transactions[transactional_id].completed(now.wall_ms)))
 
     def decide_or_undo(self, key: str, decide: Callable[[], Decision]) -> Decision:
         due, order, bumped_from = self._timeouts.get(key), self._writing.get(key), self._bumped_from.get(key)
@@ -257,19 +256,22 @@ class Transactions:
     def list_transactions(self, now: Now, filters: Filters) -> list[Transaction]:
         return [each for each in self._transactions.values() if filters.match(now.wall_ms, each)]
 
-    def replay(self, record: Record, writer: Writer | None = None) -> None:
+    def replay(self, change: Record | Transaction, writer: Writer | None = None) -> None:
         assert writer is None, "the coordinator's own records are part of no transaction"
-        key, value = record
-        assert isinstance(key, TransactionLogKey)
-        if value is None:
-            self._transactions.pop(key.transactional_id, None)
-            self._bumped_from.pop(key.transactional_id, None)
-            return
-        assert isinstance(value, TransactionLogValue)
-        transaction = recorded(key.transactional_id, value)
-        self._transactions[key.transactional_id] = transaction
+        if isinstance(change, Transaction):
+            transaction = change
+        else:
+            key, value = change
+            assert isinstance(key, TransactionLogKey)
+            if value is None:
+                self._transactions.pop(key.transactional_id, None)
+                self._bumped_from.pop(key.transactional_id, None)
+                return
+            assert isinstance(value, TransactionLogValue)
+            transaction = recorded(key.transactional_id, value)
+        self._transactions[transaction.transactional_id] = transaction
         if transaction.state is not State.EMPTY:
-            self._bumped_from.pop(key.transactional_id, None)
+            self._bumped_from.pop(transaction.transactional_id, None)
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         """A marker in the coordinator's own log, where WriteTxnMarkers and AddPartitionsToTxn 4 can write:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.protocol.compiler import codec
 from headrace.protocol.coordinator_records import groups, sinks, transactions
-from headrace.protocol.coordinator_records.offset_commits import CommittedTopic, OffsetCommits
+from headrace.protocol.coordinator_records.offset_commits import CommittedTopic
+from headrace.protocol.coordinator_records.record import CompactRecords
 from headrace.protocol.coordinator_records.record import Record as Record
 from headrace.protocol.notation import Data
 from headrace.protocol.versioned import version_of
 from headrace.records.builder import batch_of, build_batch
 
-# What a machine replays: a record, or several at once.
+# What the machine of groups replays: a record, or several at once.
 Change: TypeAlias = Record | CommittedTopic
 
 Kinds = dict[int, tuple[type[Data], type[Data]]]
@@ -81,9 +82,9 @@ def encode_batch(
 ) -> bytes:
     """All records in one batch; with a producer, as part of its transaction."""
     is_transactional = producer_id >= 0
-    if isinstance(records, OffsetCommits):
+    if isinstance(records, CompactRecords):
         return batch_of(
-            records.encoded(),
+            records.encoded(timestamp),
             len(records),
             timestamp,
             producer_id=producer_id,
@@ -98,9 +99,9 @@ def encode_batch(
     )
 
 
-def changes(records: Iterable[Record]) -> Iterable[Change]:
+def changes(records: Iterable[Record]) -> Iterable[Any]:
     """What a machine replays once they are appended."""
-    return records.changes() if isinstance(records, OffsetCommits) else records
+    return records.changes() if isinstance(records, CompactRecords) else records
 
 
 @cache

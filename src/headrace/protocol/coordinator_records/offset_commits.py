@@ -6,12 +6,12 @@ microseconds each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.protocol._offset_commits import Committed, committed_by_partition, encode_commits
 from headrace.protocol.coordinator_records.groups import OffsetCommitKey, OffsetCommitValue
-from headrace.protocol.coordinator_records.record import Record
+from headrace.protocol.coordinator_records.record import CompactRecords, Record
 
 
 class TopicColumns(NamedTuple):
@@ -33,8 +33,8 @@ class CommittedTopic(NamedTuple):
     committed: dict[int, Committed]  # by partition
 
 
-class OffsetCommits:
-    """The records of one commit, which can be iterated over like a list of records."""
+class OffsetCommits(CompactRecords):
+    """The records of one commit."""
 
     __slots__ = ("_count", "commit_ms", "expires_ms", "group", "topics")
 
@@ -45,8 +45,8 @@ class OffsetCommits:
         self.expires_ms = expires_ms  # -1: they expire by retention
         self._count = sum(len(topic.partitions) for topic in topics)
 
-    def encoded(self) -> bytes:
-        """All records as they stand in a batch whose base timestamp is the time of the commit."""
+    def encoded(self, timestamp: int) -> bytes:
+        assert timestamp == self.commit_ms, "its records have the time of the commit"
         group = self.group.encode()
         first_delta = 0
         parts = []
@@ -68,7 +68,6 @@ class OffsetCommits:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def changes(self) -> Iterator[CommittedTopic]:
-        """What is to be replayed."""
         for each in self.topics:
             committed = committed_by_partition(
                 each.topic_id,
@@ -97,11 +96,3 @@ class OffsetCommits:
                     topic_id=topic_id,
                 )
                 yield Record(key, value)
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == (list(other) if isinstance(other, Iterable) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(list(self))

@@ -1,8 +1,9 @@
-"""Record: one change of a coordinator's state."""
+"""Record: one change of a coordinator's state. CompactRecords: several, without an object for each."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from headrace.protocol.notation import Data
 
@@ -12,3 +13,33 @@ class Record(NamedTuple):
 
     key: Data
     value: Data | None
+
+
+class CompactRecords:
+    """Records of one decision that are encoded and replayed without the objects of their messages. They can
+    be read like a list of records, which is what they stand for.
+    """
+
+    __slots__ = ()
+
+    def encoded(self, timestamp: int) -> bytes:
+        """All of them as they stand in a batch with this base timestamp."""
+        raise NotImplementedError
+
+    def changes(self) -> Iterable[Any]:
+        """What the machine that made them replays."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Record]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, Iterable) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
