@@ -1,7 +1,8 @@
 """The follower role of one partition: carries out what its `PartitionFollower` orders.
 
 Appending happens at once. A truncation takes three steps, each after the one before is done: checkpoints that
-promise more than will be left are written again, the log is cut, and the cut is flushed. The follower fetches
+promise more than will be left are written again, the log is cut, and the cut is flushed. Where all records
+go, the start of the log is made durable too: nothing else tells where an empty log ends. The follower fetches
 again after that. Every answer, result and moment is handed to the machine first; a machine of an earlier
 leader epoch is no longer the partition's, and what comes for it is dropped.
 """
@@ -45,6 +46,31 @@ RETRY_MS = 1_000
 GAPS_REFUSED = 3
 
 
+class NewStart:
+    """The start of a log whose records all go, on its way to the disk."""
+
+    __slots__ = ("_following", "_starts", "_then")
+
+    def __init__(self, following: "Following", starts: LogStarts, then: Callable[[Now], None]) -> None:
+        self._following = following
+        self._starts = starts
+        self._then = then
+
+    @property
+    def partition(self) -> Partition:
+        return self._following.partition
+
+    @property
+    def is_current(self) -> bool:
+        return self._following.is_current
+
+    def start_written(self, now: Now, offset: int, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            self._following.try_again(now, lambda now: self._starts.write(self, offset))
+        elif self.is_current:
+            self._then(now)
+
+
 class Following:
     __slots__ = (
         "_changed",
@@ -56,6 +82,7 @@ class Following:
         "_is_cut",
         "_jobs",
         "_reports",
+        "_start_is_durable",
         "_starts",
         "_timer",
         "log",
@@ -84,6 +111,7 @@ class Following:
         self._reports = ports.reports
         self._cut_generation: int | None = None  # of a log that was cut, until that is flushed
         self._is_cut = False  # the same, also for a cut that a full disk has stopped halfway
+        self._start_is_durable = True  # of the log, since it was cut
         self._timer: Once | None = None
         self._gap_offset = -1  # where a batch was refused because it left a gap
         self._gaps = 0
@@ -130,7 +158,10 @@ class Following:
         elif result.generation == self._cut_generation:
             self._cut_generation = None
             self._is_cut = False
-            self._truncated(now)
+            if self._start_is_durable:
+                self._truncated(now)
+            else:
+                self._write_start(self.log.log_start_offset, self._truncated)
 
     def configured(self, now: Now) -> None:
         self._step(now, FlushesChanged(self.partition.flushes_each, self.log.flushed_offset))
@@ -141,7 +172,7 @@ class Following:
             last_epoch = log.last_record_epoch()
         except StorageError as fault:
             self._directories.storage_failed(now, self.partition, fault)
-            self._try_again(now, self._truncated)
+            self.try_again(now, self._truncated)
             return
         self._step(now, LogTruncated(log.log_end_offset, last_epoch, log.flushed_offset))
 
@@ -235,7 +266,19 @@ class Following:
             leader=self.machine.leader_id,
             leader_epoch=self.machine.epoch,
         )
+        self._start_is_durable = not is_start
+        if is_start and log.log_start_offset < offset <= log.log_end_offset:
+            # it may be in sync: if it ends now, it must not come back with an end before this one
+            self._write_start(offset, lambda now: self._start_over(now, offset))
+            return
         self._lower(now, offset, is_start=is_start)
+
+    def _write_start(self, offset: int, then: Callable[[Now], None]) -> None:
+        self._starts.write(NewStart(self, self._starts, then), offset)
+
+    def _start_over(self, now: Now, offset: int) -> None:
+        self._start_is_durable = True
+        self._lower(now, offset, is_start=True)
 
     def _lower(self, now: Now, offset: int, *, is_start: bool) -> None:
         """No checkpoint may promise what will be gone."""
@@ -255,7 +298,7 @@ class Following:
                 return
             if isinstance(outcome, Exception):
                 self._directories.job_failed(now, partition.directory, outcome)
-                self._try_again(now, lambda now: self._lower(now, offset, is_start=is_start))
+                self.try_again(now, lambda now: self._lower(now, offset, is_start=is_start))
             else:
                 self._cut(now, offset, is_start=is_start)
 
@@ -274,7 +317,7 @@ class Following:
             partition.remove_later(now, log.take_doomed())
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
-            self._try_again(now, lambda now: self._cut(now, offset, is_start=is_start))
+            self.try_again(now, lambda now: self._cut(now, offset, is_start=is_start))
             return
         if offset >= end and not is_start and not self._is_cut:  # only epochs without records were forgotten
             partition.replicated(now)
@@ -300,7 +343,7 @@ class Following:
             except StorageError as fault:
                 self._directories.storage_failed(now, partition, fault)
 
-    def _try_again(self, now: Now, act: Callable[[Now], None]) -> None:
+    def try_again(self, now: Now, act: Callable[[Now], None]) -> None:
         def again(now: Now) -> None:
             if self.is_current and not self.partition.is_offline:
                 act(now)
@@ -310,7 +353,7 @@ class Following:
     def start_written(self, now: Now, offset: int, outcome: Any) -> None:
         """The leader has deleted records. It is told when the new start is durable here, too."""
         if isinstance(outcome, Exception):
-            self._try_again(now, lambda now: self._starts.write(self, offset))
+            self.try_again(now, lambda now: self._starts.write(self, offset))
         elif self.is_current:
             self._delete_before(now, offset)
 

@@ -351,7 +351,13 @@ class ReplicaFeeds:
         if diverges or not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             feed.has_news(entry)
             return
-        fetched = ReplicaFetched(feed.replica, broker_epoch, wanted.current_leader_epoch, wanted.fetch_offset)
+        fetched = ReplicaFetched(
+            feed.replica,
+            broker_epoch,
+            wanted.current_leader_epoch,
+            wanted.fetch_offset,
+            log_start=wanted.log_start_offset,
+        )
         partition.carry_out(now, partition.leader.step(now.mono, fetched))
         partition.replica_told(feed.replica, wanted.log_start_offset)
         if wanted.fetch_offset < log.log_end_offset:

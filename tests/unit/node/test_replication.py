@@ -279,6 +279,30 @@ class TestDeletedRecords:
         assert (log.log_start_offset, log.log_end_offset) == (3, 5)
         assert brokers.partition(3).high_watermark == 5
 
+    def test_a_follower_that_has_started_over_and_is_killed_keeps_its_end(
+        self, brokers: ReplicaBrokers
+    ) -> None:
+        """Everything was deleted, so that no record and no file says where its log ends; and it may be in
+        sync: these offsets would be given to others.
+        """
+        brokers.separate(1, 3)
+        for number in range(5):
+            brokers.produce(1, b"%d" % number)
+        brokers.advance(2.0)
+        brokers.control()
+        host = brokers.hosts[1]
+        host.send(host.connect(), deletion(5), 2)
+        brokers.heal()
+        for _ in range(200):
+            if brokers.partition(3).opened(brokers.clock.now()).log_end_offset == 5:
+                break
+            brokers.advance(0.02)
+        brokers.kill(3)
+        brokers.separate(1, 3)
+        brokers.restart(3)
+        log = brokers.partition(3).opened(brokers.clock.now())
+        assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+
     def test_only_the_leader_deletes(self, brokers: ReplicaBrokers) -> None:
         (result,) = brokers.hosts[2].ask(deletion(0), 2).topics[0].partitions
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

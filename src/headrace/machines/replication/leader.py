@@ -68,6 +68,7 @@ class ReplicaFetched(Value):
     leader_epoch: int
     offset: int  # it holds everything before
     diverges: bool = False  # it holds records that the leader does not have
+    log_start: int = 0  # where its log begins
 
 
 class PartitionChanged(Value):
@@ -144,7 +145,7 @@ Order = RaiseHighWatermark | ProposeIsr
 class Progress:
     """What the leader knows of one follower in this leader epoch."""
 
-    __slots__ = ("broker_epoch", "caught_up_at", "end", "fetched_at", "leader_end")
+    __slots__ = ("broker_epoch", "caught_up_at", "end", "fetched_at", "leader_end", "log_start")
 
     def __init__(self, caught_up_at: Instant) -> None:
         self.broker_epoch = NO_BROKER_EPOCH  # of the life that `end` belongs to
@@ -152,13 +153,15 @@ class Progress:
         self.caught_up_at = caught_up_at  # when it last held all that the leader had
         self.fetched_at = LONG_AGO
         self.leader_end = 0  # where the leader's promise ended at that fetch
+        self.log_start = 0
 
-    def fetched(self, now: Instant, offset: int, leader_end: int) -> None:
+    def fetched(self, now: Instant, offset: int, log_start: int, leader_end: int) -> None:
         if offset >= leader_end:
             self.caught_up_at = now
         elif offset >= self.leader_end and self.fetched_at > self.caught_up_at:
             self.caught_up_at = self.fetched_at  # it has all that the leader had then
         self.end = Offset(offset)
+        self.log_start = log_start
         self.fetched_at = now
         self.leader_end = leader_end
 
@@ -183,6 +186,7 @@ class PartitionLeader:
         "_min_insync_replicas",
         "_proposes_at",
         "_resigns",
+        "deleted_before",
         "epoch",
         "followers",
         "high_watermark",
@@ -224,6 +228,9 @@ class PartitionLeader:
         self.high_watermark = high_watermark
         self._has_begun = start_offset is not None
         self.start_offset = start_offset or 0  # where the log ended when this leader epoch began
+        # where the log began then, or begins since a client was told so: whoever begins earlier, and leads
+        # next, would bring back what was deleted
+        self.deleted_before = 0
         self.followers = {
             replica: Progress(now if replica in self.isr else LONG_AGO)
             for replica in sorted(self.replicas - {id})
@@ -239,13 +246,14 @@ class PartitionLeader:
         self._may_rise = True  # enough replicas are in sync
         self._count(now)
 
-    def begin(self, now: Instant, start_offset: int, high_watermark: int) -> None:
-        """The log was opened. Whoever makes a leader before that knows neither offset."""
+    def begin(self, now: Instant, log_start: int, start_offset: int, high_watermark: int) -> None:
+        """The log was opened. Whoever makes a leader before that knows none of these offsets."""
         if self._has_begun:
             return  # it was closed for a while, because it moved
         self._has_begun = True
+        self.deleted_before = log_start
         self.start_offset = start_offset
-        self.high_watermark = Offset(max(high_watermark, self.high_watermark))
+        self.high_watermark = Offset(max(log_start, high_watermark, self.high_watermark))
         self._count(now)
 
     # --- facts -----------------------------------------------------------------------------------------
@@ -303,7 +311,7 @@ class PartitionLeader:
             caught_up_at = follower.caught_up_at if follower.end == UNKNOWN else LONG_AGO
             follower = self.followers[fetch.replica] = Progress(caught_up_at)
             follower.broker_epoch = fetch.broker_epoch
-        follower.fetched(now, fetch.offset, self._local_end)
+        follower.fetched(now, fetch.offset, fetch.log_start, self._local_end)
         orders = self._recount(now)
         if self.proposed is None and self._may_join(now, fetch.replica, follower):
             orders += self._adjust(now)
@@ -354,13 +362,15 @@ class PartitionLeader:
         return self._live.get(replica) == follower.broker_epoch
 
     def _may_join(self, now: Instant, replica: BrokerId, follower: Progress) -> bool:
-        """It has all that is committed, and all that an earlier leader may have committed unknown to us. It
-        fetches now, or would have nothing to fetch: the high watermark does not wait for the dead.
+        """It has all that is committed, and all that an earlier leader may have committed unknown to us, and
+        nothing that is known to be deleted. It fetches now, or would have nothing to fetch: the high
+        watermark does not wait for the dead.
         """
         return (
             replica not in self.isr
             and follower.end >= self.high_watermark
             and follower.end >= self.start_offset
+            and follower.log_start >= self.deleted_before
             and (follower.fetched_at == now or follower.end >= self._local_end)
             and self.is_eligible(replica, follower)
         )

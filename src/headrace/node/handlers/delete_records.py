@@ -58,6 +58,7 @@ class Deletion:
             if lowest < self.offset:
                 return False
             self.result.low_watermark = lowest  # what every replica that is alive has deleted
+            partition.leader.deleted_before = max(partition.leader.deleted_before, lowest)
         return True
 
     def settle(self, now: Now, outcome: Any, directories: LogDirectories) -> None:

@@ -67,10 +67,12 @@ class LeaderFixture:
         broker_epoch: int | None = None,
         leader_epoch: int = EPOCH,
         diverges: bool = False,
+        log_start: int = 0,
         after: float = 0.0,
     ) -> list[Order]:
         epoch = self.live[replica] if broker_epoch is None else broker_epoch
-        return self.step(ReplicaFetched(replica, epoch, leader_epoch, offset, diverges), after=after)
+        fetched = ReplicaFetched(replica, epoch, leader_epoch, offset, diverges, log_start)
+        return self.step(fetched, after=after)
 
 
 def raised(offset: int) -> RaiseHighWatermark:
@@ -155,6 +157,13 @@ class TestJoining:
         assert fixture.fetch(TWO, 9) == []
         # of broker 3, which has not fetched yet, the leader knows no life
         assert fixture.fetch(TWO, 10) == [proposed(5, (ONE, 11), (TWO, 12), (THREE, -1))]
+
+    def test_not_while_it_has_what_a_client_was_told_to_be_deleted(self) -> None:
+        """It was down then. If it led next, the records would be there again."""
+        fixture = LeaderFixture((1,), replicas=(1, 2), end=10)
+        fixture.leader.deleted_before = 4
+        assert fixture.fetch(TWO, 10, log_start=3) == []
+        assert fixture.fetch(TWO, 10, log_start=4) == [proposed(5, (ONE, 11), (TWO, 12))]
 
     def test_not_while_it_is_fenced(self) -> None:
         fixture = LeaderFixture((1,), end=3)
