@@ -31,6 +31,7 @@ from headrace.node.following import Following
 from headrace.node.handlers import produce
 from headrace.node.handlers.allocate_producer_ids import AllocateProducerIds
 from headrace.node.metadata_log import MetadataLog
+from headrace.node.metadata_replies import CommittedReply
 from headrace.node.partition import Partition
 from headrace.node.replica_feeds import ReplicaFeeds
 from headrace.node.replica_fetchers import ReplicaFetchers
@@ -127,6 +128,20 @@ def producer_ids_from_two_controllers() -> Iterator[None]:
         return decide(self, now, body)[0], 0
 
     with patch.object(AllocateProducerIds, "decide", decide_at_once):
+        yield
+
+
+@bug(11, "admin_is_told_the_truth", "admin_errors_make_sense")
+def change_told_before_it_is_committed() -> Iterator[None]:
+    """A client hears of it, and the next controller may never."""
+    wait = CommittedReply.reply
+
+    def reply_at_once(self: CommittedReply, now: Now, *, is_expired: bool) -> Any:
+        if not self._is_for_all:
+            return wait(self, now, is_expired=is_expired)
+        return self._reply(now) if callable(self._reply) else self._reply
+
+    with patch.object(CommittedReply, "reply", reply_at_once):
         yield
 
 
@@ -349,8 +364,8 @@ def acks_all_answered_by_offset_alone() -> Iterator[None]:
 def high_watermark_of_a_new_leader_at_its_log_end() -> Iterator[None]:
     begin = PartitionLeader.begin
 
-    def begin_at_end(self: PartitionLeader, now: Instant, start_offset: int, high_watermark: int) -> None:
-        begin(self, now, start_offset, max(start_offset, high_watermark))
+    def begin_at_end(self: PartitionLeader, now: Instant, log_start: int, end: int, committed: int) -> None:
+        begin(self, now, log_start, end, max(end, committed))
 
     with patch.object(PartitionLeader, "begin", begin_at_end):
         yield
@@ -368,13 +383,13 @@ def first_batch_beyond_the_limit_is_not_sent() -> Iterator[None]:
         yield
 
 
-@bug(11, "deleted_stays_deleted")
+@bug(63, "deleted_stays_deleted")
 def deletion_told_before_followers_know_it() -> Iterator[None]:
     with patch.object(Partition, "lowest_start", lambda self, log: log.log_start_offset):
         yield
 
 
-@bug(11, "progress_after_healing")
+@bug(95, "progress_after_healing")
 def batch_that_begins_before_the_log_is_refused() -> Iterator[None]:
     """Where records were deleted, the first batch of a log that starts over begins before its start."""
     with patch.object(replicating, "_is_empty", lambda log: False):

@@ -42,10 +42,12 @@ class ClusterProfile:
     overwrite: int = 0  # what a leader that was deposed has not sent yet
     outlive: int = 0  # a request that arrives in the next run of its sender
     late_queue: int = 0  # jobs of one queue are late, the others are not
+    isolate_controller: int = 0  # the active one
     has_small_fetches: bool = False  # followers get a few batches at a time
     flushes_each: bool = False  # flush.messages=1 everywhere: any number of hosts may be lost at once
     power_cut: int = 0  # several hosts are lost at once, or all
     has_deletions: bool = False  # a client deletes records of a topic of its own
+    has_admin: bool = False  # a client creates, changes and deletes topics
     min_in_sync: int = 0  # min.insync.replicas of one topic; 0: as usual
     pause_s: tuple[float, float] = (0.1, 1.0)  # between faults
 
@@ -95,8 +97,20 @@ LATE = ClusterProfile(
 # parts of a node that are late while the rest goes on, followers that need many fetches to catch up, and
 # promises that only fsyncs can keep
 UNEVEN: dict[str, ClusterProfile] = {
+    # what admin clients are told while controllers change
     "admin": ClusterProfile(
-        topple=6, cut_off_controller=4, late_queue=10, has_deletions=True, pause_s=(0.1, 0.8)
+        topple=4, cut_off_controller=4, isolate_controller=20, has_admin=True, pause_s=(0.2, 1.0)
+    ),
+    # followers that are away while records are deleted, or late to know it
+    "deletions": ClusterProfile(
+        pause=12,
+        isolate=8,
+        topple=6,
+        late_queue=10,
+        isolate_controller=4,
+        has_deletions=True,
+        has_admin=True,
+        pause_s=(0.1, 0.8),
     ),
     "backlog": ClusterProfile(
         kill=4, pause=6, cut_link=4, slow_jobs=1, late_queue=16, has_small_fetches=True, pause_s=(0.1, 0.8)
@@ -110,7 +124,7 @@ HARDER_EVERY = (
 )
 LATE_REST = 2
 UNEVEN_REST = 3
-UNEVEN_TURNS = ("backlog", "power", "admin", "backlog")
+UNEVEN_TURNS = ("backlog", "power", "admin", "deletions")
 
 PROFILES: dict[str, ClusterProfile] = {"usual": USUAL, "late": LATE, **HARDER, **UNEVEN}
 

@@ -88,6 +88,7 @@ class ClusterFaults:
             (disks.empty, profile.empty_disk),
             (disks.restore, profile.stale_disk),
             (self._late_queue, profile.late_queue),
+            (self._isolate_controller, profile.isolate_controller),
             (self._power_cut, profile.power_cut),
             *zip(late.scripts, (profile.depose, profile.overwrite, profile.outlive), strict=True),
         ]
@@ -206,6 +207,15 @@ class ClusterFaults:
         others = [other for other in self._cluster.hosts if other != number]
         self._for_a_while([link for other in others for link in ((number, other), (other, number))])
         return f"node {number} is isolated"
+
+    def _isolate_controller(self) -> str:
+        """It does not know at once that others decide. Clients reach it, and all others."""
+        controller = self._cluster.controller_id
+        if controller not in self._cluster.hosts or self._cluster.size < 2:
+            return "no controller is isolated"
+        others = [other for other in self._cluster.hosts if other != controller]
+        self._for_a_while([link for other in others for link in ((controller, other), (other, controller))])
+        return f"controller {controller} is isolated"
 
     def _divide(self) -> str:
         here = [number for number in self._cluster.hosts if self._world.chance(0.5)]

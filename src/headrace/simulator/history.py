@@ -368,6 +368,15 @@ class DirectoryGivenUp:
 
 
 @dataclass(slots=True)
+class AdminAnswered:
+    """What an admin client of a cluster was told."""
+
+    client: str
+    request: str
+    error: str
+
+
+@dataclass(slots=True)
 class FaultStruck:
     fault: str
 
@@ -490,6 +499,7 @@ Event = (
     | NodeLife
     | DirectoryGivenUp
     | HighWatermarkLags
+    | AdminAnswered
     | FaultStruck
     | Finished
     | DeliverySettled

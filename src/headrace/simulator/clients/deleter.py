@@ -17,14 +17,16 @@ from headrace.simulator.history import DeletionAsked, PartitionKey, RecordsDelet
 from headrace.simulator.nodes import Nodes
 
 DELETE_RECORDS = 21
-TIMEOUT_MS = 2_000
-KEPT_MAX = 40  # records that are left of what there was
+TIMEOUT_MS = 800
+PATIENCE_S = 1.0
+KEPT_MAX = 12  # records that are left of what there was: a follower that was away has to start over
 
 
 class Deleter(Script):
     def __init__(self, nodes: Nodes, name: str, topic: Topic) -> None:
         super().__init__(nodes, name)
         self._topic = topic
+        self.patience_s = PATIENCE_S
         self.is_stopping = False
 
     def story(self) -> Story:
@@ -34,7 +36,7 @@ class Deleter(Script):
             told = latest.topics[0].partitions[0] if latest is not None else None
             if told is not None and told.error_code == ErrorCode.NONE and not self.is_stopping:
                 yield self._delete(key, max(told.offset - self.world.rng.randrange(KEPT_MAX), 0))
-                yield Pause(self.world.between(0.1, 0.8))
+                yield Pause(self.world.between(0.05, 0.4))
             else:
                 self.hang_up()  # another node may lead it
                 yield Pause(0.05)

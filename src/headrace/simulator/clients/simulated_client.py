@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.simulator.host import Host
 from headrace.simulator.nodes import Nodes
 from headrace.simulator.wire import Wire
 
@@ -20,6 +21,7 @@ class SimulatedClient:
         self.world = host.world
         self.history = host.history
         self.name = name
+        self.patience_s = ANSWER_TIMEOUT_S  # then it hangs up
         self.wire: Wire | None = None
         self._asked = 0
         self._answered = 0
@@ -37,6 +39,10 @@ class SimulatedClient:
 
     def promised(self, asked: Any, answer: Any, /) -> None:
         """An answer left the node."""
+
+    def chosen(self) -> Host:
+        """Where it connects to."""
+        return self.host.reach(None)
 
     # --- the rest ---------------------------------------------------------------------------------
 
@@ -58,7 +64,7 @@ class SimulatedClient:
         if is_answered and self.wire is not None:
             self._asked += 1
             wire, number = self.wire, self._asked
-            self.world.after(ANSWER_TIMEOUT_S, lambda: self._check(wire, number))
+            self.world.after(self.patience_s, lambda: self._check(wire, number))
 
     def hang_up(self) -> None:
         wire, self.wire = self.wire, None
@@ -87,7 +93,7 @@ class SimulatedClient:
     def _connect(self) -> None:
         if self.wire is not None:
             return
-        wire = Wire(self.host.reach(None), self)
+        wire = Wire(self.chosen(), self)
         if wire.is_open:
             self.wire = wire
             self.connected()

@@ -5,6 +5,7 @@ it.
 from headrace.simulator.history import Judge
 from headrace.simulator.judges.acked_after_fsync import AckedAfterFsync
 from headrace.simulator.judges.acked_never_lost import AckedNeverLost
+from headrace.simulator.judges.admin_errors_make_sense import AdminErrorsMakeSense
 from headrace.simulator.judges.answers_in_request_order import AnswersInRequestOrder
 from headrace.simulator.judges.committed_offsets_never_go_back import CommittedOffsetsNeverGoBack
 from headrace.simulator.judges.coordinators_rebuilt import CoordinatorsRebuilt
@@ -96,4 +97,5 @@ def judges_of_clients() -> list[Judge]:
         CopiedExactlyOnce(),
         StableOffsetNeverStuck(),
         CoordinatorsSound(),
+        AdminErrorsMakeSense(),
     ]

@@ -1,10 +1,11 @@
 """A consumer shows from its position on all that there is to show: nothing is skipped, doubled or invented.
 
 Within a stretch offsets rise, and each call goes on where the last one ended. Whether something lies between
-is known when all is over.
+is known when all is over. Where somebody deletes records, a consumer begins again where the log begins: such
+partitions are left to other judges.
 """
 
-from headrace.simulator.history import ContentsKnown, Event, PartitionKey, Shown, Violation
+from headrace.simulator.history import ContentsKnown, DeletionAsked, Event, PartitionKey, Shown, Violation
 
 
 class ReadsSkipNothing:
@@ -13,10 +14,13 @@ class ReadsSkipNothing:
     def __init__(self) -> None:
         # by consumer, stretch and partition: where it began, and what was shown
         self._shown: dict[tuple[str, int, PartitionKey], tuple[int, list[tuple[int, bytes]]]] = {}
+        self._pruned: set[PartitionKey] = set()
 
     def see(self, event: Event, /) -> None:
         match event:
-            case Shown(consumer, stretch, partition, position, records):
+            case DeletionAsked(partition):
+                self._pruned.add(partition)
+            case Shown(consumer, stretch, partition, position, records) if partition not in self._pruned:
                 _, shown = self._shown.setdefault((consumer, stretch, partition), (position, []))
                 for offset, value in records:
                     before = shown[-1][0] if shown else position - 1
@@ -25,7 +29,7 @@ class ReadsSkipNothing:
                     shown.append((offset, value))
             case ContentsKnown(contents):
                 for (consumer, _, partition), (position, shown) in self._shown.items():
-                    if partition in contents:
+                    if partition in contents and partition not in self._pruned:
                         self._compare(consumer, partition, position, shown, contents[partition])
             case _:
                 pass

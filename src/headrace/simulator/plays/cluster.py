@@ -5,6 +5,7 @@ every partition must have a leader and all its replicas in sync within a limited
 reported, and everything that was acknowledged must be readable, in the same order on all replicas.
 """
 
+from headrace.simulator.clients.cluster_admin import ClusterAdmin
 from headrace.simulator.clients.creator import Creator
 from headrace.simulator.clients.deleter import Deleter
 from headrace.simulator.clients.topics import Topic
@@ -51,6 +52,8 @@ class ClusterOfLogs:
             senders.append(Sender(cluster, "filler", pruned, acks=-1, is_idempotent=True))
             explorers.append(Explorer(cluster, "pruner", pruned, is_committed=True))
             deleters.append(Deleter(cluster, "deleter", pruned))
+        admins = admins_of(cluster, profile)
+        scripts: list[Deleter | ClusterAdmin] = [*deleters, *admins]
         programs = [*senders, *explorers]
 
         def are_in_sync() -> bool:
@@ -71,14 +74,14 @@ class ClusterOfLogs:
             raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}")
         for program in programs:
             program.begin()
-        for deleter in deleters:
-            deleter.begin()
+        for script in scripts:
+            script.begin()
         faults.begin()
         world.run(world.mono + seconds)
 
         faults.stop()
-        for deleter in deleters:
-            deleter.is_stopping = True
+        for script in scripts:
+            script.is_stopping = True
         for program in programs:
             program.is_careful = True
         for sender in senders:
@@ -88,11 +91,12 @@ class ClusterOfLogs:
         world.run(world.mono + STALL_S_MAX + CALM_S)
         if not cluster.when(are_in_sync, RECOVERY_S):
             raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}", RECOVERY_S)
-        if not cluster.when(lambda: all(one.is_over for one in deleters), HEALING_S):
-            raise stuck(cluster, "a deletion is not answered")
+        if not cluster.when(lambda: all(one.is_over for one in scripts), HEALING_S):
+            raise stuck(cluster, "admin clients are not served")
         if not cluster.when(lambda: all(one.is_idle for one in senders), HEALING_S):
             raise stuck(cluster, "producers do not tell what became of their records")
         world.run(world.mono + CALM_S)  # the high watermark reaches all followers
+        check_metadata(cluster, admins)
         finished = Finished({}, {}, {})
         for key in (key for topic in topics for key in topic.keys):
             try:
@@ -106,9 +110,34 @@ class ClusterOfLogs:
         ends = finished.ends
         if not cluster.when(lambda: all(one.has_read(ends) for one in explorers), HEALING_S):
             raise stuck(cluster, "not everything is shown to those who read")
-        # of what was deleted nobody knows any more whether somebody skipped it
-        whole = {key: rows for key, rows in finished.contents.items() if not finished.starts[key]}
-        cluster.history.add(ContentsKnown(whole, {}))
+        cluster.history.add(ContentsKnown(finished.contents, {}))
+
+
+def admins_of(cluster: Cluster, profile: ClusterProfile) -> list[ClusterAdmin]:
+    return [ClusterAdmin(cluster, f"admin{n}") for n in range(2 * profile.has_admin)]
+
+
+def check_metadata(cluster: Cluster, admins: list[ClusterAdmin]) -> None:
+    """All nodes have what the admin clients were told, and serve it."""
+    try:
+        for node in cluster.nodes().values():
+            for admin in admins:
+                admin.check(node.controller.metadata.image)
+    except Violation as violation:
+        raise JudgedWrong(
+            "admin_is_told_the_truth", str(violation), cluster.history.count, "the end"
+        ) from None
+
+    def are_well() -> bool:
+        return not admins or all(
+            partition.leader >= 0 and set(partition.isr) == set(partition.replicas)
+            for node in cluster.nodes().values()
+            for topic in node.controller.metadata.image.topics.values()
+            for partition in topic.partitions.values()
+        )
+
+    if not cluster.when(are_well, RECOVERY_S):
+        raise stuck(cluster, "replicas of topics that were created meanwhile are not in sync", RECOVERY_S)
 
 
 def in_sync(cluster: Cluster, topics: list[Topic]) -> bool:

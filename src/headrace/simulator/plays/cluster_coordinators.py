@@ -28,7 +28,7 @@ from headrace.simulator.history import (
     Violation,
 )
 from headrace.simulator.plays import CALM_S, HEALING_S
-from headrace.simulator.plays.cluster import RECOVERY_S, described, in_sync, stuck
+from headrace.simulator.plays.cluster import RECOVERY_S, admins_of, check_metadata, described, in_sync, stuck
 from headrace.simulator.programs.copier import TRANSACTION_TIMEOUT_MS, Copier
 from headrace.simulator.programs.explorer import Explorer
 from headrace.simulator.programs.member import Member
@@ -94,6 +94,7 @@ class ClusterCoordinators:
         ]
         auditor = Explorer(cluster, "auditor", target, is_committed=True)
         programs: list[Program] = [feeder, *copiers, *members, auditor]
+        admins = admins_of(cluster, profile)
 
         def are_in_sync() -> bool:
             return in_sync(cluster, topics)
@@ -118,10 +119,14 @@ class ClusterCoordinators:
             raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}")
         for program in programs:
             program.begin()
+        for admin in admins:
+            admin.begin()
         faults.begin()
         world.run(world.mono + seconds)
 
         faults.stop()
+        for admin in admins:
+            admin.is_stopping = True
         for program in programs:
             program.is_careful = True
         feeder.is_stopping = True
@@ -129,11 +134,14 @@ class ClusterCoordinators:
         world.run(world.mono + STALL_S_MAX + CALM_S)
         if not cluster.when(are_in_sync, RECOVERY_S):
             raise stuck(cluster, f"replicas are not in sync: {described(cluster, topics)}", RECOVERY_S)
+        if not cluster.when(lambda: all(one.is_over for one in admins), HEALING_S):
+            raise stuck(cluster, "admin clients are not served")
         if not cluster.when(lambda: feeder.is_idle, HEALING_S):
             raise stuck(cluster, "the producer does not tell what became of its records")
         if not cluster.when(lambda: are_open(cluster, topics), HEALING_S):
             raise stuck(cluster, "not all logs are opened")
         world.run(world.mono + CALM_S)
+        check_metadata(cluster, admins)
         self._demand_progress(cluster, source, target, handled, auditor)
 
     @staticmethod
