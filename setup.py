@@ -1,5 +1,6 @@
 """Builds the compiled modules where a compiler is at hand; without one they run interpreted."""
 
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -16,6 +17,8 @@ SOURCES = [
     "src/headrace/client/producer/_accumulator.py",
     "src/headrace/client/producer/_appender.py",
 ]
+if sys.platform == "linux":  # it needs epoll; elsewhere, asyncio's transports do its work
+    SOURCES.append("src/headrace/server/_core.pyx")
 
 
 def extensions() -> list[Extension]:
@@ -25,7 +28,7 @@ def extensions() -> list[Extension]:
         return []
     modules = [
         Extension(
-            source.removeprefix("src/").removesuffix(".py").replace("/", "."),
+            source.removeprefix("src/").rpartition(".")[0].replace("/", "."),
             [source],
             extra_compile_args=["-O3", "-g0"],
         )

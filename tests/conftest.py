@@ -34,7 +34,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kill-brokers", action="store_true", help="with --nodes: they are killed and started again, in turn"
     )
+    parser.addoption(
+        "--network-core",
+        choices=("on", "off"),
+        default="on",
+        help="whether brokers use the compiled network core, or asyncio's transports",
+    )
     parser.addoption("--nodes", type=int, default=1, help="how many nodes the broker consists of")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    Headrace.uses_core = config.getoption("--network-core") == "on"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -91,6 +91,15 @@ def answer_ids(parts: Parts) -> list[int]:
     return found
 
 
+def watch_core(watch: Callable[[Channel, Parts], None] | None) -> None:
+    """The compiled network core sends most answers itself, where there is one."""
+    try:
+        from headrace.server._core import watch_answers
+    except ImportError:
+        return
+    watch_answers(watch)
+
+
 def watch(report: Callable[[str], None]) -> Callable[[], None]:
     """Watch all nodes and connections of this process; what is returned ends it."""
     orders: WeakKeyDictionary[Any, AnswerOrder] = WeakKeyDictionary()
@@ -145,10 +154,17 @@ def watch(report: Callable[[str], None]) -> Callable[[], None]:
             order.answered(self.connection.id, parts)
         send(self, parts)
 
+    def sent_by_core(channel: Channel, parts: Parts) -> None:
+        order = sockets.get(id(channel.connection))
+        if order is not None:
+            order.answered(channel.connection.id, parts)
+
+    watch_core(sent_by_core)
     Node.handle, Node.take_effects = watched_handle, watched_take_effects  # type: ignore[method-assign]
     Channel.__init__, Channel.send = watched_make, watched_send  # type: ignore[method-assign]
 
     def end() -> None:
+        watch_core(None)
         Node.handle, Node.take_effects = handle, take_effects  # type: ignore[method-assign]
         Channel.__init__, Channel.send = make, send  # type: ignore[method-assign]
 

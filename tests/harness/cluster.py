@@ -33,7 +33,8 @@ class HeadraceNode(Headrace):
         return Broker.is_serving(self)
 
     def write_settings(self) -> None:
-        write_properties(self.directory / "server.properties", {"log.dirs": str(self.data), **self.settings})
+        defaults = {"log.dirs": str(self.data), "headrace.network.core": str(self.uses_core).lower()}
+        write_properties(self.directory / "server.properties", defaults | self.settings)
 
 
 class KafkaNode(Kafka):

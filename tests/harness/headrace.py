@@ -19,6 +19,7 @@ READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
 class Headrace(Broker):
     name = "headrace"
     start_timeout_s = 30.0
+    uses_core = True  # the compiled network core, where there is one; else asyncio's transports
     command: tuple[str, ...] = COMMAND
     environment: dict[str, str] | None = None  # of its process; None: this one's
 
@@ -32,6 +33,7 @@ class Headrace(Broker):
             "process.roles": "broker,controller",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",  # 0 at the first start: any free port
             "log.dirs": str(self.data),
+            "headrace.network.core": str(self.uses_core).lower(),
             **ONE_NODE,
         }
         write_properties(self.directory / "server.properties", defaults | self.settings)

@@ -29,6 +29,8 @@ ECHO, PARK, SPAN, SILENT, CLOSE, MUTE, JOB, RAISE, SEND, HALT, FILL = range(11)
 
 TIMEOUT_S = 120.0
 
+uses_core = False  # whether servers have the compiled network core: what the fixture `run` says
+
 
 @dataclass(slots=True)
 class Call:
@@ -247,6 +249,7 @@ def settings(directory: Path, **keys: object) -> Settings:
         "node.id": "1",
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(directory),
+        "headrace.network.core": str(uses_core).lower(),
     }
     return Settings.parse(texts | {key.replace("_", "."): str(value) for key, value in keys.items()})
 

@@ -277,6 +277,27 @@ def test_a_slow_reader_of_a_file_holds_a_piece_of_it(run: Run, tmp_path: Path) -
     run(story())
 
 
+def test_a_connection_ends_when_a_slow_reader_has_taken_its_answers(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path, socket_send_buffer_bytes=65_536) as server:
+            slow = socket.create_connection(("127.0.0.1", server.port))
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(slow, request(FILL, 1, size=16_000) + request(ECHO, 2, b"last"))
+            await server.until(lambda: bool(server.node.frames))
+            channel = only_channel(server)
+            await server.until(lambda: channel.transport.get_write_buffer_size() > 0)
+            channel.close_when_sent()
+            received = bytearray()
+            while more := await loop.sock_recv(slow, 1 << 20):
+                received += more
+            assert received == answer(1, bytes(16_000 * 1024))
+            await server.until(lambda: bool(server.node.gone))
+            slow.close()
+
+    run(story())
+
+
 def has_handled(server: RunningServer, frames: int) -> bool:
     return len(server.node.frames) >= frames
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.node.effects import Report
+from headrace.base.time import Now
+from headrace.node.connection import Connection
+from headrace.node.effects import Parts, Report
 from headrace.server.logs import REPEATS_MAX
 from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, running_server
 
@@ -130,6 +132,19 @@ def test_impossible_sizes_close_the_connection(run: Run, tmp_path: Path, head: b
     run(story())
 
 
+def test_a_frame_beyond_a_small_limit_is_refused_though_all_of_it_is_there(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path, socket_request_max_bytes=1_000) as server:
+            client = await server.client()
+            assert await client.ask(ECHO, 1, bytes(992)) == bytes(992)
+            await client.send(request(ECHO, 2, bytes(993)))
+            assert await client.is_closed()
+            assert "socket.request.max.bytes=1000" in server.logged("connection_closed")[0]
+            assert len(server.node.frames) == 1
+
+    run(story())
+
+
 def test_frames_behind_garbage_are_not_handled(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         async with running_server(tmp_path) as server:
@@ -218,6 +233,22 @@ def test_one_time_for_all_frames_of_a_read(run: Run, tmp_path: Path) -> None:
             for number in range(10):
                 assert await client.receive() == (number, b"")
             assert len({id(now) for now in server.node.moments}) < 10
+
+    run(story())
+
+
+def test_a_deadline_that_a_request_sets_is_kept(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            node = server.node
+
+            def handle(now: Now, connection: Connection, frame: memoryview) -> Parts | None:
+                node.deadlines.append(now.mono + 0.001)
+                return node.handle(now, connection, frame)
+
+            server.process.driver.handle = handle
+            assert await (await server.client()).ask(ECHO, 1, b"served") == b"served"
+            await server.until(lambda: bool(node.woken_at))
 
     run(story())
 

@@ -176,6 +176,7 @@ class Settings:
 
     headrace_open_files_max: int
     headrace_metrics_host: str
+    headrace_network_core: bool
     headrace_stray_retention_ms: int
     headrace_metrics_port: int
 

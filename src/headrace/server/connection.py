@@ -34,7 +34,9 @@ from headrace.storage.disk import Span
 
 if TYPE_CHECKING:
     from headrace.server.connection_limits import Connections
+    from headrace.server.core_listener import Core
     from headrace.server.driver import Driver
+    from headrace.server.gathered_answers import GatheredAnswers
 
 # API key, version and correlation id: what every request begins with.
 FRAME_BYTES_MIN = 8
@@ -106,7 +108,7 @@ class Channel(asyncio.BufferedProtocol):
         self._take_effects = driver.node.take_effects
         self._rearm = driver.rearm
         self._now = connections.clock.now
-        self._gathered = connections.gathered
+        self._gathered: GatheredAnswers | Core = connections.gathered
         self._buffer: ReceiveBuffer | None = None  # our own; None: read into the shared one
         self._start = 0  # of what is not handled yet, in our own buffer
         self._end = 0
@@ -135,7 +137,10 @@ class Channel(asyncio.BufferedProtocol):
             self.transport.abort()
             return
         its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if transport.get_extra_info("ssl_object") is None:
+        core = getattr(transport, "gathered", None)
+        if core is not None:  # the compiled one sends all that its connections gather
+            self._gathered = core
+        elif transport.get_extra_info("ssl_object") is None:
             self._descriptor = its_socket.fileno()
         self.transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
         self._driver.connected(now, self.connection)
@@ -255,6 +260,10 @@ class Channel(asyncio.BufferedProtocol):
                 self._drop_room()
         elif not self.holds & CLOSED:
             self._keep_rest(view, start, end, None if count else self._frame_began_at)
+
+    def keep_rest(self, view: memoryview, start: int, end: int) -> None:
+        """Frames, or the beginning of one, behind those that the compiled core has handled."""
+        self._keep_rest(view, start, end, None)
 
     def _keep_rest(self, view: memoryview, start: int, end: int, began_at: float | None) -> None:
         """What is left: the beginning of a frame, or frames that must wait. began_at: of that same frame."""
@@ -452,7 +461,7 @@ class Channel(asyncio.BufferedProtocol):
         if size <= JOINED_BYTES_MAX:
             data = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)  # type: ignore[arg-type]
             gathered = self._gathered
-            if gathered.waiting or gathered.last is not self:
+            if gathered.last is not self or gathered.waiting:
                 gathered.add(self, data)
             else:
                 self.send_now(data)
@@ -460,7 +469,7 @@ class Channel(asyncio.BufferedProtocol):
             if self in self._gathered.waiting:
                 self._gathered.send_of(self)
             self.transport.writelines(parts)  # type: ignore[arg-type]
-            self._note_unsent()
+        self._note_unsent()
 
     def send_now(self, data: bytes) -> None:
         """Without the loop where the socket has room: the loop writes after it has read from everybody, while

@@ -24,6 +24,7 @@ from headrace.server.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     from headrace.server.connection import Channel
+    from headrace.server.core_listener import Core
 
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
 _api_key_at = struct.Struct(">h").unpack_from
@@ -88,6 +89,7 @@ class Connections:
         "clock",
         "frames_refused",
         "gathered",
+        "gatherers",
         "idle",
         "limits",
         "log",
@@ -110,6 +112,7 @@ class Connections:
         self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.piece = _piece()
         self.gathered = GatheredAnswers(loop.call_soon)
+        self.gatherers: list[GatheredAnswers | Core] = [self.gathered]
         self.channels: dict[int, Channel] = {}  # by the connection's id
         self._addresses: dict[str, int] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -143,6 +146,10 @@ class Connections:
     def new_piece(self) -> None:
         """The old one is still being sent from."""
         self.piece = _piece()
+
+    def send_gathered(self) -> None:
+        for gatherer in self.gatherers:
+            gatherer.send()
 
     def admit(self, channel: "Channel", descriptor: int) -> str | None:
         """Count it in, or say why not. The kernel gives the lowest free descriptor, so its number tells how

@@ -283,7 +283,7 @@ class Driver:
 
     def halt(self, reason: str) -> None:
         """End at once and leave no clean marker: a restart must not trust what we no longer trust."""
-        self.connections.gathered.send()  # they were true when they were given
+        self.connections.send_gathered()  # they were true when they were given
         self.connections.log.error("halted", reason=reason)
         sys.stdout.flush()
         sys.stderr.flush()

@@ -24,6 +24,7 @@ from headrace.records import compiled
 from headrace.server.clock import Clock, SystemClock
 from headrace.server.connection import Channel
 from headrace.server.connection_limits import ConnectionLimits, Connections
+from headrace.server.core_listener import CoreListener, make_core
 from headrace.server.disk import RealDisk, UnusableDisk
 from headrace.server.driver import DrivenNode, Driver
 from headrace.server.garbage_collection import freeze_start, return_big_buffers
@@ -33,6 +34,7 @@ from headrace.server.logs import Log
 from headrace.storage.disk import Disk
 
 if TYPE_CHECKING:
+    from headrace.server.core_listener import Core
     from headrace.server.metrics import MetricsEndpoint
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -126,7 +128,8 @@ class Process:
         self.clock = clock or SystemClock()
         self._make_node = make_node
         self._halt = halt
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | CoreListener] = []
+        self._core: Core | None = None
         self._held = ExitStack()  # locks and sockets, given back in any case
         self.metrics: MetricsEndpoint | None = None
         self.connections: Connections
@@ -173,6 +176,8 @@ class Process:
             Surroundings(settings, disks, SystemRandomness(), boot_id(), self.clock.now())
         )
         self.driver = Driver(loop, self.node, self.connections, disks, roots, halt=self._halt)
+        if settings.headrace_network_core:
+            self._core = make_core(loop, self.connections, self.driver)
         controllers = settings.controller_listener_names
         for name in sockets.keys() & controllers:  # voters elect a leader before any of them is ready
             await self._listen(loop, name, sockets.pop(name))
@@ -192,7 +197,11 @@ class Process:
     async def _listen(self, loop: asyncio.AbstractEventLoop, name: str, bound: socket.socket) -> None:
         backlog = max(BACKLOG_MIN, self.settings.socket_listen_backlog_size)
         self._prepare(bound)
-        self._servers.append(await loop.create_server(self._channel_maker(name), sock=bound, backlog=backlog))
+        make = self._channel_maker(name)
+        if self._core is not None:
+            self._servers.append(CoreListener(loop, self._core, bound, make, backlog))
+        else:
+            self._servers.append(await loop.create_server(make, sock=bound, backlog=backlog))
 
     def _bind_metrics(self) -> socket.socket | None:
         host, port = self.settings.headrace_metrics_host, self.settings.headrace_metrics_port
@@ -250,6 +259,9 @@ class Process:
                 channel.close("the process stops")
         if self.metrics is not None:
             await self.metrics.stop()
+        await self.driver.until(lambda: not self.connections.channels)
+        if self._core is not None:
+            self._core.stop()
         self.driver.stop()
         self._held.close()
         self.log.info("stopped")
