@@ -23,6 +23,8 @@ MEASURED := tests/unit
 LINES    := .cache/lines.json
 # Tests that fail every disk call, or stop a node or lose its host at every moment; `make test` takes a sample of each.
 WALKS := $(addprefix tests/crash/test_,every_disk_error.py node_disk_errors.py every_shutdown.py every_disk_call.py cleaning.py)
+# What `make fuzz` runs with sanitizers: tests whose work is done by compiled modules.
+SANITIZED := tests/fuzz/fuzz_core.py tests/fuzz/fuzz_batches.py tests/property/records tests/server/test_core_and_asyncio.py
 # Suites of other languages' clients that brokers may be killed under.
 UNDER_FIRE := $(addprefix tests/interop/test_,franz_go.py kafkajs.py java_groups.py java_transactions.py headrace_client_and_java.py)
 COPY_RECORDS  ?= 1000000
@@ -41,7 +43,7 @@ $(VENV)/.tools: requirements.txt requirements-dev.txt
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(foreach package,records protocol client/producer,$(wildcard src/headrace/$(package)/_[a-z]*.py src/headrace/$(package)/*.pxd))
+$(VENV)/.built: $(VENV)/.tools pyproject.toml setup.py $(foreach package,records protocol client/producer,$(wildcard src/headrace/$(package)/_[a-z]*.py src/headrace/$(package)/*.pxd)) $(wildcard src/headrace/server/*.pyx)
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
@@ -97,6 +99,8 @@ fuzz: setup  ## test random examples, frames and batches, failing disk calls and
 	@echo "tests/property, $(ROUNDS) times with new examples"
 	@for round in $$(seq $(ROUNDS)); do $(PYTEST) -n auto --hypothesis-profile=random tests/property || exit 1; done
 	@for target in tests/fuzz/*.py $(WALKS); do echo "$$target"; HEADRACE_FUZZ_CASES=$(CASES) $(PYTEST) --timeout=0 $$target || exit 1; done
+	@echo "the compiled modules with address and undefined-behaviour sanitizers"
+	HEADRACE_FUZZ_CASES=$(CASES) $(PY) tools/sanitized.py $(PYTEST) --timeout=0 $(SANITIZED)
 
 damage: setup  ## flip, cut off and zero every byte of every file of a stopped node; ten minutes on two cores
 	HEADRACE_DAMAGE=complete $(PYTEST) --timeout=0 -n auto tests/crash/test_damage_walk.py
