@@ -177,6 +177,8 @@ class RememberedFetch:
                 at_least_one=True,
             )
             if span is None:
+                if min(self.min_bytes, limit) <= 0:
+                    return None  # it does not wait
                 return Found(None, False, high_watermark, stable_offset, log.log_start_offset)
             if self.is_committed and log.aborted_transactions(offset, end):
                 return None

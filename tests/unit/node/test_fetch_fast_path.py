@@ -187,8 +187,8 @@ def test_the_same_answers_whatever_happens_meanwhile(seed: int) -> None:
         step = script.random()
         if step < 0.5 and not is_waiting:
             more: dict[str, Any] = {
-                "min_bytes": script.choice([1, 1, 1, 400]),
-                "max_bytes": script.choice([1 << 24, 1 << 24, 200]),
+                "min_bytes": script.choice([1, 1, 1, 400, 0]),
+                "max_bytes": script.choice([1 << 24, 1 << 24, 200, 0]),
                 "limit": script.choice([1 << 20, 1 << 20, 100]),
                 "max_wait_ms": script.choice([500, 500, 0]),
                 "isolation_level": isolation,
@@ -241,6 +241,16 @@ def test_a_consumer_that_reads_on_takes_it(monkeypatch: pytest.MonkeyPatch, uses
         write(host, b"b")
         assert len(reader.answers()) == 1
     assert not ordinary
+
+
+@pytest.mark.parametrize("uses_session", [False, True])
+@pytest.mark.parametrize("more", [{"min_bytes": 0}, {"max_bytes": 0}])
+def test_a_fetch_that_wants_no_bytes_does_not_wait(uses_session: bool, more: dict[str, int]) -> None:
+    """fetch.min.bytes=0: the consumer wants to know at once that there is nothing."""
+    reader, _ = pair(12, uses_session=uses_session)
+    for _ in range(4):
+        reader.fetch(0, **more)
+        assert len(reader.answers()) == 1
 
 
 def learned(**configs: str) -> Reader:
