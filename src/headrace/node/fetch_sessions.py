@@ -102,13 +102,14 @@ class FetchSession(Waiter):
             self.reader = reader
             self.busy = dict(self.partitions)
 
-    def wait_on(self, key: Key, partition: Waitable, read: Any) -> None:
+    def wait_on(self, key: Key, partition: Waitable, wanted: Any, read: Any) -> None:
         """A fetch has looked at the partition, which wakes the session when it changes. `read` is what the
-        fetch found, if that was the end: the partition is quiet once the client knows it.
+        fetch found, if that was the end of what it wanted: the partition is quiet once the client knows it,
+        unless a later request wants something else.
         """
         known = self.partitions.get(key)
-        if known is None:
-            return  # forgotten while the fetch was parked
+        if known is None or (self.is_evicted and not self.fetches):
+            return  # while the fetch was parked: nobody asks the session any more
         if known.source is not partition:
             self._leave_source(known)
             known.source = partition
@@ -116,6 +117,7 @@ class FetchSession(Waiter):
             partition.waiters[self] = None
         if (
             read is not None
+            and (known.wanted is wanted or known.wanted == wanted)
             and read.high_watermark == known.high_watermark
             and read.log_start_offset == known.log_start_offset
         ):

@@ -328,6 +328,67 @@ def test_a_partition_that_the_session_forgot_while_a_fetch_waits() -> None:
     assert b"late" not in answer
 
 
+def go_on(reader: Reader, wanted: int | None = None, **more: Any) -> bool:
+    """The next fetch of the session, on another connection; it names the partition only with an offset. Says
+    whether it is answered at once.
+    """
+    named = [] if wanted is None else [FetchPartition(partition=0, fetch_offset=wanted, partition_max_bytes=1)]
+    request = FetchRequest(
+        session_id=reader.session_id,
+        session_epoch=reader.epoch,
+        topics=[FetchTopic(topic="t", partitions=named)] if named else [],
+        **{"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 24, **more},
+    )
+    reader.epoch += 1
+    connection = reader.host.connect()
+    reader.host.send(connection, request, reader.version)
+    return reader.host.receive(connection) is not None
+
+
+def test_a_session_that_goes_back_while_a_fetch_waits() -> None:
+    """What the waiting fetch has read to its end is not read to its end from where the session is now."""
+    reader = learned()
+    reader.fetch(3)
+    assert go_on(reader, 1)
+    reader.host.advance(1.0)
+    assert len(reader.answers()) == 1
+    assert go_on(reader), "there are records from offset 1 on"
+
+
+def test_what_is_quiet_for_a_reader_of_committed_records_only() -> None:
+    reader, _ = pair(12, uses_session=True)
+    write(reader.host, b"a")
+    for _ in range(3):
+        reader.fetch(1, isolation_level=1, max_wait_ms=500)
+        reader.host.advance(1.0)
+        assert reader.answers()
+    assert go_on(reader, 0)  # this one reads all
+    begun = reader.host.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
+    open_records = batch(
+        b"t",
+        producer_id=begun.producer_id,
+        producer_epoch=begun.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    partition = reader.host.partitions("t")[0]
+    partition.append(memoryview(bytearray(open_records)), reader.host.clock.now(), from_client=False)
+    reader.fetch(1, isolation_level=1)
+    reader.host.advance(1.0)
+    assert reader.answers()
+    assert go_on(reader), "there is a record whose transaction is open"
+
+
+def test_a_session_that_ends_while_a_fetch_waits_leaves_its_partitions() -> None:
+    reader = learned()
+    reader.fetch(3)
+    ending = FetchRequest(session_id=reader.session_id, session_epoch=-1, max_wait_ms=0, topics=[])
+    reader.host.ask(ending, reader.version)
+    reader.host.advance(1.0)
+    assert len(reader.answers()) == 1
+    assert not reader.host.partitions("t")[0].waiters
+
+
 def test_a_client_that_hangs_up_leaves_nothing_behind() -> None:
     reader = learned()
     reader.fetch(3)

@@ -94,7 +94,7 @@ class Fetch:
                     for topic in body.forgotten_topics_data
                     for index in topic.partitions
                 ],
-                (body.isolation_level, replica_id_of(body)),
+                reader_of(body),
             )
         except SessionRefused as refused:
             return FetchResponse(error_code=refused.code, session_id=NO_SESSION)
@@ -293,12 +293,13 @@ class Gathering:
         if session is None:
             return
         uses_ids = session.uses_ids
-        has_rights = self._access.authorizer is None  # else they are checked at each fetch
-        for partition in self.wanted:
-            data = self._read.get(partition) if has_rights else None
+        # rights are checked at each fetch; and the session may be read in another way by now
+        may_rest = self._access.authorizer is None and session.reader == reader_of(self._body)
+        for partition, wanted in self.wanted.items():
+            data = self._read.get(partition) if may_rest else None
             if data is not None or waits:
                 key = (partition.topic_id if uses_ids else partition.topic, partition.index)
-                session.wait_on(key, partition, data)
+                session.wait_on(key, partition, wanted, data)
 
     def _fail(self, topic: str | bytes, wanted: Any, code: ErrorCode) -> PartitionData:
         self._is_complete = True
@@ -400,6 +401,11 @@ class Tally:
 
 def replica_id_of(body: FetchRequest) -> int:
     return body.replica_id if body.replica_state is None else body.replica_state.replica_id
+
+
+def reader_of(body: FetchRequest) -> tuple[int, int]:
+    """What decides how far it can read."""
+    return body.isolation_level, replica_id_of(body)
 
 
 def _shrink(body: FetchRequest) -> None:
